@@ -1,0 +1,40 @@
+# `make` prints this help. Every target installs what it needs first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help sweep test check format lint types test-gpu clean
+
+help: ## Print this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
+	$(BIN)/python -m automl
+
+test: .venv/installed ## Install into .venv, then run the tests
+	$(BIN)/python -m pytest
+
+check: format lint types test ## What CI runs: format, lint, types, tests
+
+format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
+	$(BIN)/ruff format --check
+
+lint: .venv/installed ## Check the style
+	$(BIN)/ruff check
+
+types: .venv/installed ## Check the types, tests included
+	$(BIN)/mypy
+
+test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
+	$(BIN)/python -m pytest -m gpu tests/gpu
+
+clean: ## Remove what make made (studies and MLflow's store stay)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+
+# Made again only when the project's own requirements change.
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

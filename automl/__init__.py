@@ -1,0 +1,1 @@
+"""Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial."""

@@ -1,0 +1,227 @@
+"""The shared words: what a trial is, what happens to it, and where it runs.
+
+Every part of the package may import this module; it imports none of them. All values are frozen.
+Times are Unix seconds (`time.time()`), sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+ParamValue: TypeAlias = "int | float | str | bool | None"
+Params: TypeAlias = Mapping[str, ParamValue]
+
+
+class TrialState(enum.Enum):
+    """Where a trial stands. INTERRUPTED goes on later; the last three are final."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+
+class Direction(enum.Enum):
+    """Which values of the study's metric are better."""
+
+    minimize = "minimize"
+    maximize = "maximize"
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether `a` is strictly better than `b`."""
+        return a < b if self is Direction.minimize else a > b
+
+
+class Verdict(enum.Enum):
+    """The study's answer to an event: the only thing that travels back into a trial."""
+
+    GO_ON = "go on"
+    PRUNE = "prune"
+    STOP = "stop"
+
+
+class CheckpointKind(enum.Enum):
+    """`last.pt` holds all that is needed to go on; `best.pt` all that is needed to predict."""
+
+    LAST = "last"
+    BEST = "best"
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """One trial as an executor receives it. Picklable."""
+
+    number: int
+    params: Params
+    checkpoint_dir: str
+    """Folder of `last.pt` and `best.pt`; made by the trial when it first writes."""
+    study_seed: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an admitted trial runs, and what was reserved for it there."""
+
+    device_uuid: str
+    """`GPU-…` or `MIG-…` as NVML prints it, or `host`."""
+    device_name: str
+    reservation_bytes: int
+    exclusive: bool = False
+    """The trial has the device to itself (its memory is unknown, or this is its last attempt)."""
+
+    @property
+    def on_host(self) -> bool:
+        return self.device_uuid == HOST_UUID
+
+
+HOST_UUID = "host"
+
+
+# --- what happens to a trial --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialEvent:
+    """Something that happened to a trial, in the order in which it happened."""
+
+    trial: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Started(TrialEvent):
+    """A trial begins, or goes on after an interruption (then it was started before)."""
+
+    params: Params
+    device: str
+    """Name of the device for people: `cpu`, or the GPU's name and UUID."""
+
+
+@dataclass(frozen=True)
+class Reported(TrialEvent):
+    """Metrics of one step (for the built-in objective: one epoch, counted from 0)."""
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Checkpointed(TrialEvent):
+    """A checkpoint file is complete on disk."""
+
+    step: int
+    path: str
+    kind: CheckpointKind
+
+
+@dataclass(frozen=True)
+class MemoryPeak(TrialEvent):
+    """The most memory that the trial held on its device so far."""
+
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Outcome(TrialEvent):
+    """The last event of one execution of a trial: exactly one of the five below."""
+
+
+@dataclass(frozen=True)
+class Finished(Outcome):
+    value: float
+
+
+@dataclass(frozen=True)
+class Pruned(Outcome):
+    """Stopped early because others are better. `value` is its best so far."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Interrupted(Outcome):
+    """Ended by Ctrl-C, a kill or a dead worker; goes on later from its last checkpoint."""
+
+    cause: str
+    by_worker_death: bool = False
+    """The process died under the trial: the second such death in one trial fails it."""
+
+
+@dataclass(frozen=True)
+class Failed(Outcome):
+    cause: str
+    """One line for people and logs: `ValueError: …`."""
+    details: str = ""
+    """Traceback or last output, for MLflow."""
+
+
+@dataclass(frozen=True)
+class OutOfMemory(Outcome):
+    """The device had no room; not a failure until nothing larger is left to try."""
+
+    cause: str
+
+
+# --- what happens to a study --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SweepStarted:
+    """A sweep begins or goes on with a study: what the parent run in MLflow is made from."""
+
+    time: float
+    study: str
+    study_uuid: str
+    settings: Mapping[str, str]
+    """Flat settings (`training.epochs` → `20`) without credentials; params of the parent run."""
+
+
+@dataclass(frozen=True)
+class SweepEnded:
+    """A sweep ends: the study's summary so far. `done` is false when it was interrupted."""
+
+    time: float
+    done: bool
+    n_by_state: Mapping[TrialState, int]
+    best_trial: int | None
+    best_value: float | None
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded"
+
+
+# --- how a trial is carried out -----------------------------------------------------------------
+
+OnEvent: TypeAlias = Callable[[TrialEvent], Verdict]
+"""Takes an event of a trial, in its own thread; returns the verdict known by then."""
+
+
+class Feed(Protocol):
+    """Where an executor gets its trials from."""
+
+    def next(self) -> TrialSpec | None:
+        """The first trial, then another of the same kind, or None when there is none now."""
+
+
+class Session(Protocol):
+    """An objective made ready once in a process, which then trains many trials there."""
+
+    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
+        """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a (possibly other) process needs to train: `module:function` and its argument.
+
+    The function takes `config` and returns a `Session`. Both sides see plain, picklable values, so
+    that executors need not know what training is.
+    """
+
+    target: str
+    config: object = field(default=None)
