@@ -1,4 +1,4 @@
-"""The few errors that automl raises on purpose. Each message says the rule, the value and the remedy."""
+"""The few errors raised on purpose. Each message says the rule, the value and the remedy."""
 
 from __future__ import annotations
 

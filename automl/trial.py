@@ -7,7 +7,7 @@ Times are Unix seconds (`time.time()`), sizes are bytes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -126,6 +126,13 @@ class MemoryPeak(TrialEvent):
 
 
 @dataclass(frozen=True)
+class Hosted(TrialEvent):
+    """The process that carries the trial out is known, and its memory is seen there. Not logged."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
 class Outcome(TrialEvent):
     """The last event of one execution of a trial: exactly one of the five below."""
 
@@ -158,6 +165,8 @@ class Failed(Outcome):
     """One line for people and logs: `ValueError: …`."""
     details: str = ""
     """Traceback or last output, for MLflow."""
+    hopeless: bool = False
+    """The objective does not fit the config (a param or metric it lacks): no trial can succeed."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +210,11 @@ OnEvent: TypeAlias = Callable[[TrialEvent], Verdict]
 """Takes an event of a trial, in its own thread; returns the verdict known by then."""
 
 
+OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
+"""Takes events of one execution in their order; reports given together are judged together.
+Returns the verdicts by trial number; a trial that is not named goes on."""
+
+
 class Feed(Protocol):
     """Where an executor gets its trials from."""
 
@@ -213,6 +227,12 @@ class Session(Protocol):
 
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause."""
+
+    def held_bytes(self) -> int:
+        """Device memory that this process holds now, caches included (0 where it uses none)."""
+
+    def give_back_memory(self) -> None:
+        """Empty caches between trials."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""In which thread or process an admitted trial runs."""

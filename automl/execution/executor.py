@@ -1,0 +1,72 @@
+"""The contract of executors, and the resolving of an entry in the process that trains.
+
+An executor carries out admitted trials. It knows neither studies nor devices nor torch: it is
+given a feed of trials and a placement, and tells all that happens by events.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from automl.trial import Entry, Feed, OnEvents, Placement, Session, TrialSpec
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an executor can do; the contract suite checks just these."""
+
+    own_process: bool
+    """A trial that kills its process costs that process only."""
+    timeouts: bool
+    """A trial that hangs can be ended."""
+    own_output: bool
+    """What a trial prints is kept apart."""
+    packs: bool
+    """Trials of one kind train as one batched model."""
+
+
+class Executor(Protocol):
+    """Carries out admitted trials; called from many pool threads at once."""
+
+    can: Capabilities
+
+    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        """Carry out the feed's first trial (and more of its kind where it can pack).
+
+        Every trial taken from the feed gets exactly one `Outcome`, its last event. A verdict that
+        `on_events` returns reaches the trial at its next report at the latest. Raises only what
+        `on_events` raises, and its own defects.
+        """
+
+    def held_bytes(self) -> Mapping[tuple[str, int], int]:
+        """By (device uuid, pid): GPU memory that our processes hold now. Any thread."""
+
+    def stop_trials(self) -> None:
+        """Tell all running trials to stop at their next report."""
+
+    def kill(self) -> bool:
+        """End running trials now (they become interrupted); False where that cannot be done."""
+
+    def close(self) -> None:
+        """Give back processes and memory. No trial is running any more."""
+
+
+class OneTrial:
+    """A feed of a single trial."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._spec: TrialSpec | None = spec
+
+    def next(self) -> TrialSpec | None:
+        spec, self._spec = self._spec, None
+        return spec
+
+
+def open_session(entry: Entry) -> Session:
+    """Resolve `module:function` here and make the objective ready."""
+    module_name, _, function_name = entry.target.partition(":")
+    function = getattr(importlib.import_module(module_name), function_name)
+    return cast(Session, function(entry.config))

@@ -1,0 +1,47 @@
+"""Trials in the pool's own threads, side by side: for debugging, and for objectives that cannot be
+sent to another process. A trial that kills its process kills the sweep, and one that hangs cannot
+be ended; both go on at the next `resume`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from automl.execution.executor import Capabilities, open_session
+from automl.trial import Entry, Feed, OnEvents, Placement, Session, Verdict
+
+
+class InlineExecutor:
+    """Opens the objective once, on the first trial, and runs every trial in the caller's thread."""
+
+    can = Capabilities(own_process=False, timeouts=False, own_output=False, packs=False)
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._session: Session | None = None
+        self._opening = threading.Lock()
+
+    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        spec = feed.next()
+        assert spec is not None, "an executor is called with a trial in its feed"
+        self.session().run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+
+    def session(self) -> Session:
+        with self._opening:
+            if self._session is None:
+                self._session = open_session(self._entry)
+            return self._session
+
+    def held_bytes(self) -> Mapping[tuple[str, int], int]:
+        return {}
+
+    def stop_trials(self) -> None:
+        """Each learns it as the answer to its next report."""
+
+    def kill(self) -> bool:
+        """Threads cannot be ended."""
+        return False
+
+    def close(self) -> None:
+        self._session = None

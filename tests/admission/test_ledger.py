@@ -1,0 +1,95 @@
+"""Reservations come back exactly once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from automl.admission.ledger import Ledger
+from automl.trial import HOST_UUID, Placement
+
+PLACEMENT = Placement(HOST_UUID, "cpu", 5)
+
+
+def test_a_reservation_is_given_back_when_its_block_fails() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT)
+    with pytest.raises(RuntimeError, match="trial broke"), ledger.held(1):
+        raise RuntimeError("trial broke")
+    assert ledger.view().reservations == ()
+
+
+def test_giving_back_twice_is_our_own_mistake() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT)
+    ledger.release(1)
+    with pytest.raises(AssertionError, match="holds no reservation"):
+        ledger.release(1)
+
+
+def test_promising_twice_is_our_own_mistake() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT)
+    with pytest.raises(AssertionError, match="already holds"):
+        ledger.reserve(1, PLACEMENT)
+
+
+def test_a_view_does_not_change_later() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT)
+    view = ledger.view()
+    ledger.release(1)
+    assert [r.key for r in view.reservations] == [1]
+
+
+def test_a_peak_only_grows() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT)
+    ledger.observe_peak(1, 9)
+    ledger.observe_peak(1, 7)
+    assert ledger.view().reservations[0].counted_bytes == 9
+
+
+def test_a_dead_process_takes_its_context_with_it() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
+    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 1
+    ledger.forget_process(10)
+    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0
+
+
+def test_many_threads_leave_nothing_behind() -> None:
+    ledger = Ledger()
+
+    def work(first: int) -> None:
+        for key in range(first, first + 200):
+            ledger.reserve(key, PLACEMENT)
+            with ledger.held(key):
+                ledger.observe_peak(key, key)
+
+    threads = [threading.Thread(target=work, args=(i * 1000,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.view().reservations == ()
+
+
+def test_each_process_that_is_not_known_yet_brings_a_context() -> None:
+    ledger = Ledger()
+    gpu = Placement("GPU-a", "x", 5)
+    ledger.reserve(1, gpu)
+    ledger.reserve(2, gpu)
+    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 2
+    ledger.assign(1, 10)
+    ledger.context_up(1, 5.0)
+    ledger.assign(2, 10)  # a warm worker: its context is up already
+    assert ledger.view().n_pending_contexts("GPU-a", 6.0) == 0
+
+
+def test_a_context_that_never_came_goes_with_its_reservation() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, Placement("GPU-a", "x", 5))
+    ledger.release(1)
+    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0

@@ -1,0 +1,274 @@
+"""Placing, with plain values: who is let in, where, and what a refusal says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from automl.admission.ledger import Ledger, LedgerView
+from automl.admission.policy import (
+    CUDA_CONTEXT_BYTES,
+    GIB,
+    DeviceAccount,
+    Limits,
+    Refusal,
+    Request,
+    account,
+    place,
+)
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.trial import HOST_UUID, Placement
+
+ME, OTHER_WORKER, STRANGER = 100, 101, 4121
+LIMITS = Limits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
+NOW = 1000.0
+
+
+def gpu(letter: str = "a", total: int = 24, free: int = 24, **more: object) -> DeviceSnapshot:
+    """A GPU with sizes in GiB."""
+    snapshot = DeviceSnapshot(f"GPU-{letter}", "NVIDIA Stub", total * GIB, free * GIB)
+    return replace(snapshot, **more)  # type: ignore[arg-type]
+
+
+def host(total: int = 16, free: int = 16) -> DeviceSnapshot:
+    return DeviceSnapshot(HOST_UUID, "cpu", total * GIB, free * GIB, n_cores=2)
+
+
+def reading(*devices: DeviceSnapshot, **more: object) -> Reading:
+    return replace(Reading(NOW, NOW, tuple(devices)), **more)  # type: ignore[arg-type]
+
+
+def reserved(uuid: str, pid: int, size: int) -> dict[tuple[str, int], int]:
+    return {(uuid, pid): size * GIB}
+
+
+def ledger_with(*promises: tuple[str, int, int], context_ready: bool = True) -> Ledger:
+    """Promises: (device uuid, GiB, pid)."""
+    ledger = Ledger()
+    for key, (uuid, size, pid) in enumerate(promises):
+        ledger.reserve(key, Placement(uuid, "x", size * GIB), pid)
+        if context_ready:
+            ledger.context_up(key, NOW - 1)
+    return ledger
+
+
+def decide(
+    request: Request, reading: Reading | None, ledger: Ledger | None = None, **more: object
+) -> Placement | Refusal:
+    view = LedgerView() if ledger is None else ledger.view()
+    limits = replace(LIMITS, **more)  # type: ignore[arg-type]
+    decision = place(request, reading, view, limits, now_seconds=NOW, pid=ME)
+    if isinstance(decision, Placement):
+        assert reading is not None
+        check_invariant(decision, reading, view, limits)
+    return decision
+
+
+def check_invariant(p: Placement, reading: Reading, view: LedgerView, limits: Limits) -> None:
+    """On the device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
+    device = next(d for d in reading.devices if d.uuid == p.device_uuid)
+    a = account(device, reading, view, limits.headroom_bytes)
+    assert _taken(a) + p.reservation_bytes <= device.total_bytes
+    assert a.n_trials + 1 <= limits.max_concurrent_trials
+
+
+def _taken(a: DeviceAccount) -> int:
+    return a.hold_bytes + a.foreign_bytes + a.pending_bytes + a.headroom_bytes
+
+
+def refusal(decision: Placement | Refusal) -> str:
+    assert isinstance(decision, Refusal), decision
+    return decision.reason
+
+
+def uuid(decision: Placement | Refusal) -> str:
+    assert isinstance(decision, Placement), decision
+    return decision.device_uuid
+
+
+def test_a_request_that_fits_is_placed_with_its_bytes_reserved() -> None:
+    decision = decide(Request(3 * GIB), reading(gpu()))
+    assert decision == Placement("GPU-a", "NVIDIA Stub", 3 * GIB)
+
+
+def test_memory_promised_but_not_yet_visible_counts() -> None:
+    """NVML still shows an empty device; the ledger knows better."""
+    ledger = ledger_with(("GPU-a", 20, ME))
+    assert refusal(decide(Request(4 * GIB), reading(gpu(free=24)), ledger)) == (
+        "waiting: 4.0 GiB asked, 3.0 GiB room on GPU-a… (NVIDIA Stub); "
+        "20.0 GiB reserved by 1 running"
+    )
+
+
+def test_memory_of_strangers_counts_and_they_are_named() -> None:
+    """The ledger is empty; NVML knows better."""
+    stranger = DeviceProcess(STRANGER, 20 * GIB, "python", "ann")
+    device = gpu(free=4, processes=(stranger,))
+    assert refusal(decide(Request(4 * GIB), reading(device))) == (
+        "waiting: 4.0 GiB asked, 3.0 GiB room on GPU-a… (NVIDIA Stub); "
+        "20.0 GiB held by pid 4121 (python, user ann)"
+    )
+
+
+def test_a_promise_and_the_memory_taken_for_it_are_counted_once() -> None:
+    ledger = ledger_with(("GPU-a", 10, ME))
+    own = reserved("GPU-a", ME, 8)
+    now = reading(gpu(free=16), reserved_before=own, reserved_after=own)
+    assert uuid(decide(Request(12 * GIB), now, ledger)) == "GPU-a"  # 24 - 1 - max(8, 10) = 13
+
+
+def test_a_cache_that_never_shrinks_counts_after_its_trial_ended() -> None:
+    own = reserved("GPU-a", ME, 18)
+    now = reading(gpu(free=6), reserved_before=own, reserved_after=own)
+    assert "5.0 GiB room" in refusal(decide(Request(6 * GIB), now))
+    in_cache = ledger_with(("GPU-a", 17, ME))
+    assert uuid(decide(Request(5 * GIB), now, in_cache)) == "GPU-a"  # the trial lives in the cache
+
+
+def test_memory_that_changes_while_it_is_read_errs_on_the_safe_side() -> None:
+    """hold takes the larger figure of our process, foreign is computed with the smaller."""
+    now = reading(
+        gpu(free=14),
+        reserved_before=reserved("GPU-a", ME, 2),
+        reserved_after=reserved("GPU-a", ME, 10),
+    )
+    a = account(now.devices[0], now, LedgerView(), GIB)
+    assert (a.foreign_bytes, a.hold_bytes) == (8 * GIB, 10 * GIB)
+
+
+def test_a_worker_that_began_or_ended_during_the_reading_is_counted() -> None:
+    begun = reading(gpu(free=14), reserved_after=reserved("GPU-a", ME, 10))
+    assert account(begun.devices[0], begun, LedgerView(), 0).room_bytes == 4 * GIB
+    ended = reading(gpu(free=14), reserved_before=reserved("GPU-a", ME, 10))
+    assert account(ended.devices[0], ended, LedgerView(), 0).room_bytes == 4 * GIB
+
+
+def test_a_foreign_tenant_that_grows_takes_room() -> None:
+    assert uuid(decide(Request(8 * GIB), reading(gpu(free=12)))) == "GPU-a"
+    assert "6.0 GiB room" in refusal(decide(Request(8 * GIB), reading(gpu(free=7))))
+
+
+def test_an_observed_peak_above_the_promise_counts() -> None:
+    ledger = ledger_with(("GPU-a", 2, ME))
+    ledger.observe_peak(0, 15 * GIB)
+    assert "8.0 GiB room" in refusal(decide(Request(9 * GIB), reading(gpu()), ledger))
+
+
+def test_a_context_not_yet_visible_is_kept_free() -> None:
+    ledger = ledger_with(("GPU-a", 2, ME), context_ready=False)
+    a = account(gpu(), reading(gpu()), ledger.view(), 0)
+    assert a.pending_bytes == CUDA_CONTEXT_BYTES
+    ledger.context_up(0, NOW)
+    same = account(gpu(), reading(gpu()), ledger.view(), 0)
+    assert same.pending_bytes == CUDA_CONTEXT_BYTES, "the reading began before it was ready"
+    later = replace(reading(gpu()), begun_seconds=NOW + 1)
+    assert account(gpu(), later, ledger.view(), 0).pending_bytes == 0
+
+
+def test_a_process_that_cannot_report_counts_by_the_drivers_word() -> None:
+    ledger = ledger_with(("GPU-a", 2, OTHER_WORKER))
+    device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER, 12 * GIB),))
+    a = account(device, reading(device), ledger.view(), 0)
+    assert (a.hold_bytes, a.foreign_bytes) == (12 * GIB, 0)
+
+
+def test_of_unknown_size_it_gets_a_gpu_to_itself() -> None:
+    decision = decide(Request(None), reading(gpu()))
+    assert isinstance(decision, Placement)
+    assert decision.exclusive
+    ledger = ledger_with(("GPU-a", 1, ME))
+    assert "a device to itself asked" in refusal(decide(Request(None), reading(gpu()), ledger))
+
+
+def test_nobody_joins_a_trial_of_unknown_size() -> None:
+    ledger = Ledger()
+    ledger.reserve(7, Placement("GPU-a", "x", 22 * GIB, exclusive=True), ME)
+    assert "has GPU-a… (NVIDIA Stub) to itself" in refusal(
+        decide(Request(GIB), reading(gpu()), ledger)
+    )
+
+
+def test_of_unknown_size_on_the_host_it_counts_by_cores() -> None:
+    decision = decide(Request(None), reading(host()), ledger_with((HOST_UUID, 0, ME)))
+    assert decision == Placement(HOST_UUID, "cpu", 0)
+
+
+def test_the_last_attempt_gets_the_largest_device_to_itself() -> None:
+    small, large = gpu("a", 8, 8), gpu("b", 24, 24)
+    decision = decide(Request(None, alone=True), reading(small, large))
+    assert isinstance(decision, Placement)
+    assert (decision.device_uuid, decision.exclusive) == ("GPU-b", True)
+
+
+def test_larger_than_any_device_is_refused_for_good_with_the_largest_that_would_fit() -> None:
+    decision = decide(Request(40 * GIB), reading(gpu("a", 8, 8), gpu("b", 24, 1)))
+    assert isinstance(decision, Refusal)
+    assert decision.never
+    assert decision.reason == (
+        "40.0 GiB asked, but at most 22.4 GiB fit on the largest device (GPU-b… (NVIDIA Stub))"
+    )
+
+
+def test_trials_spread_over_devices_then_take_the_tightest() -> None:
+    ledger = ledger_with(("GPU-a", 1, ME))
+    assert uuid(decide(Request(GIB), reading(gpu("a"), gpu("b")), ledger)) == "GPU-b"
+    assert uuid(decide(Request(GIB), reading(gpu("a"), gpu("b", free=9)))) == "GPU-b"
+    busy = gpu("b", free=9, utilisation=0.9)
+    assert uuid(decide(Request(GIB), reading(gpu("a", utilisation=0.0), busy))) == "GPU-a"
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (None, "waiting: for the first reading of the devices"),
+        (
+            replace(reading(), error="driver gone"),
+            "waiting: the devices cannot be read: driver gone",
+        ),
+        (
+            replace(reading(gpu()), begun_seconds=NOW - 7),
+            "waiting: the last reading of the devices is 7.0 s old, admission.stale_seconds=5",
+        ),
+    ],
+)
+def test_without_a_fresh_reading_nothing_is_admitted(now: Reading | None, reason: str) -> None:
+    assert refusal(decide(Request(0), now)) == reason
+
+
+def test_the_limit_of_trials_at_once() -> None:
+    ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME))
+    assert refusal(decide(Request(0), reading(gpu()), ledger, max_concurrent_trials=2)) == (
+        "waiting: 2 trials run, admission.max_concurrent_trials=2"
+    )
+
+
+sizes = st.integers(0, 30)
+
+
+@given(
+    asked=sizes,
+    total=st.integers(1, 24),
+    free=sizes,
+    promises=st.lists(st.tuples(sizes, st.sampled_from([ME, OTHER_WORKER])), max_size=4),
+    held=st.dictionaries(st.sampled_from([ME, OTHER_WORKER]), st.tuples(sizes, sizes)),
+    ready=st.booleans(),
+)
+def test_whatever_is_read_the_invariant_holds_at_admission(
+    asked: int,
+    total: int,
+    free: int,
+    promises: list[tuple[int, int]],
+    held: dict[int, tuple[int, int]],
+    ready: bool,
+) -> None:
+    device = gpu(total=total, free=min(free, total))
+    now = reading(
+        device,
+        reserved_before={("GPU-a", pid): before * GIB for pid, (before, _) in held.items()},
+        reserved_after={("GPU-a", pid): after * GIB for pid, (_, after) in held.items()},
+    )
+    ledger = ledger_with(*[("GPU-a", size, pid) for size, pid in promises], context_ready=ready)
+    decide(Request(asked * GIB), now, ledger)  # checks the invariant when it admits

@@ -1,0 +1,71 @@
+"""Sessions for the executors' contract: plain objectives that other processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from automl.trial import (
+    Failed,
+    Finished,
+    Interrupted,
+    OnEvent,
+    Placement,
+    Pruned,
+    Reported,
+    TrialSpec,
+    Verdict,
+)
+
+
+class ScriptedSession:
+    """Does what the trial's param `act` says, three steps long."""
+
+    def __init__(self, config: object) -> None:
+        self.config = config
+
+    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
+        act = getattr(self, f"_{spec.params['act']}")
+        act(spec, lambda step: on_event(_report(spec, step)), on_event)
+
+    def held_bytes(self) -> int:
+        return 0
+
+    def give_back_memory(self) -> None:
+        pass
+
+    def _finish(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
+        for step in range(3):
+            match report(step):
+                case Verdict.PRUNE:
+                    on_event(Pruned(spec.number, time.time(), step, float(step)))
+                    return
+                case Verdict.STOP:
+                    on_event(Interrupted(spec.number, time.time(), "stopped"))
+                    return
+                case Verdict.GO_ON:
+                    pass
+        on_event(Finished(spec.number, time.time(), float(os.getpid())))
+
+    def _fail(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        on_event(Failed(spec.number, time.time(), "ValueError: scripted"))
+
+    def _die(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        time.sleep(3600)
+
+    def _print(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        os.write(1, b"said by the trial\n")
+        on_event(Failed(spec.number, time.time(), "ValueError: after printing"))
+
+
+def _report(spec: TrialSpec, step: int) -> Reported:
+    return Reported(spec.number, time.time(), step, {"val_loss": float(step)})
+
+
+def open_scripted(config: object) -> ScriptedSession:
+    return ScriptedSession(config)

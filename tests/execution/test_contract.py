@@ -1,0 +1,148 @@
+"""What every executor promises; each is checked for what its `Capabilities` say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.execution.executor import Executor, OneTrial
+from automl.execution.inline import InlineExecutor
+from automl.execution.workers import WorkerLimits, WorkersExecutor
+from automl.trial import (
+    HOST_UUID,
+    Entry,
+    Failed,
+    Finished,
+    Hosted,
+    Interrupted,
+    Outcome,
+    Placement,
+    Pruned,
+    Reported,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+ENTRY = Entry("tests.execution.objectives:open_scripted")
+HOST = Placement(HOST_UUID, "cpu", 0)
+LIMITS = WorkerLimits(max_workers=4, trial_timeout_seconds=60.0, silence_timeout_seconds=1.0)
+EXECUTORS: dict[str, Callable[[Path], Executor]] = {
+    "inline": lambda path: InlineExecutor(ENTRY),
+    "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),
+}
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
+    made = EXECUTORS[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+def carry(
+    executor: Executor,
+    act: str,
+    number: int = 0,
+    verdict: Callable[[TrialEvent], Verdict] = lambda event: Verdict.GO_ON,
+) -> list[TrialEvent]:
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(event for event in new if not isinstance(event, Hosted))
+        return {event.trial: verdict(event) for event in new}
+
+    executor.execute(OneTrial(TrialSpec(number, {"act": act}, "", 0)), HOST, on_events)
+    outcomes = [event for event in events if isinstance(event, Outcome)]
+    assert len(outcomes) == 1, events
+    assert events[-1] is outcomes[0]
+    return events
+
+
+def test_reports_come_in_order_and_the_outcome_last(executor: Executor) -> None:
+    events = carry(executor, "finish")
+    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert steps == [0, 1, 2]
+    assert isinstance(events[-1], Finished)
+
+
+def test_a_failure_is_an_outcome_and_the_next_trial_runs(executor: Executor) -> None:
+    failed = carry(executor, "fail")[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "ValueError: scripted"
+    assert isinstance(carry(executor, "finish", 1)[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"), [(Verdict.PRUNE, Pruned), (Verdict.STOP, Interrupted)]
+)
+def test_a_verdict_reaches_the_trial_at_its_next_report(
+    executor: Executor, verdict: Verdict, outcome: type[Outcome]
+) -> None:
+    events = carry(executor, "finish", verdict=lambda event: verdict)
+    assert isinstance(events[-1], outcome)
+    n_reports = sum(isinstance(event, Reported) for event in events)
+    assert n_reports <= 2, "at most one report late"
+
+
+def test_trials_run_side_by_side(executor: Executor) -> None:
+    ends: dict[int, TrialEvent] = {}
+
+    def run(number: int) -> None:
+        ends[number] = carry(executor, "finish", number)[-1]
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ends) == [0, 1, 2, 3]
+    assert all(isinstance(end, Finished) for end in ends.values())
+
+
+def test_what_on_event_raises_comes_out(executor: Executor) -> None:
+    def full_disk(event: TrialEvent) -> Verdict:
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        carry(executor, "finish", verdict=full_disk)
+
+
+def test_a_trial_that_kills_its_process_is_interrupted_and_the_next_runs(
+    executor: Executor,
+) -> None:
+    if not executor.can.own_process:
+        pytest.skip("trials share our process")
+    died = carry(executor, "die")[-1]
+    assert isinstance(died, Interrupted)
+    assert (died.cause, died.by_worker_death) == ("its process died: SIGKILL", True)
+    assert isinstance(carry(executor, "finish", 1)[-1], Finished)
+
+
+def test_a_trial_that_hangs_is_ended(executor: Executor) -> None:
+    if not executor.can.timeouts:
+        pytest.skip("threads cannot be ended")
+    hung = carry(executor, "hang")[-1]
+    assert isinstance(hung, Failed)
+    assert hung.cause == "reported nothing for execution.silence_timeout_seconds=1"
+    assert isinstance(carry(executor, "finish", 1)[-1], Finished)
+
+
+def test_what_a_trial_prints_goes_to_its_own_file_and_into_its_failure(
+    executor: Executor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not executor.can.own_output:
+        pytest.skip("trials share our output")
+    failed = carry(executor, "print", 3)[-1]
+    assert isinstance(failed, Failed)
+    assert "said by the trial" in failed.details
+    assert (tmp_path / "trial-00003.log").read_text() == "said by the trial\n"
+    assert capfd.readouterr().out == ""
+
+
+def test_a_warm_process_serves_many_trials(executor: Executor) -> None:
+    values = {getattr(carry(executor, "finish", n)[-1], "value", None) for n in range(3)}
+    assert len(values) == 1, "each trial returned the pid of its process"

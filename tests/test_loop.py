@@ -1,0 +1,157 @@
+"""The main loop's decisions under a simulator: any order of messages, no clock, no threads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automl.admission.ledger import Ledger, LedgerView
+from automl.admission.policy import Limits
+from automl.loop import MAX_SAME_FAILURES, Broke, Signalled, StopReason
+from automl.trial import Failed, Finished
+from tests.simulator import Plan, Stranger, World
+
+CONTEXT = 600 * 1024**2
+GB = 1000**3
+GPU = {"GPU-a": 24 * GB}
+
+
+def n_gb(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.integers(low, high).map(lambda n: n * GB)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    request = draw(st.one_of(st.none(), n_gb(0, 30)))
+    return Plan(
+        request_bytes=request,
+        peak_bytes=draw(n_gb(0, 26)) if draw(st.booleans()) else (request or 0),
+        appears_after=draw(st.floats(0, 4)),
+        seconds=draw(st.floats(0, 6)),
+        ends=draw(st.sampled_from(["finished", "finished", "failed", "dies", "dies twice"])),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(plans(), min_size=1, max_size=12),
+    st.lists(n_gb(4, 24), min_size=1, max_size=3),
+    st.integers(1, 4),
+)
+def test_any_order_of_messages_keeps_the_books_straight(
+    planned: list[Plan], totals: list[int], limit: int
+) -> None:
+    devices = {f"GPU-{i}": total for i, total in enumerate(totals)}
+    World(devices, planned, limits=Limits(limit, GB, 5.0)).run()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(plans(), min_size=1, max_size=8), st.floats(0.1, 20), n_gb(1, 10))
+def test_a_stranger_that_comes_and_goes_is_never_admitted_upon(
+    planned: list[Plan], when: float, size: int
+) -> None:
+    World(GPU, planned, strangers=[Stranger("GPU-a", size, when, when + 30)]).run()
+
+
+def test_memory_that_appears_late_is_not_promised_twice() -> None:
+    late = Plan(request_bytes=10 * GB, peak_bytes=10 * GB, appears_after=2.5)
+    world = World(GPU, [late] * 5)
+    world.run()
+    assert all(isinstance(outcome, Finished) for outcome in world.told.values())
+
+
+class NoLedger(Ledger):
+    """Mutation: promises are forgotten, NVML alone decides."""
+
+    def view(self) -> LedgerView:
+        return LedgerView()
+
+
+def test_mutation_without_the_ledger_memory_runs_out() -> None:
+    late = Plan(request_bytes=10 * GB, peak_bytes=10 * GB, appears_after=2.5)
+    with pytest.raises(AssertionError, match="out of memory"):
+        World(GPU, [late] * 5, ledger=NoLedger()).run()
+
+
+def test_mutation_without_nvml_memory_runs_out() -> None:
+    tenant = Stranger("GPU-a", 20 * GB)
+    with pytest.raises(AssertionError, match="out of memory"):
+        World(GPU, [Plan(10 * GB, 10 * GB)] * 3, strangers=[tenant], blind=True).run()
+
+
+def test_a_hanging_nvml_admits_nothing_and_stops_nothing() -> None:
+    world = World(GPU, [Plan(GB, GB, seconds=9.0)] * 8, silent_between=(1.0, 40.0))
+    world.run()
+    assert len(world.told) == 8
+    assert world.now > 40, "the second half waited for a fresh reading"
+
+
+def test_nobody_overtakes_the_trial_at_the_head() -> None:
+    """A large request waits while small ones run, and is the next to start."""
+    small, large = Plan(2 * GB, 2 * GB), Plan(20 * GB, 20 * GB)
+    world = World(GPU, [small, small, large, small, small])
+    world.run()
+    assert world.started == [0, 1, 2, 3, 4]
+
+
+def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> None:
+    fits_grown, fits_alone, never = Plan(8 * GB, 11 * GB), Plan(4 * GB, 20 * GB), Plan(GB, 30 * GB)
+    world = World(GPU, [fits_grown, fits_alone, never])
+    world.run()
+    assert world.attempts == {0: 2, 1: 3, 2: 3}
+    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, Failed]
+    failed = world.told[2]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "does not fit, even alone on sim: CUDA out of memory"
+
+
+def test_a_request_no_device_can_hold_costs_no_device_time() -> None:
+    world = World(GPU, [Plan(40 * GB, 40 * GB), Plan(GB, GB)])
+    world.run()
+    assert world.started == [1]
+    assert "at most" in getattr(world.told[0], "cause", "")
+
+
+def test_two_deaths_in_one_trial_fail_it() -> None:
+    world = World(GPU, [Plan(GB, GB, ends="dies"), Plan(GB, GB, ends="dies twice")])
+    world.run()
+    assert isinstance(world.told[0], Finished)
+    failed = world.told[1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "killed by SIGSEGV (2 times)"
+
+
+def test_the_same_error_ten_times_in_a_row_stops_the_sweep() -> None:
+    class Same(World):
+        def _outcome(self, *args: object) -> Failed:
+            return Failed(args[0], self.now, "ValueError: no")  # type: ignore[arg-type]
+
+    world = Same(GPU, [Plan(GB, GB)] * 30, limits=Limits(1, 0, 5.0))
+    with pytest.raises(AssertionError, match="a trial got lost"):  # the rest was never asked for
+        world.run()
+    assert world.loop.stop is StopReason.FAILING
+    assert len(world.told) == MAX_SAME_FAILURES
+
+
+def test_after_a_signal_nothing_starts() -> None:
+    world = World(GPU, [Plan(GB, GB)] * 3)
+    world.loop.handle(Signalled(StopReason.INTERRUPTED), 0.0)
+    assert world.loop.done
+    assert world.started == []
+
+
+def test_a_defect_stops_the_sweep_and_keeps_its_first_error() -> None:
+    world = World(GPU, [Plan(GB, GB)])
+    first = OSError("no space left on device")
+    world.loop.handle(Broke(first), 0.0)
+    world.loop.handle(Broke(ValueError("later")), 0.0)
+    assert (world.loop.stop, world.loop.error) == (StopReason.BROKEN, first)
+
+
+def test_the_deadline_admits_nothing_new() -> None:
+    world = World(GPU, [Plan(GB, GB)] * 3)
+    world.loop.deadline_seconds = 0.0
+    world.loop.handle(Signalled(StopReason.TIMEOUT), 0.0)
+    assert world.started == []
+    assert world.loop.stop is StopReason.TIMEOUT
