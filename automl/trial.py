@@ -157,6 +157,8 @@ class Interrupted(Outcome):
     cause: str
     by_worker_death: bool = False
     """The process died under the trial: the second such death in one trial fails it."""
+    pack_dissolved: bool = False
+    """Its pack broke, by no fault of the trial's: it goes on alone."""
 
 
 @dataclass(frozen=True)

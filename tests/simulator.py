@@ -8,12 +8,13 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, Request, account
 from automl.devices.device import DeviceSnapshot, Reading
-from automl.loop import Asked, DevicesRead, Ended, Loop, Message, Released, Tick
+from automl.loop import Loop
+from automl.messages import Asked, DevicesRead, Ended, Kind, Message, Released, Tick
 from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory, Placement
 
 PID = 1
@@ -31,6 +32,7 @@ class Plan:
     seconds: float = 3.0
     ends: str = "finished"
     """finished, failed, dies (its process does, once) or dies twice."""
+    kind: Kind | None = None
 
 
 @dataclass
@@ -64,7 +66,12 @@ class World:
         self.told: dict[int, Outcome] = {}
         self.started: list[int] = []
         self.attempts: dict[int, int] = {}
+        self.packs: dict[int, list[int]] = {}
+        """Trials of each execution, by its key, in the order in which they were given to it."""
+        self.most_pending: int | None = None
         self._order = itertools.count()
+        self._open: dict[int, tuple[Placement, int]] = {}
+        self._key_of: dict[int, int] = {}
         self._heap: list[tuple[float, int, Message]] = []
         self._numbers = iter(range(len(self.plans)))
         self.loop = Loop(self, self.ledger, self.limits, len(self.plans), 0, pid=PID)
@@ -77,15 +84,46 @@ class World:
     def request_for(self, trial: Asked) -> Request:
         return Request(self.plans[trial.number].request_bytes)
 
-    def submit(self, trial: Asked, placement: Placement) -> None:
-        plan = self.plans[trial.number]
+    def n_may_pend(self) -> int | None:
+        return self.most_pending
+
+    def kind_of(self, trial: Asked) -> Kind | None:
+        return self.plans[trial.number].kind
+
+    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+        assert len(trials) == n_lanes
+        self._check_invariant(placement)
+        key = trials[0].number
+        self.packs[key] = []
+        self._open[key] = (placement, n_lanes)
+        for trial in trials:
+            self.feed(key, trial)
+        if n_lanes > 1 and any(self.plans[t.number].ends.startswith("dies") for t in trials):
+            self._dissolve(key)
+
+    def feed(self, key: int, trial: Asked) -> None:
+        plan, (placement, n_lanes) = self.plans[trial.number], self._open[key]
+        share = replace(placement, reservation_bytes=placement.reservation_bytes // n_lanes)
+        self.packs[key].append(trial.number)
+        self._key_of[trial.number] = key
         self.attempts[trial.number] = self.attempts.get(trial.number, 0) + 1
         self.started.append(trial.number)
-        self.running[trial.number] = (plan, placement, self.now)
-        self._check_invariant(placement)
-        outcome = self._outcome(trial.number, plan, placement)
-        self._at(plan.seconds, Ended(outcome))
-        self._at(plan.seconds + 0.1, Released(trial.number))
+        self.running[trial.number] = (plan, share, self.now)
+        self._at(plan.seconds, Ended(self._outcome(trial.number, plan, share)))
+
+    def _dissolve(self, key: int) -> None:
+        """The pack's process dies: all its trials are to go on alone."""
+        self._heap = [
+            (at, order, replace(m, outcome=self._dissolved(m.outcome.trial)))
+            if isinstance(m, Ended) and m.outcome.trial in self.packs[key]
+            else (at, order, m)
+            for at, order, m in self._heap
+        ]
+        for number in self.packs[key]:
+            self.attempts[number] -= 1
+
+    def _dissolved(self, number: int) -> Interrupted:
+        return Interrupted(number, self.now, "its pack died", pack_dissolved=True)
 
     def tell(self, outcome: Outcome) -> None:
         assert outcome.trial not in self.told, "told twice"
@@ -123,12 +161,20 @@ class World:
         return not begin <= self.now < end
 
     def _handle(self, message: Message) -> None:
+        if isinstance(message, Ended):
+            self._lane_ends(message.outcome.trial)
         if isinstance(message, Released):
             self.ledger.context_up(message.key, self.now)
             self.ledger.release(message.key)
-            self.running.pop(message.key)
         self.loop.handle(message, self.now)
         self._check_memory()
+
+    def _lane_ends(self, number: int) -> None:
+        """The last trial of an execution gives its reservation back a moment later."""
+        self.running.pop(number)
+        key = self._key_of.pop(number)
+        if key not in self._key_of.values():
+            self._at(0.1, Released(key))
 
     def _at(self, after: float, message: Message) -> None:
         heapq.heappush(self._heap, (self.now + after, next(self._order), message))

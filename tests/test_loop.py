@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from automl.admission.ledger import Ledger, LedgerView
 from automl.admission.policy import Limits
-from automl.loop import MAX_SAME_FAILURES, Broke, Signalled, StopReason
+from automl.loop import MAX_SAME_FAILURES
+from automl.messages import Broke, Kind, Signalled, StopReason
 from automl.trial import Failed, Finished
 from tests.simulator import Plan, Stranger, World
 
@@ -30,6 +31,7 @@ def plans(draw: st.DrawFn) -> Plan:
         appears_after=draw(st.floats(0, 4)),
         seconds=draw(st.floats(0, 6)),
         ends=draw(st.sampled_from(["finished", "finished", "failed", "dies", "dies twice"])),
+        kind=None if request is None else draw(st.sampled_from([None, Kind("a", 2), Kind("b", 4)])),
     )
 
 
@@ -155,3 +157,50 @@ def test_the_deadline_admits_nothing_new() -> None:
     world.loop.handle(Signalled(StopReason.TIMEOUT), 0.0)
     assert world.started == []
     assert world.loop.stop is StopReason.TIMEOUT
+
+
+A, B = Kind("a", 4), Kind("b", 4)
+
+
+def of(kind: Kind | None, seconds: float = 3.0, ends: str = "finished") -> Plan:
+    return Plan(GB, GB, seconds=seconds, kind=kind, ends=ends)
+
+
+def test_trials_of_the_heads_kind_start_as_one_pack() -> None:
+    world = World(GPU, [of(A), of(B), of(A), of(None), of(A), of(A), of(A)])
+    world.run()
+    assert world.packs[0][:4] == [0, 2, 4, 5]
+
+
+def test_a_free_lane_takes_the_next_of_its_kind() -> None:
+    world = World(GPU, [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(A)], limits=Limits(1, 0, 5.0))
+    world.run()
+    assert world.packs == {0: [0, 1, 2, 3, 4]}
+
+
+def test_a_lane_stays_free_while_another_kind_waits_at_the_head() -> None:
+    planned = [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(None), of(A)]
+    world = World(GPU, planned, limits=Limits(1, 0, 5.0))
+    world.run()
+    assert world.packs == {0: [0, 1, 2, 3], 4: [4], 5: [5]}
+
+
+def test_a_pack_that_dies_is_dissolved_without_a_strike() -> None:
+    world = World(GPU, [of(A), of(A, ends="dies"), of(A), of(A)], limits=Limits(1, 0, 5.0))
+    world.run()
+    assert {n: type(o) for n, o in world.told.items()} == dict.fromkeys(range(4), Finished)
+    assert world.packs[2] == [2], "alone"
+
+
+def test_samplers_that_learn_are_not_asked_too_far_ahead() -> None:
+    world = World(GPU, [of(A)] * 8, limits=Limits(1, 0, 5.0))
+    world.most_pending = 3
+    world.run()
+    assert len(world.packs[0]) > 3, "refilled one by one"
+    assert world.started[:3] == [0, 1, 2]
+
+
+def test_the_rest_is_divided_among_those_that_could_run_it() -> None:
+    world = World(GPU, [of(A)] * 4, limits=Limits(2, 0, 5.0))
+    world.run()
+    assert world.packs == {0: [0, 1], 2: [2, 3]}

@@ -1,0 +1,76 @@
+"""What is known of a device at one moment, as plain values; no hardware is asked here.
+
+`nvml.py` and `host.py` make snapshots, `reader.py` chooses between them and takes readings at an
+interval, `admission/` decides by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from automl.errors import AutoMLError
+
+
+class DeviceReadError(AutoMLError):
+    """Raised when the devices cannot be read now; a later reading may succeed."""
+
+
+@dataclass(frozen=True)
+class DeviceProcess:
+    """Somebody who holds memory of a GPU. Advisory: in a container pids may be the host's."""
+
+    pid: int
+    used_bytes: int | None = None
+    """None: the driver does not tell."""
+    name: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceSnapshot:
+    """One device at one moment."""
+
+    uuid: str
+    """`GPU-…` or `MIG-…` as NVML prints it, or `host`."""
+    name: str
+    total_bytes: int
+    free_bytes: int
+    utilisation: float | None = None
+    """0 to 1: the share of time in which some kernel ran; None: not known, or the host."""
+    processes: tuple[DeviceProcess, ...] = ()
+    n_cores: int | None = None
+    """Cores that this process may use (the host only)."""
+
+    def __post_init__(self) -> None:
+        assert self.total_bytes > 0, self
+        assert 0 <= self.free_bytes <= self.total_bytes, self
+        assert self.utilisation is None or 0 <= self.utilisation <= 1, self
+        assert self.n_cores is None or self.n_cores >= 1, self
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All devices at one moment, and what our own processes held just before and just after.
+
+    Times are `time.monotonic()`. A reading that failed has an `error` and no devices.
+    """
+
+    begun_seconds: float
+    ended_seconds: float
+    devices: tuple[DeviceSnapshot, ...] = ()
+    reserved_before: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Bytes by (device uuid, pid)."""
+    reserved_after: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    error: str | None = None
+
+
+class DeviceReader(Protocol):
+    """Reads a fixed set of devices. One thread reads at a time."""
+
+    def read(self) -> tuple[DeviceSnapshot, ...]:
+        """The devices now, at least one, in a lasting order. Raises DeviceReadError."""
+
+    def close(self) -> None:
+        """Give the driver back. Never waits long, even while a read hangs."""

@@ -1,0 +1,23 @@
+"""Who a process is, for words like `held by pid 4121 (python, user ann)`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import psutil
+
+
+def name_and_user(pid: int) -> tuple[str | None, str | None]:
+    """Name and user of a process; (None, None) for one that is gone or not shown to us."""
+    try:
+        return _look_up(pid, psutil.Process(pid).create_time())
+    except (psutil.Error, OSError):
+        return None, None
+
+
+@lru_cache(maxsize=256)
+def _look_up(pid: int, created_seconds: float) -> tuple[str | None, str | None]:
+    """Kept: a user's name may come from a directory server. Pids come again, births do not."""
+    process = psutil.Process(pid)
+    with process.oneshot():
+        return process.name(), process.username()

@@ -1,0 +1,165 @@
+"""Which devices a sweep uses, and the one thread that reads them.
+
+devices=host   the machine
+devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES shows, those of devices.only
+devices=auto   of NVML's GPUs those that torch can use, those of devices.only; else the machine
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from automl.config import DevicesConfig, DevicesKind
+from automl.devices.cuda_order import torch_uuids
+from automl.devices.device import DeviceReader, DeviceReadError, Reading
+from automl.devices.host import HostReader
+from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
+from automl.devices.selection import hides_all, only, same_device, visible
+from automl.errors import ConfigError
+from automl.trial import HOST_UUID
+
+__all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
+
+log = logging.getLogger(__name__)
+
+Reserved: TypeAlias = Callable[[], Mapping[tuple[str, int], int]]
+"""Bytes that our own processes hold now, by (device uuid, pid)."""
+
+STOP_SECONDS = 2.0
+"""How long stopping waits for a read; one that hangs is left behind."""
+
+
+def open_reader(config: DevicesConfig) -> DeviceReader:
+    """The reader of the devices that the config allows. Raises ConfigError when there are none."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if config.kind is DevicesKind.nvml:
+        return _open_nvml(setting, config.only)
+    if config.kind is DevicesKind.auto and (reader := _open_auto(setting, config.only)) is not None:
+        return reader
+    only(config.only, [HOST_UUID])
+    return HostReader()
+
+
+def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
+    try:
+        reader = NvmlReader()
+    except NvmlMissingError as error:
+        raise ConfigError(
+            f"devices=nvml: {error}. Use devices=auto or devices=host to train on the CPU."
+        ) from error
+    there = [gpu.uuid for gpu in reader.gpus]
+    try:
+        shown = visible(setting, there)
+        if not shown:
+            raise ConfigError(_nothing_shown(setting, there))
+        reader.choose(only(wanted, shown))
+    except ConfigError:
+        reader.close()
+        raise
+    return reader
+
+
+def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
+    """None: train on the machine."""
+    if hides_all(setting):
+        return None
+    try:
+        reader = NvmlReader()
+    except NoNvmlLibraryError:
+        return None
+    except NvmlMissingError as error:
+        log.warning("devices=auto: no GPU is used: %s", error)
+        return None
+    try:
+        usable = _usable(reader)
+        if usable:
+            reader.choose(only(wanted, usable))
+            return reader
+    except ConfigError:
+        reader.close()
+        raise
+    reader.close()
+    return None
+
+
+def _usable(reader: NvmlReader) -> tuple[str, ...]:
+    """The GPUs that NVML and torch both see, in NVML's order and by its names."""
+    if not reader.gpus:
+        return ()
+    torch_sees = torch_uuids()
+    usable = [g.uuid for g in reader.gpus if any(same_device(g.uuid, t) for t in torch_sees)]
+    if not usable:
+        log.warning(
+            "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",
+            ", ".join(f"{gpu.uuid} {gpu.name}" for gpu in reader.gpus),
+        )
+    return tuple(usable)
+
+
+def _nothing_shown(setting: str | None, there: Sequence[str]) -> str:
+    if not there:
+        return (
+            "devices=nvml: NVML shows no GPU. Use devices=auto or devices=host to train on the CPU."
+        )
+    return (
+        f"devices=nvml: CUDA_VISIBLE_DEVICES={setting!r} hides every GPU. Unset it, or use "
+        f"devices=host; there are {', '.join(there)}."
+    )
+
+
+class ReaderThread:
+    """Takes a reading at an interval until stopped, each handed to `on_reading` in this thread.
+
+    A reading that fails is handed on with its error. While the driver hangs there is no new
+    reading, and the last one grows old: admission sees that by its time.
+    """
+
+    def __init__(
+        self,
+        reader: DeviceReader,
+        interval_seconds: float,
+        reserved: Reserved,
+        on_reading: Callable[[Reading], None],
+    ) -> None:
+        self._reader = reader
+        self._interval_seconds = interval_seconds
+        self._reserved = reserved
+        self._on_reading = on_reading
+        self._stopping = threading.Event()
+        # A daemon, so that a driver that hangs cannot keep the program from ending.
+        self._thread = threading.Thread(target=self._run, name="device-reader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
+        """Whether the thread ended in time. The reader stays open: who opened it closes it."""
+        self._stopping.set()
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            reading = take_reading(self._reader, self._reserved)
+            if not self._stopping.is_set():  # nobody listens any more
+                self._on_reading(reading)
+            self._stopping.wait(self._interval_seconds)
+
+
+def take_reading(reader: DeviceReader, reserved: Reserved) -> Reading:
+    """Ask once. What our processes hold is read just before and just after the driver is asked."""
+    begun = time.monotonic()
+    before = dict(reserved())
+    try:
+        devices, error = reader.read(), None
+    except DeviceReadError as failure:
+        devices, error = (), str(failure)
+    except Exception as failure:  # were this thread to die, trials would wait mutely
+        log.debug("a reading failed in a way that was not foreseen", exc_info=True)
+        devices, error = (), f"{type(failure).__name__}: {failure}"
+    return Reading(begun, time.monotonic(), devices, before, dict(reserved()), error)

@@ -1,0 +1,123 @@
+"""What the main loop talks of: trials that wait or run, and the messages that reach it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from automl.admission.policy import Request
+from automl.devices.device import Reading
+from automl.trial import Outcome, Params, Placement
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial that the study wants run: a new one, or one taken over."""
+
+    number: int
+    params: Params
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What can go together in a pack."""
+
+    key: Hashable
+    n_lanes: int
+    """The most trials of this kind in one pack, at least 2."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A trial that has not been admitted yet."""
+
+    trial: Asked
+    request: Request
+    kind: Kind | None = None
+    """None: it trains alone."""
+    reason: str = "waiting: not looked at yet"
+    attempts: int = 0
+    """Times it ran out of memory."""
+    deaths: int = 0
+    """Processes that died under it."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial that runs, alone or in a lane of a pack."""
+
+    waiting: Waiting
+    placement: Placement
+    since_seconds: float
+
+
+@dataclass
+class Execution:
+    """One admission: a trial, or a pack of them, that holds one reservation."""
+
+    key: int
+    """Number of its first trial."""
+    placement: Placement
+    kind: Kind | None
+    members: dict[int, Waiting]
+    """All trials ever given to it."""
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def n_live(self) -> int:
+        return len(self.members) - len(self.outcomes)
+
+
+class StopReason(enum.Enum):
+    """Why no new trial is started any more."""
+
+    INTERRUPTED = "interrupted"
+    TERMINATED = "terminated"
+    TIMEOUT = "timeout"
+    FAILING = "failing"
+    BROKEN = "broken"
+
+
+# --- messages: all that can happen to the loop --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A trial's execution came to its outcome."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Released:
+    """An execution is over, and its reservation was given back."""
+
+    key: int
+    """Number of its first trial."""
+
+
+@dataclass(frozen=True)
+class DevicesRead:
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Signalled:
+    reason: StopReason
+
+
+@dataclass(frozen=True)
+class Broke:
+    """The study cannot be recorded any more, or our own code failed: running trials are stopped."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
+
+
+Message: TypeAlias = Ended | Released | DevicesRead | Signalled | Broke | Tick

@@ -1,0 +1,287 @@
+"""Which devices a sweep gets, and the thread that reads them."""
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from automl.config import DevicesConfig, DevicesKind
+from automl.devices.device import DeviceReader, Reading
+from automl.devices.host import HostReader
+from automl.devices.reader import ReaderThread, open_reader, take_reading
+from automl.errors import ConfigError
+from automl.trial import HOST_UUID
+from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
+from tests.nvml_stub.stub import UNKNOWN, NvmlStub
+
+MEMORY = "nvmlDeviceGetMemoryInfo"
+SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
+NOW_SECONDS = 0.001
+"""An interval that keeps no test waiting."""
+WAIT_SECONDS = 30.0
+
+
+def nothing() -> dict[tuple[str, int], int]:
+    return {}
+
+
+def config(kind: str, *only: str) -> DevicesConfig:
+    return DevicesConfig(kind=DevicesKind[kind], only=list(only))
+
+
+def uuids(reader: DeviceReader) -> list[str]:
+    return [device.uuid for device in reader.read()]
+
+
+@pytest.fixture
+def torch_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give child processes a torch that has these GPUs, by (name, UUID without its beginning)."""
+
+    def see(*gpus: tuple[str, str]) -> None:
+        (tmp_path / "torch.py").write_text(
+            "from types import SimpleNamespace\n"
+            f"gpus = {gpus!r}\n"
+            "cuda = SimpleNamespace(\n"
+            "    is_available=lambda: bool(gpus),\n"
+            "    device_count=lambda: len(gpus),\n"
+            "    get_device_properties=lambda i: SimpleNamespace(\n"
+            "        name=gpus[i][0], uuid=gpus[i][1]\n"
+            "    ),\n"
+            ")\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return see
+
+
+# --- devices=host ---------------------------------------------------------------------------------
+
+
+def test_host_is_the_machine_even_where_there_are_gpus(loaded_nvml_stub: NvmlStub) -> None:
+    assert uuids(open_reader(config("host"))) == [HOST_UUID]
+    assert loaded_nvml_stub.n_calls("nvmlInit_v2") == 0
+
+
+def test_only_of_a_gpu_cannot_be_met_by_the_host() -> None:
+    with pytest.raises(ConfigError, match=r"devices.only=GPU-8f: .* there is host\."):
+        open_reader(config("host", "GPU-8f"))
+
+
+# --- devices=nvml ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "only", "expected"),
+    [
+        (None, (), [SMALL, LARGE]),
+        (None, ("GPU-aaaa",), [LARGE]),
+        (LARGE, (), [LARGE]),
+        ("GPU-aaaa", (), [LARGE]),
+        ("GPU-aaaa,GPU-bbbb", ("GPU-bbbb",), [SMALL]),
+        ("1,0", (), [SMALL, LARGE]),
+    ],
+)
+def test_nvml_gives_what_is_shown_and_wanted(
+    loaded_nvml_stub: NvmlStub,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str | None,
+    only: tuple[str, ...],
+    expected: list[str],
+) -> None:
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert uuids(open_reader(config("nvml", *only))) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "only", "words"),
+    [
+        (None, ("GPU-1234",), ["devices.only=GPU-1234", SMALL, LARGE]),
+        (LARGE, (SMALL,), [f"devices.only={SMALL}", f"there is {LARGE}."]),
+        ("", (), ["CUDA_VISIBLE_DEVICES=''", "hides every GPU", "Unset it", SMALL, LARGE]),
+        ("-1", (), ["CUDA_VISIBLE_DEVICES='-1'", "hides every GPU"]),
+        ("GPU-1234", (), ["CUDA_VISIBLE_DEVICES='GPU-1234'", SMALL, LARGE]),
+        ("0", (), ["CUDA_VISIBLE_DEVICES=0", "CUDA's order", "devices=auto", SMALL, LARGE]),
+    ],
+)
+def test_nvml_refuses_what_leaves_no_gpu_and_closes_the_driver(
+    loaded_nvml_stub: NvmlStub,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str | None,
+    only: tuple[str, ...],
+    words: list[str],
+) -> None:
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    with pytest.raises(ConfigError) as refusal:
+        open_reader(config("nvml", *only))
+    assert [word for word in words if word not in str(refusal.value)] == []
+    assert loaded_nvml_stub.n_calls("nvmlShutdown") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "words"),
+    [
+        ("nvmlInit_v2", 9, "installed but not loaded"),
+        ("nvmlInit_v2", 18, "restart the machine"),
+        ("nvmlInit_v2", UNKNOWN, "NVML does not start: Unknown Error"),
+        ("nvmlDeviceGetCount_v2", UNKNOWN, "Unknown Error"),
+        ("nvmlDeviceGetHandleByIndex_v2", 15, "GPU 0 of NVML: GPU is lost; GPU 1"),
+    ],
+)
+def test_a_driver_that_fails_is_refused_under_nvml_and_passed_over_aloud_under_auto(
+    loaded_nvml_stub: NvmlStub,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
+    words: str,
+) -> None:
+    loaded_nvml_stub.fail(function, code)
+    with pytest.raises(ConfigError, match=f"devices=nvml: .*{words}.*devices=host"):
+        open_reader(config("nvml"))
+    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+    (warning,) = caplog.messages
+    assert warning.startswith("devices=auto: no GPU is used: ")
+    assert words in warning
+
+
+def test_nvml_without_a_gpu_is_refused(nvml_library: Path, loaded_nvml_stub: NvmlStub) -> None:
+    NvmlStub(nvml_library, loaded_nvml_stub.path)  # an empty machine in the place of the other
+    with pytest.raises(ConfigError, match=r"devices=nvml: NVML shows no GPU\."):
+        open_reader(config("nvml"))
+    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+
+
+# --- devices=auto ---------------------------------------------------------------------------------
+
+
+def test_auto_gives_the_gpus_that_torch_can_use_too(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    torch_sees(*(("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER))
+    assert uuids(open_reader(config("auto"))) == [SMALL, LARGE]
+    assert uuids(open_reader(config("auto", "GPU-aaaa"))) == [LARGE]
+    torch_sees(("Stub A10", LARGE.removeprefix("GPU-")))
+    assert uuids(open_reader(config("auto"))) == [LARGE]
+    with pytest.raises(ConfigError, match=f"devices.only=GPU-bbbb: .* there is {LARGE}"):
+        open_reader(config("auto", "GPU-bbbb"))
+
+
+def test_auto_gives_the_slice_that_torch_can_use(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    loaded_nvml_stub.add_slice(loaded_nvml_stub.gpu(LARGE), SLICE, total_bytes=2**30)
+    torch_sees(("Stub A10 MIG 1g.5gb", SLICE.removeprefix("MIG-")))
+    assert uuids(open_reader(config("auto"))) == [SLICE]
+
+
+def test_auto_leaves_the_numbers_of_cuda_visible_devices_to_torch(
+    loaded_nvml_stub: NvmlStub,
+    torch_sees: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    torch_sees(("Stub A10", CUDA_ORDER[0].removeprefix("GPU-")))
+    assert uuids(open_reader(config("auto"))) == [LARGE]
+
+
+def test_auto_trains_on_the_cpu_where_torch_can_use_no_gpu_and_says_so(
+    loaded_nvml_stub: NvmlStub,
+    torch_sees: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch_sees()
+    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+    assert "torch can use none of the GPUs" in caplog.text
+    assert f"{LARGE} Stub A10" in caplog.text
+    assert loaded_nvml_stub.n_calls("nvmlShutdown") == 1
+
+
+@pytest.mark.parametrize("setting", ["", "-1"])
+def test_auto_asks_nobody_where_every_gpu_is_hidden(
+    loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert uuids(open_reader(config("auto"))) == [HOST_UUID]
+    assert loaded_nvml_stub.n_calls("nvmlInit_v2") == 0
+
+
+# --- the thread -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def readings() -> "queue.Queue[Reading]":
+    return queue.Queue()
+
+
+def test_readings_come_until_the_thread_is_stopped(readings: "queue.Queue[Reading]") -> None:
+    thread = ReaderThread(HostReader(), NOW_SECONDS, nothing, readings.put)
+    thread.start()
+    first, second = (readings.get(timeout=WAIT_SECONDS) for _ in range(2))
+    assert thread.stop(WAIT_SECONDS)
+    assert first.begun_seconds <= first.ended_seconds <= second.begun_seconds
+    assert [device.uuid for device in first.devices] == [HOST_UUID]
+    assert first.error is None
+
+
+def test_what_we_hold_is_read_before_and_after() -> None:
+    sizes = iter([100, 70])
+    reading = take_reading(HostReader(), lambda: {(HOST_UUID, 7): next(sizes)})
+    assert reading.reserved_before == {(HOST_UUID, 7): 100}
+    assert reading.reserved_after == {(HOST_UUID, 7): 70}
+
+
+def test_a_failing_driver_gives_readings_with_the_error_until_it_is_well(
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+) -> None:
+    reader = open_reader(config("nvml"))
+    loaded_nvml_stub.fail(MEMORY, UNKNOWN)
+    thread = ReaderThread(reader, NOW_SECONDS, nothing, readings.put)
+    thread.start()
+    failed = readings.get(timeout=WAIT_SECONDS)
+    assert failed.devices == ()
+    assert failed.error == f"{SMALL}: Unknown Error"
+    loaded_nvml_stub.fail(MEMORY, 0)
+    while readings.get(timeout=WAIT_SECONDS).error is not None:
+        pass
+    assert thread.stop(WAIT_SECONDS)
+
+
+def test_a_reader_with_a_flaw_does_not_end_the_thread_unseen() -> None:
+    class Flawed(HostReader):
+        def read(self) -> tuple[()]:
+            raise ZeroDivisionError("a flaw")
+
+    assert take_reading(Flawed(), nothing).error == "ZeroDivisionError: a flaw"
+
+
+def test_a_hanging_driver_gives_no_reading_and_holds_up_nobody(
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+) -> None:
+    reader = open_reader(config("nvml"))
+    thread = ReaderThread(reader, NOW_SECONDS, nothing, readings.put)
+    loaded_nvml_stub.hang(MEMORY)
+    thread.start()
+    loaded_nvml_stub.wait_for_call(MEMORY)
+    assert not thread.stop(timeout_seconds=0), "it hangs"
+    reader.close()
+    assert loaded_nvml_stub.n_calls("nvmlShutdown") == 0, "closing would hang as well"
+    loaded_nvml_stub.release(MEMORY)
+    assert thread.stop(WAIT_SECONDS)
+    assert readings.empty(), "nobody listens to a reading that ends after the stop"
+
+
+def test_a_driver_that_hung_goes_on_with_fresh_readings(
+    loaded_nvml_stub: NvmlStub, readings: "queue.Queue[Reading]"
+) -> None:
+    thread = ReaderThread(open_reader(config("nvml")), NOW_SECONDS, nothing, readings.put)
+    loaded_nvml_stub.hang(MEMORY)
+    thread.start()
+    loaded_nvml_stub.wait_for_call(MEMORY)
+    assert readings.empty()
+    loaded_nvml_stub.gpu(LARGE).fill()
+    loaded_nvml_stub.release(MEMORY)
+    reading = readings.get(timeout=WAIT_SECONDS)
+    assert [device.free_bytes for device in reading.devices][1] == 0
+    assert thread.stop(WAIT_SECONDS)
