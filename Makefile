@@ -28,6 +28,8 @@ types: .venv/installed ## Check the types, tests included
 test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
+bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
+
 clean: ## Remove what make made (studies and MLflow's store stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
 
@@ -37,4 +39,12 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# An environment of their own: none of it is a dependency of the project.
+.PHONY: bench-peers
+PEERS := experiments/001-throughput/requirements-peers.txt
+.venv-peers/installed: $(PEERS) constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(PEERS)
 	@touch $@

@@ -171,8 +171,16 @@ class DataConfig:
             self.validation_fraction + self.test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
+        _check(
+            0 <= self.split_seed < 2**32,
+            "data.split_seed",
+            self.split_seed,
+            "must be from 0 to 4294967295.",
+        )
         _check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
-        _check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
+        _check(
+            self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1."
+        )
         if self.kind is DataKind.csv:
             _check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
             _check(
@@ -400,6 +408,16 @@ class TrackingConfig:
 
 
 @dataclass
+class UIConfig:
+    """The MLflow UI that `ui` starts, on loopback."""
+
+    port: int = 5000
+
+    def __post_init__(self) -> None:
+        _check(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")
+
+
+@dataclass
 class Config:
     """One sweep, composed and checked."""
 
@@ -416,3 +434,17 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    ui: UIConfig = field(default_factory=UIConfig)
+
+
+SAMPLERS: dict[str, type[SamplerConfig]] = {
+    "random": RandomSamplerConfig,
+    "grid": GridSamplerConfig,
+    "qmc": QMCSamplerConfig,
+    "tpe": TPESamplerConfig,
+}
+PRUNERS: dict[str, type[PrunerConfig]] = {
+    "none": NoPrunerConfig,
+    "median": MedianPrunerConfig,
+    "halving": HalvingPrunerConfig,
+}

@@ -220,6 +220,9 @@ Returns the verdicts by trial number; a trial that is not named goes on."""
 class Feed(Protocol):
     """Where an executor gets its trials from."""
 
+    n_lanes: int
+    """How many trials may run together as one pack; 1: one trial, alone."""
+
     def next(self) -> TrialSpec | None:
         """The first trial, then another of the same kind, or None when there is none now."""
 

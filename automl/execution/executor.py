@@ -7,7 +7,8 @@ given a feed of trials and a placement, and tells all that happens by events.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -54,14 +55,24 @@ class Executor(Protocol):
         """Give back processes and memory. No trial is running any more."""
 
 
-class OneTrial:
-    """A feed of a single trial."""
+class TrialFeed:
+    """The trials of one execution: those it starts with, and those added while it runs."""
 
-    def __init__(self, spec: TrialSpec) -> None:
-        self._spec: TrialSpec | None = spec
+    def __init__(self, specs: Sequence[TrialSpec], on_take: Callable[[TrialSpec], None]) -> None:
+        self._specs = deque(specs)  # added to by the main thread, taken from by one pool thread
+        self._on_take = on_take
+        self.n_lanes = len(specs)
+
+    def add(self, spec: TrialSpec) -> None:
+        self._specs.append(spec)
 
     def next(self) -> TrialSpec | None:
-        spec, self._spec = self._spec, None
+        """See `automl.trial.Feed`."""
+        try:
+            spec = self._specs.popleft()
+        except IndexError:
+            return None
+        self._on_take(spec)
         return spec
 
 

@@ -26,6 +26,7 @@ from automl.execution.memory_slots import MemorySlots
 from automl.execution.output import last_lines
 from automl.execution.worker import Answer, Broken, Idle, ToParent, WorkerSetup
 from automl.trial import (
+    HOST_UUID,
     Entry,
     Failed,
     Feed,
@@ -87,7 +88,13 @@ class WorkersExecutor:
         """By (device uuid, pid): what each living worker last said it holds. Any thread."""
         with self._lock:
             workers = [*self._idle, *self._busy]
-            return {(w.device_uuid, w.pid): self._slots.read(w.slot) for w in workers}
+            return {(w.device_uuid, w.pid): self._held_by(w) for w in workers}
+
+    def _held_by(self, worker: _Worker) -> int:
+        """On a GPU what it says; on the host what its process grew by since it was forked."""
+        if worker.device_uuid != HOST_UUID:
+            return self._slots.read(worker.slot)
+        return max(0, _resident_bytes(worker.pid) - worker.memory_at_start_bytes)
 
     def stop_trials(self) -> None:
         """Tell running trials to stop, without waiting for their next report to be answered."""
@@ -169,6 +176,7 @@ class _Worker:
         theirs.close()
         assert self.process.pid is not None
         self.pid: int = self.process.pid
+        self.memory_at_start_bytes = _resident_bytes(self.pid)
         self.trial: int | None = None
 
     def begin(self, work: worker_main.Work) -> None:

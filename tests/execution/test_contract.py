@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.execution.executor import Executor, OneTrial
+from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
 from automl.execution.workers import WorkerLimits, WorkersExecutor
 from automl.trial import (
@@ -55,7 +55,9 @@ def carry(
         events.extend(event for event in new if not isinstance(event, Hosted))
         return {event.trial: verdict(event) for event in new}
 
-    executor.execute(OneTrial(TrialSpec(number, {"act": act}, "", 0)), HOST, on_events)
+    executor.execute(
+        TrialFeed([TrialSpec(number, {"act": act}, "", 0)], lambda spec: None), HOST, on_events
+    )
     outcomes = [event for event in events if isinstance(event, Outcome)]
     assert len(outcomes) == 1, events
     assert events[-1] is outcomes[0]

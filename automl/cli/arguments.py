@@ -1,0 +1,110 @@
+"""The command line taken apart: command word, overrides, options. No Hydra here.
+
+Hydra's own options are parsed here too, so that a mistake gets one line of words, and so that
+overrides may stand before and after options.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from automl.cli.words import closest
+from automl.errors import ConfigError
+
+COMMANDS = {
+    "sweep": "run a study up to study.n_trials trials (the default command)",
+    "resume": "go on with study.name=NAME from its own stored config",
+    "status": "show a study so far, from another process too (default: the newest)",
+    "devices": "show what admission sees: memory, load, who else is there",
+    "ui": "start the MLflow UI on this machine alone, on ui.port",
+    "sync": "give MLflow what it could not take while it was down",
+}
+
+MULTIRUN = (
+    "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
+    "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
+    "(study.n_trials=50)."
+)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """One command line, as typed."""
+
+    command: str = "sweep"
+    overrides: tuple[str, ...] = ()
+    config_name: str | None = None
+    config_dir: str | None = None
+    help: bool = False
+    version: bool = False
+    completion: bool = False
+    hydra_options: tuple[str, ...] = ()
+    """What only Hydra can answer (`--cfg job`, `--info`, …), as it takes it; empty: run."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing a usage of twenty lines."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}. See: python -m automl --help")
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read the words after the program's name. Raises ConfigError."""
+    command, rest = _split_command(argv)
+    parsed = _parser().parse_intermixed_args(rest)
+    if parsed.multirun:
+        raise ConfigError(MULTIRUN)
+    hydra_options: list[str] = []
+    if parsed.cfg:
+        hydra_options += ["--cfg", parsed.cfg]
+    if parsed.package:
+        hydra_options += ["--package", parsed.package]
+    if parsed.info:
+        hydra_options += ["--info", parsed.info]
+    for flag in ("resolve", "hydra_help"):
+        if getattr(parsed, flag):
+            hydra_options.append("--" + flag.replace("_", "-"))
+    return Arguments(
+        command=command,
+        overrides=tuple(parsed.overrides),
+        config_name=parsed.config_name,
+        config_dir=parsed.config_dir,
+        help=parsed.help,
+        version=parsed.version,
+        completion=parsed.shell_completion,
+        hydra_options=tuple(hydra_options),
+    )
+
+
+def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    if not argv or "=" in argv[0] or argv[0].startswith(("-", "~")):
+        return "sweep", argv
+    word = argv[0]
+    if word not in COMMANDS:
+        raise ConfigError(
+            f"{word}: there is no such command.{closest(word, COMMANDS)} "
+            f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
+        )
+    return word, argv[1:]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="automl", add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--version", action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--shell-completion", "-sc", action="store_true")
+    parser.add_argument("--config-name", "-cn")
+    parser.add_argument("--config-dir", "-cd")
+    kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
+    return parser

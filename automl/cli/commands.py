@@ -1,0 +1,61 @@
+"""What each command calls. Each import stands in its function: a command loads what it needs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from automl.cli.arguments import Arguments
+from automl.cli.paths import conf_dir
+
+
+def run(arguments: Arguments) -> int:
+    """Do what the command line says; returns the exit code. Raises AutoMLError."""
+    if arguments.help:
+        from automl.cli.help import help_text
+
+        extra = None if arguments.config_dir is None else Path(arguments.config_dir)
+        sys.stdout.write(help_text(conf_dir(), extra))
+        return 0
+    if arguments.version:
+        sys.stdout.write(f"automl {metadata.version('automl-sweep')}\n")
+        return 0
+    if arguments.completion:
+        from automl.cli.show import complete
+
+        return complete(arguments)
+    if arguments.hydra_options:
+        from automl.cli.show import show
+
+        return show(arguments)
+    return _dispatch(arguments)
+
+
+def _dispatch(arguments: Arguments) -> int:
+    from automl.cli.compose import compose
+
+    composed = compose(arguments)
+    config = composed.config
+    match composed.command:
+        case "status":
+            from automl.status import print_status
+
+            return print_status(config)
+        case "devices":
+            from automl.status import print_devices
+
+            return print_devices(config)
+        case "ui":
+            from automl.tracking.ui import serve_ui
+
+            return serve_ui(config.tracking, config.ui.port)
+        case "sync":
+            from automl.tracking.delivery import deliver_all
+
+            assert config.study.name is not None
+            return deliver_all(Path(config.study.dir) / config.study.name, config.tracking)
+        case command:
+            from automl.sweep import run_sweep
+
+            return run_sweep(config, composed.stored_config, resume=command == "resume")

@@ -1,0 +1,163 @@
+"""From a command line to a checked `Config`: the one place where Hydra composes.
+
+Hydra's `compose` is used, not `hydra.main`: it writes nothing, changes no directory and configures
+no logging. Only what Hydra alone can show (`--info`) goes through `hydra.main`, in `show.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+
+import hydra
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+from automl.cli.arguments import Arguments
+from automl.cli.explain import explained, unknown_key
+from automl.cli.paths import conf_dir
+from automl.cli.schemas import groups, keys_of, register_schemas
+from automl.cli.space import rewrite
+from automl.cli.stored import Source, choose_source, refuse_missing, stored_text
+from automl.cli.sweeps import canonical_space
+from automl.config import Config
+from automl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What Hydra is asked to compose."""
+
+    config_name: str
+    overrides: tuple[str, ...]
+    config_dir: Path | None
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A command line, composed and checked."""
+
+    command: str
+    config: Config
+    stored_config: str
+    """YAML that `resume` composes the same config from; holds no credential."""
+
+
+def compose(arguments: Arguments) -> Composed:
+    """Compose and check. Raises ConfigError; writes nothing."""
+    with explained(arguments.overrides):
+        source, request = prepare(arguments)
+        composed = _compose(request)
+        _refuse_unknown(composed, request.config_name)
+        refuse_missing(composed, source)
+        config = OmegaConf.to_object(composed)
+        assert isinstance(config, Config)
+        config.space = canonical_space(config.space)
+        return Composed(arguments.command, config, stored_text(composed))
+
+
+def prepare(arguments: Arguments) -> tuple[Source, Request]:
+    """What to compose from, and the overrides in the form that Hydra takes."""
+    register_schemas()
+    parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
+    source = choose_source(arguments, parsed)
+    config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
+    request = Request(source.config_name, (*rewrite(parsed), *source.overrides), config_dir)
+    return source, _without_inline_space(request)
+
+
+def _compose(request: Request) -> DictConfig:
+    with (
+        _searching(request.config_dir),
+        hydra.initialize_config_dir(str(conf_dir()), job_name="automl", version_base="1.3"),
+    ):
+        return hydra.compose(request.config_name, list(request.overrides))
+
+
+def _without_inline_space(request: Request) -> Request:
+    """`~space` takes the file of the group away; this, what a config wrote into `space:` itself."""
+    if "~space" not in request.overrides:
+        return request
+    others = [line for line in request.overrides if not line.lstrip("+").startswith("space.")]
+    inline = _compose(Request(request.config_name, tuple(others), request.config_dir)).space
+    at = request.overrides.index("~space")
+    removed = tuple(f"~space.{name}" for name in inline)
+    overrides = (*request.overrides[: at + 1], *removed, *request.overrides[at + 1 :])
+    return Request(request.config_name, overrides, request.config_dir)
+
+
+def _refuse_unknown(node: DictConfig, config_name: str) -> None:
+    """Hydra lets `++study.typo=1` through, and configs that were not made from ours."""
+    if OmegaConf.get_type(node) is not Config:
+        raise ConfigError(
+            f"--config-name {config_name}: a config of your own starts with "
+            "`defaults: [sweep, _self_]`."
+        )
+    _refuse_extra_keys(node, "")
+
+
+def _refuse_extra_keys(node: DictConfig, prefix: str) -> None:
+    owner = OmegaConf.get_type(node)
+    if owner is None or not is_dataclass(owner):
+        return
+    for key in map(str, node):
+        name = f"{prefix}{key}"
+        if key not in keys_of(owner):
+            raise ConfigError(unknown_key(name, owner))
+        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+            inner = node[key]
+            if isinstance(inner, DictConfig):
+                _refuse_extra_keys(inner, f"{name}.")
+
+
+# --- --config-dir, which `compose` does not know --------------------------------------------------
+
+_extra_dir: ContextVar[Path | None] = ContextVar("_extra_dir", default=None)
+
+
+class ConfigDir(SearchPathPlugin):
+    """Appends the folder of `--config-dir` to Hydra's search path while it composes."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        path = _extra_dir.get()
+        if path is not None:
+            search_path.append("command-line", f"file://{path}")
+
+
+@contextmanager
+def _searching(path: Path | None) -> Iterator[None]:
+    plugins = Plugins.instance()
+    if ConfigDir not in plugins.discover(SearchPathPlugin):
+        plugins.register(ConfigDir)
+    token = _extra_dir.set(path)
+    try:
+        yield
+    finally:
+        _extra_dir.reset(token)
+
+
+def _config_dir(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.is_dir():
+        raise ConfigError(f"--config-dir {text}: there is no such folder.")
+    for ours in _files(conf_dir()):
+        if path != conf_dir() and (path / ours).is_file():
+            raise ConfigError(
+                f"--config-dir {text}: {path / ours} has the name of a file of automl's own, which "
+                "would be taken instead; rename it."
+            )
+    return path
+
+
+def _files(folder: Path) -> Sequence[Path]:
+    return [
+        path.relative_to(folder)
+        for group in ("", *groups())
+        for path in sorted((folder / group).glob("*.yaml"))
+    ]

@@ -1,0 +1,127 @@
+"""The text of `--help`, made from `conf/` and the config classes; without Hydra, so it is fast."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+from automl import config as config_module
+from automl.cli.arguments import COMMANDS
+from automl.config import Config
+
+KEYS = (
+    "study.name",
+    "study.n_trials",
+    "study.timeout_seconds",
+    "study.metric",
+    "study.direction",
+    "study.seed",
+    "study.dir",
+    "data.path",
+    "data.target",
+    "data.task",
+    "objective.target",
+    "training.epochs",
+    "training.precision",
+    "devices.only",
+    "admission.request",
+    "admission.max_concurrent_trials",
+    "tracking.uri",
+    "tracking.checkpoints",
+)
+"""The keys most used; `--cfg job` prints all of them."""
+
+HEAD = """\
+Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
+
+    python -m automl [COMMAND] [KEY=VALUE | GROUP=OPTION ...] [--OPTION ...]
+"""
+
+TAIL = """\
+Search space (space.NAME=ENTRY; put entries with brackets in quotes)
+  space.lr='interval(1e-4,1e-1)'             a number between two
+  space.lr='tag(log,interval(1e-4,1e-1))'    the same on a log scale
+  space.depth='range(2,9)'                   whole numbers 2 to 8
+  space.batch_size=32,64                     one of these
+  space.dropout=0.1                          fixed
+  space.depth.high=6   ~space.depth          change one key; leave a param out
+  space='{lr: {low: 1e-4, high: 1e-1, log: true}, width: {choices: [16, 64]}}'   the whole space
+
+Options
+  --cfg job             print the composed config; also hydra, all; --resolve fills in references
+  --info defaults       show which files a config is made from; also searchpath, config, all
+  --config-dir DIR      take groups and configs from DIR too
+  --config-name NAME    start from NAME.yaml, which begins with: defaults: [sweep, _self_]
+  --version             print the version
+  -sc install=bash      print the shell completion: eval "$(automl -sc install=bash)"
+
+Examples
+  python -m automl
+  python -m automl data=csv data.path=table.csv data.target=price study.n_trials=50
+  python -m automl sampler=random pruner=none space.lr='interval(1e-3,1e-1)' study.name=try-1
+  python -m automl objective=python objective.target=my_module:train space='{lr: {low: 0, high: 1}}'
+  python -m automl resume study.name=try-1 study.n_trials=100
+
+Exit codes: 0 done, 1 the sweep failed, 2 a bad config or command line, 130 interrupted,
+143 terminated. AUTOML_DEBUG=1 shows the traceback of an error.
+"""
+
+
+def help_text(conf: Path, config_dir: Path | None) -> str:
+    """The whole text; groups list the options of `conf` and of `--config-dir`."""
+    sections = (
+        HEAD,
+        "Commands\n" + "".join(f"  {name:10} {does}\n" for name, does in COMMANDS.items()),
+        "Groups (GROUP=OPTION; * is the default)\n" + "".join(_groups(conf, config_dir)),
+        "Keys used most (KEY=VALUE; --cfg job prints all)\n" + "".join(_keys()),
+        TAIL,
+    )
+    return "\n".join(sections)
+
+
+def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
+    chosen = dict(re.findall(r"^  - (\w+): (\w+)", (conf / "sweep.yaml").read_text("utf-8"), re.M))
+    folders = [folder for folder in (conf, config_dir) if folder is not None]
+    for group in chosen:
+        names = [
+            path.stem for folder in folders for path in sorted((folder / group).glob("*.yaml"))
+        ]
+        listed = ", ".join(name + "*" * (name == chosen[group]) for name in names)
+        yield f"  {group:10} {listed}\n"
+
+
+def _keys() -> Iterator[str]:
+    docs = _docs()
+    for key in KEYS:
+        part, name = key.split(".")
+        section = getattr(Config(), part)
+        value = getattr(section, name)
+        default = _options(value) if isinstance(value, Enum) else f"{value}"
+        shown = "" if value in (None, []) else f" [{default}]"
+        yield f"  {key:32} {docs.get((type(section).__name__, name), '')}{shown}\n"
+
+
+def _options(value: Enum) -> str:
+    """Every name of an enum, the default marked."""
+    return "|".join(member.name + "*" * (member is value) for member in type(value))
+
+
+def _docs() -> dict[tuple[str, str], str]:
+    """The docstring under each key of `automl/config.py`, where its explanation stands once."""
+    source = Path(config_module.__file__).read_text("utf-8")
+    found = {}
+    for owner in ast.parse(source).body:
+        if isinstance(owner, ast.ClassDef):
+            for entry, doc in zip(owner.body, owner.body[1:], strict=False):
+                if (
+                    isinstance(entry, ast.AnnAssign)
+                    and isinstance(entry.target, ast.Name)
+                    and isinstance(doc, ast.Expr)
+                    and isinstance(doc.value, ast.Constant)
+                ):
+                    text = " ".join(str(doc.value.value).split())
+                    found[owner.name, entry.target.id] = text
+    return found

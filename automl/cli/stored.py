@@ -1,0 +1,177 @@
+"""The config that a study stores, and what `resume`, `sync` and `ui` take from it.
+
+The stored file is itself a Hydra config: a defaults list that names the schemas, then every value,
+unresolved. So a later change of `conf/` does not change a study, and overrides work as ever. A
+value that carries a credential is not stored: a note stands in its place, and the value has to be
+given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from automl.cli.arguments import Arguments
+from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups
+from automl.cli.space import override_text
+from automl.cli.sweeps import canonical_space
+from automl.config import StudyConfig
+from automl.credentials import carries_credential
+from automl.errors import ConfigError
+
+STORED_NAME = "stored_config"
+FILE_NAME = "config.yaml"
+NOT_STORED = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
+HEADER = """\
+# The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a command composes from."""
+
+    config_name: str
+    overrides: tuple[str, ...] = ()
+    """Added to the user's."""
+    study: Path | None = None
+    """The study directory whose stored config it is; None: `conf/`."""
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def stored_text(config: DictConfig) -> str:
+    """The composed config as YAML that composes to the same; references stay references."""
+    plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    if isinstance(plain["space"], Mapping):
+        plain["space"] = canonical_space(plain["space"])
+    defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
+    whole = {"defaults": defaults, **_without_credentials(plain)}
+    return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
+
+
+def _schema_of(group: str, config: DictConfig) -> str | None:
+    """The schema of the chosen option; None where the root schema says all."""
+    classes = OPTIONS_BY_CLASS.get(group)
+    if classes is None:
+        return None
+    chosen = OmegaConf.get_type(config, group)
+    for name, cls in classes.items():
+        if cls is chosen:
+            return name + SUFFIX
+    raise ConfigError(
+        f"{group}: the chosen option names no schema. Start its file with one of "
+        f"{', '.join(f'defaults: [{name}{SUFFIX}]' for name in classes)}."
+    )
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_credentials(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_credentials(v) for v in value]
+    return NOT_STORED if isinstance(value, str) and carries_credential(value) else value
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source:
+    """`conf/` or a study's stored config, by the command. Raises ConfigError for no such study."""
+    command = arguments.command
+    if command not in ("resume", "sync", "ui"):
+        return Source(arguments.config_name or "sweep")
+    folder = Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
+    name = _value_of("study.name", overrides)
+    names = study_names(folder)
+    if name is None and command == "resume":
+        raise ConfigError(f"resume needs study.name=NAME. {_listed(folder, names)}")
+    if name is None and not names:
+        if command == "ui":
+            return Source(arguments.config_name or "sweep")
+        raise ConfigError(f"{command}: there is no study yet. {_listed(folder, names)}")
+    study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
+    if study.name not in names:
+        raise ConfigError(f"study.name={study.name}: no such study. {_listed(folder, names)}")
+    if arguments.config_name is not None:
+        raise ConfigError(
+            f"--config-name {arguments.config_name}: {command} takes the settings that the study "
+            "stored; leave it out."
+        )
+    assert study.name is not None
+    _register(folder / study.name, overrides, whole=command == "resume")
+    # The folder may have been moved or copied since: where it stands now is what counts.
+    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
+    return Source(STORED_NAME, here, folder / study.name)
+
+
+def study_names(folder: Path) -> list[str]:
+    """The studies in `folder`, the one that was at work last first."""
+
+    def last_seconds(path: Path) -> float:
+        files = (path, path.parent / "status.json")
+        return max(file.stat().st_mtime for file in files if file.exists())
+
+    stored = sorted(folder.glob(f"*/{FILE_NAME}"), key=last_seconds, reverse=True)
+    return [path.parent.name for path in stored]
+
+
+def refuse_missing(config: DictConfig, source: Source) -> None:
+    """Raises ConfigError for a key that must be given, with the reason and the remedy."""
+    for key in sorted(OmegaConf.missing_keys(config)):
+        if key in groups():
+            raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
+        raise ConfigError(f"{key}: must be given: {key}=…")
+    for key in _not_stored(OmegaConf.to_container(config, resolve=False)):
+        study = "a study" if source.study is None else f"study {source.study.name}"
+        raise ConfigError(
+            f"{key} is not stored with {study}, because it carries a credential. Give it again, "
+            f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "
+            "environment variable NAME."
+        )
+
+
+def _not_stored(value: object, key: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _not_stored(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _not_stored(inner, f"{key}[{index}]")
+    elif value == NOT_STORED:
+        yield key
+
+
+def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> None:
+    """Make the stored config known to Hydra under STORED_NAME."""
+    stored = OmegaConf.load(study / FILE_NAME)
+    if not isinstance(stored, DictConfig) or "defaults" not in stored:
+        raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
+    replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
+    taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
+    node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
+    ConfigStore.instance().store(name=STORED_NAME, node=node)
+
+
+def _replaces(override: Override) -> bool:
+    """A chosen option (`data=digits`), or a whole new space, in place of the stored section."""
+    return isinstance(override.value(), str) or override.key_or_group == "space"
+
+
+def _value_of(key: str, overrides: Sequence[Override]) -> object:
+    """What the overrides say of a key before anything is composed; None: nothing."""
+    said = [o.value() for o in overrides if o.key_or_group == key and not o.is_delete()]
+    return OmegaConf.create({"value": said[-1]}).value if said else None
+
+
+def _listed(folder: Path, names: Sequence[str]) -> str:
+    if names:
+        return f"Studies in {folder}: {', '.join(names)}."
+    return f"The folder {folder} holds none; study.dir=… names another."

@@ -1,0 +1,116 @@
+"""The end of a sweep: the summary, the last events to MLflow, the closing table, the exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from automl.display import clock, print_best
+from automl.errors import AutoMLError, SweepFailedError
+from automl.loop import Loop
+from automl.messages import StopReason
+from automl.parts import Parts
+from automl.status import BestRow, SweepView, write_view
+from automl.trial import SweepEnded, TrialState
+
+DRAIN_SECONDS = 600.0
+"""How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+N_BEST_SHOWN = 5
+EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
+
+
+class Closing:
+    """Finishes one sweep."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        loop: Loop,
+        say: Callable[[str], None],
+        view: Callable[[str], SweepView],
+        left_behind: bool,
+    ) -> None:
+        self._parts = parts
+        self._loop = loop
+        self._stop = loop.stop
+        self._say = say
+        self._view = view
+        self._left_behind = left_behind
+
+    def finish(self) -> int:
+        """Returns the exit code. Raises AutoMLError when the sweep failed."""
+        if self._stop is not StopReason.BROKEN:
+            self._record_end()
+            self._deliver()
+        write_view(self._parts.directory.status, self._view(self._how()))
+        self._show_results()
+        self._raise_failure()
+        code = EXIT_CODES.get(self._stop, 0) if self._stop else 0
+        if self._left_behind:
+            self._parts.log.close()
+            os._exit(code)  # the interpreter would wait for the threads that do not stop
+        return code
+
+    def _how(self) -> str:
+        return "done" if self._stop is None else self._stop.value
+
+    def _record_end(self) -> None:
+        best = self._parts.study.best()
+        self._parts.log.append(
+            SweepEnded(
+                time=time.time(),
+                done=self._stop is None,
+                n_by_state=self._parts.study.counts(),
+                best_trial=None if best is None else best.number,
+                best_value=None if best is None else best.value,
+            )
+        )
+
+    def _deliver(self) -> None:
+        delivery = self._parts.delivery
+        if lag := delivery.lag():
+            self._say(f"delivering {lag} events to MLflow")
+        if not delivery.drain(DRAIN_SECONDS):
+            self._say(
+                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
+                f"lost. Deliver them with: python -m automl sync study.name={self._name}"
+            )
+
+    def _show_results(self) -> None:
+        study = self._parts.study
+        ranking = study.ranking(N_BEST_SHOWN)
+        if ranking:
+            rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
+            print_best(rows, self._parts.config.study.metric)
+        counts = ", ".join(f"{n} {state.value}" for state, n in study.counts().items() if n)
+        self._say(f"{self._name}: {counts} in {clock(self._view(self._how()).seconds)}")
+        best = study.best()
+        if best is not None:
+            path = self._parts.directory.checkpoints(best.number) / "best.pt"
+            if path.exists():
+                self._say(f"best model: {os.path.relpath(path)}")
+        if self._stop is not None:
+            self._say(f"go on with: python -m automl resume study.name={self._name}")
+        self._say("see it all: python -m automl ui")
+
+    @property
+    def _name(self) -> str:
+        return self._parts.study.name
+
+    def _raise_failure(self) -> None:
+        loop = self._loop
+        if self._stop is StopReason.BROKEN:
+            assert loop.error is not None
+            if isinstance(loop.error, AutoMLError):
+                raise loop.error
+            raise AutoMLError(f"{type(loop.error).__name__}: {loop.error}") from loop.error
+        if self._stop is StopReason.FAILING:
+            assert loop.last_failure is not None
+            raise SweepFailedError(
+                f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
+            )
+        if self._stop in EXIT_CODES or self._parts.study.counts().get(TrialState.FINISHED):
+            return
+        cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
+        raise SweepFailedError(f"no trial finished{cause}")

@@ -1,0 +1,1 @@
+"""On what trials learn: tables in, numpy arrays out. The only owner of pandas and scikit-learn."""

@@ -1,0 +1,123 @@
+"""What a cell of a table means: a number, a text, or nothing. Columns of any pandas type.
+
+A training table, a test table and a frame given to `predict` were read by different hands, and the
+same cell may arrive as `1`, `1.0` or `" 1"`. What is learned from one has to hold for the others,
+so all of them pass through here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+_EMPTY = frozenset(["", "?", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#NA", "#N/A"])
+_NO_NUMBER = frozenset(
+    ["NaN", "nan", "-NaN", "-nan", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
+)
+MISSING = _EMPTY | _NO_NUMBER
+"""Cells that say nothing: `?`, and all that `pandas.read_csv` takes for missing, because frames
+given to `predict` mostly come from there."""
+MISSING_TARGET = frozenset(["", "?", "NA"])
+"""For the target: `None` or `null` can be the name of a class."""
+
+_LARGEST = float(np.finfo(np.float32).max)
+_EXACT = 2**53  # from here on, different integers can be the same float
+
+
+def distinct(
+    column: pd.Series[Any], missing: frozenset[str] = MISSING
+) -> tuple[npt.NDArray[np.intp], list[Any]]:
+    """(N,) places in a list of the different cells, and that list; -1 where a cell is missing.
+
+    Texts come without the spaces around them. What is done per cell is done on the list alone.
+    """
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:  # lists and dicts, which Parquet can hold
+        codes, uniques = pd.factorize(column.astype(str).where(column.notna()))
+    values = [v.strip() if isinstance(v, str) else v for v in uniques.tolist()]
+    present = dict.fromkeys(v for v in values if not _is_missing(v, missing))
+    places = {v: i for i, v in enumerate(present)}
+    moved = np.array([places.get(v, -1) for v in values] + [-1], dtype=np.intp)
+    return moved[codes], list(places)
+
+
+def _is_missing(value: object, missing: frozenset[str]) -> bool:
+    return value in missing if isinstance(value, str) else value != value
+
+
+def to_number(value: object) -> float | None:
+    """The number that a cell says, or None if it says none."""
+    if isinstance(value, str) and "_" in value:  # Python's own notation, and nobody else's
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def to_text(value: object) -> str:
+    """The one spelling of a cell: `1`, `1.0` and `"1.0"` are all `1`."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.title()
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    number = to_number(value)
+    if number is None or abs(number) >= _EXACT:
+        return str(value)
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def holds_numbers(column: pd.Series[Any]) -> bool:
+    """Whether every cell that is not missing says a number, or a time."""
+    if _is_time(column) or _is_number(column):
+        return True
+    return all(
+        to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in distinct(column)[1]
+    )
+
+
+def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """(N,) the numbers, times as seconds since 1970; NaN where a cell says none.
+
+    What float32 cannot hold, infinity included, counts as missing.
+    """
+    if _is_time(column):
+        values = _seconds(column)
+    elif _is_number(column) or column.dtype.kind == "b":
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        codes, different = distinct(column)
+        said = [*map(to_number, different), None]
+        values = np.array([math.nan if n is None else n for n in said], dtype=np.float64)[codes]
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) <= _LARGEST, values, np.nan)
+
+
+def spellings(column: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """(N,) places in a list of the different texts, and that list; missing cells are `""`."""
+    codes, values = distinct(column)
+    texts = [*map(to_text, values), ""]
+    places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return np.array([places[text] for text in texts], dtype=np.intp)[codes], list(places)
+
+
+def _is_number(column: pd.Series[Any]) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column)) and column.dtype.kind in "iuf"
+
+
+def _is_time(column: pd.Series[Any]) -> bool:
+    return column.dtype.kind in "mM"
+
+
+def _seconds(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_convert(None)
+    unit = "timedelta64[us]" if column.dtype.kind == "m" else "datetime64[us]"
+    times = column.to_numpy().astype(unit)
+    return np.where(np.isnat(times), np.nan, times.astype(np.int64) / 1e6)

@@ -1,0 +1,30 @@
+"""The disc: a set of points that needs no file. numpy only."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import numpy as np
+
+from automl.data.dataset import Part
+
+RADIUS = math.sqrt(2 / math.pi)
+"""The circle around the origin has half the area of the square [-1, 1]²."""
+NAMES = ("x1", "x2")
+CLASSES = (0, 1)
+
+
+class Purpose(IntEnum):
+    """Each part has a stream of its own: more training points change no validation point."""
+
+    train = 0
+    validation = 1
+    test = 2
+
+
+def disc(n_points: int, seed: int, purpose: Purpose) -> Part:
+    """(N, 2) points uniform in [-1, 1]², and label 1 for those inside the circle."""
+    points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
+    x = points.astype(np.float32)
+    return Part(x, (np.square(points).sum(axis=1) <= RADIUS**2).astype(np.int64))

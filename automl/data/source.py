@@ -1,0 +1,128 @@
+"""A table with its target decided, before it is split: a file, or scikit-learn's digits."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from automl.config import DataConfig, Task
+from automl.data.columns import numbers_divided_by
+from automl.data.dataset import Targets
+from automl.data.preprocessing import Preprocessing
+from automl.data.table import TableFile
+from automl.data.target import Target, decide_target, has_target
+from automl.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """All rows that have a target, as they came, and what is known of them without a split."""
+
+    name: str
+    frame: pd.DataFrame
+    """The columns to learn from."""
+    y: Targets
+    target: Target
+    content_digest: str
+    """SHA-256 of the content, in hex."""
+    notes: tuple[str, ...]
+    preprocessing: Preprocessing | None = field(default=None)
+    """None: to be learned from the training part."""
+
+
+def table_source(config: DataConfig) -> Source:
+    """The table of `data.path`. Raises ConfigError for one that cannot be learned from."""
+    assert config.path is not None, "checked by DataConfig"
+    assert config.target is not None, "checked by DataConfig"
+    file = TableFile.at("data.path", config.path)
+    frame = file.read(config.target)
+    known = has_target(frame[config.target])
+    if not known.any():
+        raise ConfigError(
+            f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
+            f"data.path={config.path}: choose another column."
+        )
+    notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
+    notes += dropped_note(config.target, known)
+    frame = frame[known]
+    column = frame.pop(config.target)
+    target = decide_target(column, config.target, config.task)
+    row_numbers = _row_numbers(frame)
+    if row_numbers:
+        notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
+        frame = frame.drop(columns=row_numbers)
+    return Source(
+        name=file.path.stem,
+        frame=frame,
+        y=target.encode(column, "data.path"),
+        target=target,
+        content_digest=file.digest(),
+        notes=(*notes, target.taken_as),
+    )
+
+
+def test_rows(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets]:
+    """The rows of `data.test_path` that have a target, and their `y`. Raises ConfigError."""
+    file = test_file(config)
+    frame = file.read(target.name)
+    frame = frame[has_target(frame[target.name])]
+    if not len(frame):
+        raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
+    return frame, target.encode(frame[target.name], "data.test_path")
+
+
+def test_file(config: DataConfig) -> TableFile:
+    """The table of `data.test_path`, its header checked. Raises ConfigError."""
+    assert config.path is not None, "checked by DataConfig"
+    assert config.target is not None, "checked by DataConfig"
+    assert config.test_path is not None, "asked for only where it is set"
+    file = TableFile.at("data.test_path", config.test_path)
+    if file.path.samefile(TableFile.at("data.path", config.path).path):
+        raise file.error(
+            "is the training table itself: leave data.test_path out, and a test part is split off."
+        )
+    file.check_target(config.target)
+    return file
+
+
+def digits_source() -> Source:
+    """scikit-learn's 8×8 images, 1,797 rows; grey values 0 to 16 become 0 to 1."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    names = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+    target = Target("digit", Task.classification, tuple(range(10)), "digit: 10 classes.")
+    return Source(
+        name="digits",
+        frame=pd.DataFrame(x, columns=pd.Index(names)),
+        y=y.astype(np.int64),
+        target=target,
+        content_digest=hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest(),
+        notes=(f"digits: {len(y):,} images of 8×8 pixels, 10 classes.",),
+        preprocessing=Preprocessing(numbers_divided_by(16.0, names)),
+    )
+
+
+def dropped_note(target: str, known: npt.NDArray[np.bool_]) -> list[str]:
+    """What is said of rows without a target: nothing where there are none."""
+    n_dropped = int((~known).sum())
+    rows = "1 row" if n_dropped == 1 else f"{n_dropped:,} rows"
+    return [f"dropped {rows} without a value of {target}."] if n_dropped else []
+
+
+def _row_numbers(frame: pd.DataFrame) -> list[str]:
+    """Columns that count the rows, as `to_csv` writes them: in a sorted table they tell the target.
+
+    Dropped rows leave gaps, hence rising and not 0, 1, 2.
+    """
+    return [
+        str(name)
+        for name in frame.columns
+        if str(name).startswith("Unnamed: ")
+        and frame[name].dtype.kind == "i"
+        and bool((np.diff(frame[name].to_numpy()) > 0).all())
+    ]

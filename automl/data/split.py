@@ -1,0 +1,81 @@
+"""Which rows train, which choose among trials, and which no sweep ever sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import train_test_split
+
+from automl.config import DataConfig
+from automl.data.dataset import Targets
+from automl.errors import ConfigError
+
+_MIN_TRAIN = 2
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Row numbers of each part; together all rows, each once."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    """Empty where `data.test_path` gives a table of its own."""
+    stratified: bool
+    """Every class has its share in each part (but for classes of a single row)."""
+
+
+def split_rows(y: Targets, config: DataConfig) -> Split:
+    """Split by `data.split_seed`, and evenly by class where `y` (N,) holds class numbers.
+
+    Raises ConfigError when there are too few rows.
+    """
+    n_rows = len(y)
+    n_test = 0 if config.test_path is not None else max(1, round(n_rows * config.test_fraction))
+    n_validation = max(1, round(n_rows * config.validation_fraction))
+    n_least = _MIN_TRAIN + 1 + (n_test > 0)
+    if n_rows - n_test - n_validation < _MIN_TRAIN:
+        raise ConfigError(
+            f"data.path={config.path}: {n_rows} rows with a target cannot be split into training, "
+            f"validation{' and test' if n_test else ''} ({n_rows - n_test - n_validation}, "
+            f"{n_validation}{f', {n_test}' if n_test else ''} rows): {n_least} are the least. "
+            "Give more rows, or a smaller data.validation_fraction or data.test_fraction."
+        )
+    strata = _strata(y) if y.dtype == np.int64 else None
+    rest, stratified = np.arange(n_rows), strata is not None
+    test = rest[:0]
+    if n_test:
+        rest, test, done = _take(rest, n_test, strata, config.split_seed)
+        stratified &= done
+    train, validation, done = _take(rest, n_validation, strata, config.split_seed)
+    return Split(np.sort(train), np.sort(validation), np.sort(test), stratified and done)
+
+
+def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:
+    """The rows that stay, those taken, and whether each class gave its share."""
+    if strata is not None:
+        counts = np.unique_counts(strata[rows]).counts
+        if counts.min() < 2 or len(counts) > min(n_taken, len(rows) - n_taken):
+            strata = None
+    kept, taken = train_test_split(
+        rows,
+        test_size=n_taken,
+        random_state=seed,
+        stratify=None if strata is None else strata[rows],
+    )
+    return kept, taken, strata is not None
+
+
+def _strata(classes: Targets) -> Rows:
+    """The classes, those too small to be in all three parts together with the largest one.
+
+    One rare class must not stop the others from being split evenly.
+    """
+    numbers, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    largest = numbers[counts.argmax()]
+    strata: Rows = np.where(counts < 3, largest, numbers)[places]
+    return strata

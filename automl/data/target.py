@@ -1,0 +1,146 @@
+"""What is to be predicted: classes or values, decided from the target column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from automl.config import Task
+from automl.data import cells
+from automl.data.dataset import Label, Targets
+from automl.errors import ConfigError
+
+MAX_INTEGER_CLASSES = 20
+"""Integers of more different values than this are amounts, not classes."""
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Target:
+    """How a column becomes `y`: decided on the training table, applied to the test table too."""
+
+    name: str
+    task: Task
+    classes: tuple[Label, ...]
+    taken_as: str
+    """For people: what it was taken for, and how to choose otherwise."""
+
+    def encode(self, column: pd.Series[Any], path_key: str) -> Targets:
+        """(N,) class numbers, or values, of rows that have a target.
+
+        Raises ConfigError, naming the setting `path_key`, for a label that is not among the
+        classes and for a value that is no number.
+        """
+        if self.task is Task.regression:
+            values = cells.numbers(column)
+            if np.isnan(values).any():
+                word = column[np.isnan(values)].iloc[0]
+                raise self._unusable(path_key, word, "no number")
+            return values.astype(np.float32)
+        numbers = {cells.to_text(label): i for i, label in enumerate(self.classes)}
+        codes, labels = cells.distinct(column, cells.MISSING_TARGET)
+        for label in labels:
+            if cells.to_text(label) not in numbers:
+                rule = f"none of the classes of data.path ({shown(self.classes)})"
+                raise self._unusable(path_key, label, rule)
+        return np.array([numbers[cells.to_text(v)] for v in labels], dtype=np.int64)[codes]
+
+    def _unusable(self, path_key: str, cell: object, rule: str) -> ConfigError:
+        return ConfigError(
+            f"{path_key}: the target column {self.name} holds {cell!r}, which is {rule}: mend or "
+            "remove those rows."
+        )
+
+
+def has_target(column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+    """(N,) which rows can be learned from.
+
+    Of a column of numbers, those that say a finite one; of texts, all but the few words for
+    missing: `None` and `null` can be the names of classes.
+    """
+    if cells.holds_numbers(column):
+        return np.isfinite(cells.numbers(column))
+    return cells.distinct(column, cells.MISSING_TARGET)[0] >= 0
+
+
+def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
+    """The target of a table whose rows all have one.
+
+    auto takes text, and integers of at most 20 different values, as classes, the rest as values.
+    Raises ConfigError for text under task=regression, and where there is nothing to tell apart.
+    """
+    _check_varies(column, name)
+    if not cells.holds_numbers(column):
+        if task is Task.regression:
+            raise _not_numbers(column, name)
+        return _text_classes(column, name)
+    different = np.unique(cells.numbers(column))
+    whole = bool((different == np.floor(different)).all())
+    few = whole and len(different) <= MAX_INTEGER_CLASSES
+    if task is Task.regression or (task is Task.auto and not few):
+        taken_as = f"{name}: numbers, taken as regression (data.task=classification: as classes)."
+        return Target(name, Task.regression, (), taken_as)
+    classes = _numbers_as_labels(cells.distinct(column)[1])
+    taken_as = (
+        f"{name}: {'integers' if whole else 'numbers'}, taken as {len(classes)} classes "
+        f"({shown(classes)}) (data.task=regression: as amounts)."
+    )
+    return Target(name, Task.classification, classes, taken_as)
+
+
+def shown(labels: Sequence[Label]) -> str:
+    """The first few labels, for a message."""
+    more = ", …" if len(labels) > _MAX_SHOWN else ""
+    return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
+
+
+def _check_varies(column: pd.Series[Any], name: str) -> None:
+    labels = cells.distinct(column, cells.MISSING_TARGET)[1]
+    if len({cells.to_text(label) for label in labels[:2]}) > 1:
+        return
+    if len({cells.to_text(label) for label in labels}) == 1:
+        raise ConfigError(
+            f"data.target={name}: there is one class only: every row holds {labels[0]!r}, so there "
+            "is nothing to learn. Choose another column or other rows."
+        )
+
+
+def _text_classes(column: pd.Series[Any], name: str) -> Target:
+    codes, values = cells.distinct(column, cells.MISSING_TARGET)
+    by_text = {cells.to_text(v): str(v) for v in reversed(values)}
+    if len(by_text) == len(codes) > MAX_INTEGER_CLASSES:
+        raise ConfigError(
+            f"data.target={name}: each of the {len(codes)} rows holds a text of its own, such as "
+            f"{str(values[0])!r}, so there are no classes to learn. Choose another column."
+        )
+    classes: tuple[Label, ...] = tuple(sorted(by_text.values()))
+    if set(by_text) == {"True", "False"}:
+        classes = (False, True)
+    taken_as = f"{name}: text, taken as {len(classes)} classes ({shown(classes)})."
+    return Target(name, Task.classification, classes, taken_as)
+
+
+def _not_numbers(column: pd.Series[Any], name: str) -> ConfigError:
+    values = cells.distinct(column)[1]
+    word = next(v for v in values if cells.to_number(v) is None or isinstance(v, bool))
+    return ConfigError(
+        f"data.target={name}: data.task=regression needs numbers, and the column holds "
+        f"{str(word)!r}: mend those cells, choose another column, or set data.task=classification."
+    )
+
+
+def _numbers_as_labels(values: Sequence[Any]) -> tuple[int | float, ...]:
+    """Sorted; from the one spelling and not from a float, so that large integers stay exact."""
+
+    def parsed(text: str) -> int | float:
+        try:
+            return int(text)
+        except ValueError:
+            return float(text)
+
+    return tuple(sorted(parsed(text) for text in {cells.to_text(v) for v in values}))

@@ -1,0 +1,253 @@
+"""What people look at: the live table in a terminal, plain lines elsewhere, the closing table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from automl.admission.policy import DeviceAccount, gib
+from automl.status import BestRow, RunningRow, SweepView
+from automl.trial import Params, ParamValue, TrialState
+
+_STATE_STYLES = {
+    TrialState.FINISHED: "green",
+    TrialState.PRUNED: "yellow",
+    TrialState.FAILED: "red",
+    TrialState.RUNNING: "cyan",
+    TrialState.INTERRUPTED: "magenta",
+}
+_MAX_RUNNING_ROWS = 12
+_PLAIN_SECONDS = 10.0
+"""Plain output repeats the progress line at least this often while trials run."""
+
+
+class Display(Protocol):
+    """Shows a sweep's views as they come."""
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, view: SweepView) -> None: ...
+
+    def say(self, line: str) -> None:
+        """One line that stays."""
+
+
+def open_display() -> Display:
+    """The live table where stdout is a terminal, else plain lines."""
+    console = Console(highlight=False)
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+class LiveDisplay:
+    """A table that is redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def show(self, view: SweepView) -> None:
+        self._live.update(render(view), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(line))
+
+
+class PlainDisplay:
+    """A line whenever a trial ended, and now and then while nothing does."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._n_ended = 0
+        self._last_seconds = 0.0
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def show(self, view: SweepView) -> None:
+        news = view.n_ended > self._n_ended
+        if news or view.seconds - self._last_seconds >= _PLAIN_SECONDS:
+            self._n_ended, self._last_seconds = view.n_ended, view.seconds
+            self.say(_progress_line(view))
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+
+# --- the pieces ---------------------------------------------------------------------------------
+
+
+def render(view: SweepView) -> RenderableType:
+    """The whole view as one block."""
+    parts: list[RenderableType] = [_head(view)]
+    if view.running:
+        parts.append(_running_table(view.running))
+    parts.extend(
+        Text(f"{'next trial' if w.number is None else f'trial {w.number}'} {w.reason}", "yellow")
+        for w in view.waiting
+    )
+    if view.trouble:
+        parts.append(Text(f"MLflow: {view.trouble}; {view.n_undelivered} events wait", "red"))
+    return Group(*parts)
+
+
+def _head(view: SweepView) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        Text(view.study, "bold"),
+        ProgressBar(total=view.n_trials, completed=view.n_ended, width=24),
+        Text(f"{view.n_ended}/{view.n_trials}"),
+        _counts_text(view),
+        Text(_time_text(view), "dim"),
+    )
+    if view.best is None:
+        return grid
+    return Group(grid, Text(f"best {_best_text(view.metric, view.best)}", "green"))
+
+
+def _counts_text(view: SweepView) -> Text:
+    text = Text()
+    for state, style in _STATE_STYLES.items():
+        if n := view.counts.get(state.value, 0):
+            text.append(f"{n} {state.value}  ", style)
+    return text
+
+
+def _time_text(view: SweepView) -> str:
+    text = clock(view.seconds)
+    if view.seconds_left is not None and view.ended is None:
+        text += f", about {clock(view.seconds_left)} left"
+    return text
+
+
+def _running_table(rows: Sequence[RunningRow]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("trial", "device", "time", "step", "last report", "params"):
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    for row in rows[:_MAX_RUNNING_ROWS]:
+        step = "" if row.step is None else str(row.step)
+        metrics = "  ".join(f"{k} {v:.4g}" for k, v in row.metrics.items())
+        table.add_row(
+            str(row.number), row.device, clock(row.seconds), step, metrics, params_text(row.params)
+        )
+    if len(rows) > _MAX_RUNNING_ROWS:
+        table.add_row("…", f"and {len(rows) - _MAX_RUNNING_ROWS} more")
+    return table
+
+
+def _progress_line(view: SweepView) -> str:
+    counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
+    line = f"{view.n_ended}/{view.n_trials} trials ({counts}), {_time_text(view)}"
+    if view.best is not None:
+        line += f"; best {_best_text(view.metric, view.best)}"
+    for waiting in view.waiting:
+        if waiting.number is not None:  # that all places are taken is no news
+            line += f"; trial {waiting.number} {waiting.reason}"
+    if view.trouble:
+        line += f"; MLflow: {view.trouble}"
+    return line
+
+
+def _best_text(metric: str, best: BestRow) -> str:
+    return f"{metric} {best.value:.5g} by trial {best.number} ({params_text(best.params)})"
+
+
+def params_text(params: Params) -> str:
+    """`depth 3, lr 0.012`."""
+    return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
+
+
+def value_text(value: ParamValue) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def clock(seconds: float) -> str:
+    """`12 s`, `3:05`, `1:02:03`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+# --- whole commands -----------------------------------------------------------------------------
+
+
+def print_view(view: SweepView, note: str | None) -> None:
+    """For `status`."""
+    console = Console(highlight=False)
+    console.print(render(view))
+    age = time.time() - view.time
+    if view.ended is not None:
+        console.print(Text(f"{view.ended}, {clock(age)} ago", "dim"), soft_wrap=True)
+    elif note is not None:
+        console.print(Text(note, "magenta"), soft_wrap=True)
+
+
+def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
+    """The closing table: the best trials, each with its state."""
+    console = Console(highlight=False)
+    table = Table(title="best trials", title_justify="left", box=None, pad_edge=False)
+    names = list(dict.fromkeys(name for row, _ in best for name in row.params))
+    for column in ("trial", metric, *names, "state"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row, state in best:
+        cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
+        table.add_row(str(row.number), f"{row.value:.5g}", *cells, state)
+    console.print(table)
+
+
+def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
+    """For `devices`: a row a device, and a row for each process on it."""
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("device", "total", "free", "held by others", "reserved", "room", "load"):
+        table.add_column(column, justify="left" if column == "device" else "right")
+    for a in accounts:
+        load = "" if a.device.utilisation is None else f"{a.device.utilisation:.0%}"
+        sizes = (a.device.total_bytes, a.device.free_bytes, a.foreign_bytes, a.hold_bytes)
+        table.add_row(
+            f"{a.device.uuid}  {a.device.name}",
+            *(gib(size) for size in sizes),
+            gib(max(0, a.room_bytes)),
+            load,
+        )
+        for p in a.device.processes:
+            used = "" if p.used_bytes is None else gib(p.used_bytes)
+            table.add_row(f"  pid {p.pid} ({p.name or '?'}, user {p.user or '?'})", "", "", used)
+    console.print(table)

@@ -1,0 +1,64 @@
+"""The open parts of one sweep: opened in the order in which they can refuse, closed in reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from automl.config import Config
+from automl.devices.reader import DeviceReader
+from automl.execution.executor import Executor
+from automl.execution.inline import InlineExecutor
+from automl.prepare import Prepared
+from automl.search.study import Study
+from automl.study_directory import StudyDirectory, write_atomically
+from automl.tracking.delivery import Delivery
+from automl.tracking.events import EventLog
+
+READY_SECONDS = 60.0
+"""How long MLflow may take to open its store."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The open parts of one sweep."""
+
+    prepared: Prepared
+    directory: StudyDirectory
+    reader: DeviceReader
+    study: Study
+    log: EventLog
+    delivery: Delivery
+    executor: Executor
+
+    @property
+    def config(self) -> Config:
+        return self.prepared.config
+
+
+@contextmanager
+def open_parts(
+    prepared: Prepared, directory: StudyDirectory, reader: DeviceReader, stored_config: str
+) -> Iterator[Parts]:
+    """Open study, event log, MLflow's delivery and executor; close them in the other order."""
+    config = prepared.config
+    with ExitStack() as stack:
+        delivery = Delivery.start(directory.path, config.tracking)
+        stack.callback(delivery.stop)
+        study = Study.open(
+            config.study,
+            space=prepared.space,
+            sampler=config.sampler,
+            pruner=config.pruner,
+            identity=prepared.identity,
+            directory=directory.path,
+        )
+        stack.callback(study.close)
+        delivery.wait_ready(READY_SECONDS)
+        write_atomically(directory.config, stored_config)
+        log = EventLog.open(directory.events)
+        stack.callback(log.close)
+        executor = InlineExecutor(prepared.entry)
+        stack.callback(executor.close)
+        yield Parts(prepared, directory, reader, study, log, delivery, executor)

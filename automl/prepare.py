@@ -1,0 +1,131 @@
+"""All that can be refused before anything is written: space, objective, data, metric, devices.
+
+Everything here reads; what it returns is what a sweep is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from automl.config import Config, ObjectiveKind, PrunerConfig
+from automl.data.dataset import Dataset
+from automl.search.space import Space, parse_space
+from automl.training.plan import (
+    Declaration,
+    TrainingPlan,
+    check_batch,
+    check_space,
+    check_values,
+    declare,
+    request_bytes,
+)
+from automl.trial import Entry, Params
+
+SESSION = "automl.training.session:open_session"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A config that can work, with what was learned while checking it."""
+
+    config: Config
+    space: Space
+    plan: TrainingPlan
+    dataset: Dataset | None
+    """None for an objective of the user's, which reads its own data."""
+    declaration: Declaration
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(SESSION, self.plan)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What may not change while the study lasts."""
+        config = self.config
+        study = {"metric": config.study.metric, "direction": config.study.direction.value}
+        identity = {
+            "space": self.space.plain(),
+            "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
+            "objective": plain(config.objective),
+        }
+        if self.dataset is not None:
+            data = plain(config.data)
+            del data["path"], data["test_path"]  # tables may move; their content may not
+            identity["data"] = data | {"digest": self.dataset.digest}
+            identity["model"] = plain(config.model)
+            identity["training"] = plain(config.training)
+        return identity
+
+    def request_bytes(self, params: Params) -> int | None:
+        """Memory to ask for: what the user declared, else the estimate; None: not known."""
+        declared = self.config.admission.request_bytes
+        return declared if declared is not None else request_bytes(self.plan, params, self.dataset)
+
+
+def prepare(config: Config) -> Prepared:
+    """Check everything that needs no device. Raises ConfigError."""
+    space = parse_space(config.space)
+    for number, params in enumerate(config.study.enqueue):
+        space.check(params, f"study.enqueue[{number}]")
+    plan = TrainingPlan(
+        objective=config.objective,
+        data=config.data,
+        model=config.model,
+        training=config.training,
+        metric=config.study.metric,
+        direction=config.study.direction,
+    )
+    dataset = None
+    if config.objective.kind is ObjectiveKind.builtin:
+        from automl.data.load import load_dataset
+
+        dataset = load_dataset(config.data)
+    declaration = declare(plan, dataset)
+    check_space(declaration, space.names, config.study.metric)
+    ends = {param.name: param.domain.ends for param in space.params}
+    check_values(plan, ends)
+    if dataset is not None and "batch_size" in ends:
+        check_batch(dataset, min(v for v in ends["batch_size"] if isinstance(v, int)))
+    return Prepared(config, space, plan, dataset, declaration)
+
+
+def plain(value: object) -> Any:
+    """A dataclass as nested plain values, enums by name."""
+
+    def convert(v: object) -> object:
+        if isinstance(v, Enum):
+            return v.name
+        if isinstance(v, dict):
+            return {k: convert(x) for k, x in v.items()}
+        return [convert(x) for x in v] if isinstance(v, list | tuple) else v
+
+    return convert(asdict(value))  # type: ignore[call-overload]
+
+
+def flat_settings(config: Config) -> dict[str, str]:
+    """`training.epochs` → `20`: the settings as params of the parent run in MLflow."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif value is not None:
+            flat[prefix] = str(value)
+
+    walk("", plain(config))
+    for part in ("sampler", "pruner"):
+        flat[part] = option_name(getattr(config, part))
+    return flat
+
+
+def option_name(option: object | PrunerConfig) -> str:
+    """`TPESamplerConfig` → `tpe`."""
+    name = type(option).__name__
+    for suffix in ("SamplerConfig", "PrunerConfig"):
+        name = name.removesuffix(suffix)
+    return name.lower()

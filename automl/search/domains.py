@@ -1,0 +1,193 @@
+"""The values that one param may take: fixed, one of some choices, or a range of numbers.
+
+Pure values; `space.py` puts them together, `samplers.py` turns them into Optuna's distributions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from automl.errors import ConfigError
+from automl.trial import ParamValue
+
+LARGEST_INTEGER = 2**53
+"""Optuna keeps integers as float64, which is exact up to here."""
+_FORMS = "write {low: …, high: …}, {choices: […]} or one value"
+
+
+def same(a: object, b: object) -> bool:
+    """Equality that keeps true and 1 apart (Python does not)."""
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One value, which is not searched."""
+
+    value: ParamValue
+
+    @property
+    def ends(self) -> tuple[ParamValue, ...]:
+        """The values to look at when asking whether an objective takes them all."""
+        return (self.value,)
+
+    def contains(self, value: object) -> bool:
+        return same(value, self.value)
+
+    def cast(self, value: ParamValue) -> ParamValue:
+        return self.value
+
+    def plain(self) -> Any:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"fixed to {self.value}"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of some values without an order."""
+
+    values: tuple[ParamValue, ...]
+
+    @property
+    def ends(self) -> tuple[ParamValue, ...]:
+        return self.values
+
+    def contains(self, value: object) -> bool:
+        return any(same(value, v) for v in self.values)
+
+    def cast(self, value: ParamValue) -> ParamValue:
+        return next(v for v in self.values if same(v, value))
+
+    def plain(self) -> dict[str, Any]:
+        return {"choices": list(self.values)}
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(map(str, self.values))
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included; integers when all given numbers are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.low, int)
+
+    @property
+    def ends(self) -> tuple[ParamValue, ...]:
+        return (self.low, self.high)
+
+    def contains(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(
+            value, int if self.is_integer else int | float
+        ):
+            return False
+        if not self.low <= value <= self.high:
+            return False
+        n_steps = 0.0 if self.step is None else (value - self.low) / self.step
+        return abs(n_steps - round(n_steps)) < 1e-8
+
+    def cast(self, value: ParamValue) -> ParamValue:
+        assert isinstance(value, int | float)
+        return int(value) if self.is_integer else float(value)
+
+    def plain(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
+
+    def __str__(self) -> str:
+        kind = "whole numbers" if self.is_integer else "numbers"
+        step = "" if self.step is None else f" in steps of {self.step}"
+        return f"{kind} from {self.low} to {self.high}{step}"
+
+
+Domain: TypeAlias = Fixed | Choices | Range
+
+
+def parse_domain(key: str, entry: object) -> Domain:
+    """The domain of `entry` (without its `when`). Raises ConfigError naming `key`."""
+    if not isinstance(entry, Mapping):
+        return Fixed(_scalar(key, entry))
+    given = {name: value for name, value in entry.items() if value is not None}
+    if unknown := entry.keys() - {"low", "high", "log", "step", "choices"}:
+        raise ConfigError(f"{key}: unknown key {', '.join(map(repr, sorted(unknown)))}; {_FORMS}.")
+    if "choices" in given:
+        if len(given) > 1:
+            raise ConfigError(f"{key}: choices and a range exclude each other; {_FORMS}.")
+        return _choices(f"{key}.choices", given["choices"])
+    if missing := {"low", "high"} - given.keys():
+        raise ConfigError(f"{key}: {' and '.join(sorted(missing))} missing; {_FORMS}.")
+    return _range(key, **given)
+
+
+def _choices(key: str, values: object) -> Choices:
+    if not isinstance(values, Iterable) or isinstance(values, str | Mapping):
+        raise ConfigError(f"{key}={values}: must be a list, such as [32, 64].")
+    choices = tuple(_scalar(key, value) for value in values)
+    if not choices:
+        raise ConfigError(f"{key}=[]: no choices; name at least one.")
+    # 1, 1.0 and true are one key to Optuna and to Python, hence plain equality here.
+    repeated = [b for i, b in enumerate(choices) if any(a == b for a in choices[:i])]
+    if repeated:
+        raise ConfigError(f"{key}={list(choices)}: {repeated[0]} is repeated; name it once.")
+    return Choices(choices)
+
+
+def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) -> Range:
+    numbers = [_number(f"{key}.low", low), _number(f"{key}.high", high)]
+    numbers += [] if step is None else [_number(f"{key}.step", step)]
+    if not all(isinstance(number, int) for number in numbers):
+        numbers = [float(number) for number in numbers]
+    low, high = numbers[:2]
+    step = None if step is None else numbers[2]
+    if low > high:
+        raise ConfigError(f"{key}: low={low} is above high={high}; exchange them.")
+    if not math.isfinite(float(high) - float(low)):
+        raise ConfigError(f"{key}: from {low} to {high} is too wide for a float64.")
+    if not isinstance(log, bool):
+        raise ConfigError(f"{key}.log={log}: must be true or false.")
+    if log and low <= 0:
+        raise ConfigError(f"{key}.low={low}: a log range must begin above 0; raise low.")
+    if step is not None and step <= 0:
+        raise ConfigError(f"{key}.step={step}: must be greater than 0.")
+    if log and step not in (None, 1):
+        raise ConfigError(f"{key}: log and step exclude each other; leave one out.")
+    return Range(low, high if step is None else _last_step(low, high, step), log, step)
+
+
+def _last_step(low: int | float, high: int | float, step: int | float) -> int | float:
+    """The largest `low + k·step` up to `high`, so that `high` itself can be drawn.
+
+    In decimals, because 0.3 is three steps of 0.1 for people and 2.9999999999999996 for floats.
+    """
+    a, b, d = (Decimal(str(x)) for x in (low, high, step))
+    last = a + (b - a) // d * d
+    return int(last) if isinstance(low, int) else float(last)
+
+
+def _number(key: str, value: object) -> int | float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: must be a number.")
+    if not math.isfinite(value):
+        raise ConfigError(f"{key}={value}: must be finite.")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ConfigError(f"{key}={value}: whole numbers go up to 2**53; write it as a float.")
+    return value
+
+
+def _scalar(key: str, value: object) -> ParamValue:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        return _number(key, value)
+    raise ConfigError(f"{key}={value}: a value is a number, a text, true, false or null; {_FORMS}.")

@@ -1,0 +1,80 @@
+"""What may not change while a study lasts: kept with it, compared when it is opened again."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+
+from automl.errors import ConfigError
+from automl.trial import Direction
+
+ATTRIBUTE = "automl"
+"""The study's user attribute that holds its uuid and identity."""
+_DIRECTIONS = {
+    Direction.minimize: StudyDirection.MINIMIZE,
+    Direction.maximize: StudyDirection.MAXIMIZE,
+}
+
+
+def find_or_create(
+    storage: BaseStorage, name: str, direction: Direction, identity: Mapping[str, Any], where: str
+) -> tuple[int, str]:
+    """The Optuna id and the uuid of study `name`, which is created when it does not exist.
+
+    Raises ConfigError, before anything is written, when it is not the study that was meant.
+    """
+    identity = json.loads(json.dumps(identity))  # as the storage will give it back
+    if name not in {study.study_name for study in storage.get_all_studies()}:
+        storage.create_new_study([_DIRECTIONS[direction]], name)
+    study_id = storage.get_study_id_from_name(name)
+    if (kept := storage.get_study_user_attrs(study_id).get(ATTRIBUTE)) is not None:
+        _refuse_changes(name, kept["identity"], identity)
+        return study_id, kept["uuid"]
+    if storage.get_all_trials(study_id, deepcopy=False):
+        raise ConfigError(
+            f"study.name={name}: {where} holds a study of this name that automl did not make; "
+            "choose another study.name."
+        )
+    # Reached too when a kill came between the creation of a study and its attribute.
+    study_uuid = uuid.uuid4().hex
+    storage.set_study_user_attr(study_id, ATTRIBUTE, {"uuid": study_uuid, "identity": identity})
+    return study_id, study_uuid
+
+
+def refuse_other_study(storage: BaseStorage, name: str, where: str) -> None:
+    """A journal holds one study: raises ConfigError when a folder was renamed or copied."""
+    for study in storage.get_all_studies():
+        if study.study_name != name:
+            raise ConfigError(
+                f"study.name={name}: {where} holds study {study.study_name}; give the folder that "
+                "name back (study.name and folder go together), or choose another study.name."
+            )
+
+
+def _refuse_changes(name: str, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, after = dict(_flat("", kept)), dict(_flat("", now))
+    lines = [
+        f"  {key}: {before.get(key, 'not set')} in the study, {after.get(key, 'not set')} now"
+        for key in [*before, *(key for key in after if key not in before)]
+        if before.get(key) != after.get(key)
+    ]
+    if lines:
+        raise ConfigError(
+            f"study.name={name} was begun with other settings, so its trials could not be compared "
+            "with new ones:\n" + "\n".join(lines) + "\nTake the changes back to go on with it, or "
+            "choose another study.name."
+        )
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
+    """`{"space": {"lr": {"low": 0.1}}}` → `("space.lr.low", "0.1")`; values as JSON text."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    else:
+        yield prefix, json.dumps(value)

@@ -1,0 +1,163 @@
+"""The study's journal: an append-only file in the format of Optuna's own journal backend.
+
+Optuna's own one loses a study to a torn last line, since its next append glues onto it, and leaves
+a lock behind when it is killed within an append. This one keeps the file open and locked for
+life, cuts a torn tail when it opens the file, and refuses everything after a failed write, since
+file and memory may differ from then on. Optuna's dashboard and stock backend read the same file.
+
+A line reaches the file before `append_logs` returns, so a killed process loses none; it reaches
+the disk with the next `sync`. One line is one fact: a trial is created with all its params at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from optuna.storages.journal import BaseJournalBackend
+
+from automl.errors import StorageError, StudyInUseError
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class LockedJournal(BaseJournalBackend):
+    """Use it for a journal that one process writes at a time.
+
+    Needs no lock of its own: Optuna's JournalStorage calls it under one, and `sync` touches
+    nothing but the file descriptor.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create `path`. Raises StudyInUseError, or StorageError when it cannot be."""
+        self._path = path
+        self._failure: str | None = None
+        """Why every later call raises."""
+        self._n_read = 0
+        """Lines handed out so far, which end at byte `_read_bytes`."""
+        self._read_bytes = 0
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise StorageError(_cannot_write(path, error)) from error
+        try:
+            self._take()
+        except OSError as error:
+            os.close(self._fd)
+            raise StorageError(_cannot_write(path, error)) from error
+        except StudyInUseError:
+            os.close(self._fd)
+            raise
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """The lines that were appended, by anyone, since the last call."""
+        self._raise_failure()
+        assert log_number_from == self._n_read, "one storage reads a journal, line after line"
+        n_bytes = _CHUNK_BYTES
+        while data := os.pread(self._fd, n_bytes, self._read_bytes):
+            lines, newline, _ = data.rpartition(b"\n")
+            if not newline:
+                if len(data) < n_bytes:
+                    return  # a foreign writer is not done with its line
+                n_bytes *= 2
+                continue
+            for line in lines.split(b"\n"):
+                # Counted first: Optuna counts a line before it applies it, which may raise.
+                self._n_read += 1
+                self._read_bytes += len(line) + 1
+                yield self._parse(line)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write whole lines at once. Raises StorageError, and then for ever."""
+        self._raise_failure()
+        lines = [json.dumps(log, separators=(",", ":")) + "\n" for log in logs]
+        left = "".join(lines).encode()
+        size_bytes = os.fstat(self._fd).st_size
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):  # if that fails too, the next open cuts the tail
+                os.ftruncate(self._fd, size_bytes)
+            raise self._fail(_cannot_write(self._path, error)) from error
+
+    def sync(self) -> None:
+        """Return when all lines are on disk. Raises StorageError, and then for ever."""
+        self._raise_failure()
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise self._fail(_cannot_write(self._path, error)) from error
+
+    def close(self) -> None:
+        """Give the file back; later calls raise."""
+        if self._failure is None:
+            self._failure = f"{self._path}: the study is closed."
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StudyInUseError(
+                f"{self._path}: another process writes this study; wait for it, or stop it."
+            ) from None
+        # Optuna's own writers leave it behind when killed, and the next one waits 30 s for it.
+        Path(f"{self._path}.lock").unlink(missing_ok=True)
+        self._cut_torn_tail()
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the file's name, too, is on disk from now on
+        finally:
+            os.close(folder)
+
+    def _cut_torn_tail(self) -> None:
+        """Cut what follows the last newline, and keep it aside in `NAME.torn`."""
+        end = size_bytes = os.fstat(self._fd).st_size
+        while end > 0:
+            begin = max(0, end - _CHUNK_BYTES)
+            newline = os.pread(self._fd, end - begin, begin).rfind(b"\n")
+            if newline >= 0:
+                end = begin + newline + 1
+                break
+            end = begin
+        if end < size_bytes:
+            torn = os.pread(self._fd, size_bytes - end, end)
+            with Path(f"{self._path}.torn").open("ab") as aside:
+                aside.write(torn + b"\n")
+                aside.flush()
+                os.fsync(aside.fileno())
+            os.ftruncate(self._fd, end)
+            os.fsync(self._fd)
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            log: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise self._fail(
+                f"{self._path}: line {self._n_read} is damaged ({error}); restore the file from a "
+                "copy, or begin a new study.name."
+            ) from error
+        return log
+
+    def _fail(self, failure: str) -> StorageError:
+        self._failure = failure
+        return StorageError(failure)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return (
+        f"{path} cannot be written ({error.strerror}); what was recorded before is whole. Mend "
+        "that (free space, permissions), then resume the study."
+    )

@@ -1,0 +1,161 @@
+"""The search space: named params, the values each may take, and when it is there at all.
+
+    depth:     {low: 2, high: 8}                           integers: an integer range
+    lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
+    optimizer: {choices: [sgd, adam]}
+    momentum:  {low: 0.0, high: 0.99, when: {optimizer: sgd}}
+    dropout:   0.1                                         a bare value is fixed
+
+`when` names other params and the value, or list of values, that they must have; all must hold.
+A param whose condition does not hold is absent from the trial. Hydra's own spellings
+(`interval(…)`) were turned into these entries by `cli/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from automl.errors import ConfigError
+from automl.search.domains import Domain, Fixed, parse_domain, same
+from automl.trial import Params, ParamValue
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,249}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A name, the values it may take, and the values of others under which it is there."""
+
+    name: str
+    domain: Domain
+    when: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+
+    @property
+    def is_searched(self) -> bool:
+        return not isinstance(self.domain, Fixed)
+
+    def is_active(self, params: Params) -> bool:
+        """Whether the param is there, given those before it (an absent one fulfils nothing)."""
+        return all(
+            name in params and any(same(params[name], value) for value in values)
+            for name, values in self.when.items()
+        )
+
+
+@dataclass(frozen=True)
+class Space:
+    """All params, each after those that its condition names."""
+
+    params: tuple[Param, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(param.name for param in self.params)
+
+    def __getitem__(self, name: str) -> Param:
+        return next(param for param in self.params if param.name == name)
+
+    def fill(self, choose: Callable[[Param], ParamValue]) -> dict[str, ParamValue]:
+        """The params of one trial; `choose` is asked for each one that is active and searched."""
+        params: dict[str, ParamValue] = {}
+        for param in self.params:
+            if param.is_active(params):
+                domain = param.domain
+                params[param.name] = domain.value if isinstance(domain, Fixed) else choose(param)
+        return params
+
+    def plain(self) -> dict[str, Any]:
+        """Canonical entries, which JSON can hold and `parse_space` reads back."""
+        return {param.name: _plain(param) for param in self.params}
+
+    def check(self, params: Params, key: str = "study.enqueue") -> None:
+        """Raises ConfigError unless `params` (some or all of a trial's) can occur together."""
+        fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, Fixed)}
+        for name, value in params.items():
+            if name not in self.names:
+                raise ConfigError(
+                    f"{key}.{name}: no such param in the space ({', '.join(self.names)})."
+                )
+            param = self[name]
+            if not param.domain.contains(value):
+                raise ConfigError(f"{key}.{name}={value}: must be {param.domain} (space.{name}).")
+            if not param.is_active({**fixed, **params}):
+                raise ConfigError(
+                    f"{key}.{name}={value}: {name} is only there when {_words(param.when)}; name "
+                    f"that too, or leave {name} out."
+                )
+
+
+def parse_space(entries: Mapping[str, Any]) -> Space:
+    """Read the `space` of a config. Raises ConfigError naming `space.NAME`, value and remedy."""
+    given = {name: _parse_param(name, entry) for name, entry in entries.items()}
+    for param in given.values():
+        _check_condition(param, given)
+    return Space(_parents_first(given))
+
+
+def _parse_param(name: object, entry: object) -> Param:
+    key = f"space.{name}"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{key}: the name of a param is up to 250 letters, digits, '_', '-' or '.', and starts "
+            "with a letter or '_'."
+        )
+    when: object = None
+    if isinstance(entry, Mapping):
+        when = entry.get("when")
+        entry = {k: v for k, v in entry.items() if k != "when"}
+    return Param(name, parse_domain(key, entry), _parse_condition(f"{key}.when", when))
+
+
+def _parse_condition(key: str, when: object) -> dict[str, tuple[ParamValue, ...]]:
+    if when is None:
+        return {}
+    if not isinstance(when, Mapping) or not when:
+        raise ConfigError(f"{key}={when}: names a param and its value, such as {{optimizer: sgd}}.")
+    listed = {n: v if isinstance(v, list | tuple) else [v] for n, v in when.items()}
+    if empty := [name for name, values in listed.items() if not values]:
+        raise ConfigError(f"{key}.{empty[0]}=[]: no value; name at least one.")
+    return {str(name): tuple(values) for name, values in listed.items()}
+
+
+def _check_condition(param: Param, given: Mapping[str, Param]) -> None:
+    for name, values in param.when.items():
+        key = f"space.{param.name}.when.{name}"
+        if name not in given:
+            raise ConfigError(f"{key}: no such param in the space ({', '.join(given)}).")
+        for value in values:
+            if not given[name].domain.contains(value):
+                raise ConfigError(
+                    f"{key}={value}: can never hold; space.{name} is {given[name].domain}."
+                )
+
+
+def _parents_first(given: Mapping[str, Param]) -> tuple[Param, ...]:
+    """The order given, but for params that stand before one that their condition names."""
+    placed: dict[str, Param] = {}
+    while left := [param for param in given.values() if param.name not in placed]:
+        ready = next((param for param in left if param.when.keys() <= placed.keys()), None)
+        if ready is None:
+            raise ConfigError(
+                f"space: the conditions of {', '.join(p.name for p in left)} wait for each other; "
+                "drop one `when`."
+            )
+        placed[ready.name] = ready
+    return tuple(placed.values())
+
+
+def _plain(param: Param) -> Any:
+    if not param.when:
+        return param.domain.plain()
+    when = {name: list(values) for name, values in param.when.items()}
+    return param.domain.plain() | {"when": when}
+
+
+def _words(when: Mapping[str, tuple[ParamValue, ...]]) -> str:
+    return " and ".join(
+        f"{name} is {' or '.join(map(str, values))}" for name, values in when.items()
+    )

@@ -1,0 +1,133 @@
+"""How the trials of a study stand: states, counts, ranks, and who stops at which rung.
+
+Kept in memory beside the storage, so that nothing passes over all trials for one of them: a report
+or an outcome costs O(log n). Values only; no storage and no lock (`study.py` holds one).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from automl.search.pruners import Pruner
+from automl.trial import Direction, Params, TrialState
+
+
+@dataclass(frozen=True)
+class RankedTrial:
+    """A trial that has ended with a value."""
+
+    number: int
+    value: float
+    params: Params
+    state: TrialState
+
+
+@dataclass
+class _Course:
+    """The reports of a trial that has not ended."""
+
+    steps: set[int] = field(default_factory=set)
+    last_step: int = -1
+    best_key: float = math.inf
+    unjudged: list[tuple[int, float]] = field(default_factory=list)
+    """Rungs reached and the trial's keys there."""
+    pruned: bool = False
+    """The verdict fell; it is repeated until the trial ends."""
+
+
+class Standings:
+    """All trials of a study. Numbers are consecutive from 0."""
+
+    def __init__(self, direction: Direction, pruner: Pruner) -> None:
+        self._sign = 1.0 if direction is Direction.minimize else -1.0
+        self._pruner = pruner
+        self._params: list[Params] = []
+        self._courses: dict[int, _Course] = {}
+        self._rungs: dict[int, list[float]] = {}
+        self._counts = dict.fromkeys(TrialState, 0)
+        self._ranks: dict[TrialState, list[tuple[float, int]]] = {
+            TrialState.FINISHED: [],
+            TrialState.PRUNED: [],
+        }
+        """(key, number) of those with a value, the best first."""
+
+    @property
+    def n_trials(self) -> int:
+        return len(self._params)
+
+    def counts(self) -> Mapping[TrialState, int]:
+        """Trials by state, all states named; RUNNING are those that have not ended."""
+        return dict(self._counts)
+
+    def params(self, number: int) -> Params:
+        return self._params[number]
+
+    def is_running(self, number: int) -> bool:
+        return number in self._courses
+
+    def ranking(self, n: int) -> tuple[RankedTrial, ...]:
+        """The best `n` trials: finished ones by value, then pruned ones by theirs."""
+        ranked: list[RankedTrial] = []
+        for state, ranks in self._ranks.items():
+            for key, number in ranks[: n - len(ranked)]:
+                value = key * self._sign
+                ranked.append(RankedTrial(number, value, self._params[number], state))
+        return tuple(ranked)
+
+    def best(self) -> RankedTrial | None:
+        """The best finished trial; of equals the first."""
+        first = self.ranking(1)
+        return first[0] if first and first[0].state is TrialState.FINISHED else None
+
+    def start(self, params: Params) -> int:
+        """Add a running trial; returns its number."""
+        number = len(self._params)
+        self._params.append(params)
+        self._courses[number] = _Course()
+        self._counts[TrialState.RUNNING] += 1
+        return number
+
+    def end(self, number: int, state: TrialState, value: float | None) -> None:
+        """A running trial ends. A value that is not finite gets no rank."""
+        del self._courses[number]
+        self._counts[TrialState.RUNNING] -= 1
+        self._counts[state] += 1
+        if state in self._ranks and value is not None and math.isfinite(value):
+            insort(self._ranks[state], (value * self._sign, number))
+
+    def record(self, number: int, step: int, value: float) -> bool:
+        """Put a report on the rungs it reaches; False when nothing is new in it."""
+        course = self._courses.get(number)
+        if course is None or step in course.steps:
+            return False
+        key = math.inf if math.isnan(value) else value * self._sign
+        course.steps.add(step)
+        course.best_key = min(course.best_key, key)
+        for rung in self._pruner.rungs(course.last_step, step):
+            insort(self._rungs.setdefault(rung, []), key)
+            course.unjudged.append((rung, key))
+        course.last_step = max(course.last_step, step)
+        return True
+
+    def judge(self, number: int) -> bool:
+        """Whether the trial stops; each rung judges it once, with the values there are by then."""
+        course = self._courses.get(number)
+        if course is None:
+            return False
+        for rung, key in course.unjudged:
+            if self._pruner.prunes(key, course.best_key, self._rungs[rung]):
+                course.pruned = True
+        course.unjudged.clear()
+        return course.pruned
+
+    def replay(self, number: int, reports: Iterable[tuple[int, float]]) -> None:
+        """Record what a trial reported to an earlier sweep, whose verdicts it has had.
+
+        But for the last one, after which a kill may have come: that rung judges it again.
+        """
+        for step, value in sorted(reports):
+            self._courses[number].unjudged.clear()
+            self.record(number, step, value)

@@ -1,0 +1,158 @@
+"""The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
+
+    studies/<name>/config.yaml  journal.log  events.log  status.json  checkpoints/  lock
+
+Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
+dies, however that comes, so that there is no stale lock to remove.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StudyInUseError
+
+_ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
+_ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
+
+
+def make_name() -> str:
+    """A study name that can be said aloud: `brave-otter-3f9a`."""
+    return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
+
+
+def trial_name(number: int) -> str:
+    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
+    return f"trial-{number:05d}"
+
+
+class StudyDirectory:
+    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
+
+    def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
+        self.path = path
+        self.fresh = fresh
+        """Made by this sweep: it is removed again if the sweep cannot begin."""
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+        """Make or take the directory `study.dir/study.name`.
+
+        Raises ConfigError where it must exist and does not, or cannot be made; StudyInUseError
+        when a living sweep holds it.
+        """
+        assert config.name is not None
+        path = Path(config.dir).absolute() / config.name
+        if must_exist and not path.is_dir():
+            raise ConfigError(
+                f"study.name={config.name}: there is no such study in {config.dir}; "
+                f"{_existing(path.parent)}"
+            )
+        fresh = not path.exists()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(
+                f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
+                "name another folder with study.dir=…"
+            ) from error
+        _lock(lock_fd, config.name)
+        return cls(path, fresh=fresh, lock_fd=lock_fd)
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.log"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
+
+    def checkpoints(self, number: int) -> Path:
+        return self.path / "checkpoints" / trial_name(number)
+
+    def __enter__(self) -> StudyDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None and self.fresh and not self.config.exists():
+            shutil.rmtree(self.path)  # refused before it began: leave nothing behind
+        os.close(self._lock_fd)
+
+
+def _lock(lock_fd: int, name: str) -> None:
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
+        os.close(lock_fd)
+        raise StudyInUseError(
+            f"study.name={name}: another sweep works on this study ({_holder_text(holder)}); wait "
+            f"for it, stop it, or choose another study.name. "
+            f"See it with: python -m automl status study.name={name}"
+        ) from None
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _holder_text(holder: str) -> str:
+    try:
+        who = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+        return f"pid {who['pid']} of {who['user']} on {who['host']}, since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not written its name yet"
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living sweep holds the study directory `path`."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, whole."""
+    fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def _existing(folder: Path) -> str:
+    names = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
+    return f"there are: {', '.join(names)}" if names else "it holds no study yet"

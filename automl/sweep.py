@@ -1,0 +1,348 @@
+"""One sweep, from a checked config to the closing table: the only module that knows all parts.
+
+    ask → request → place → reserve → submit → execute → record → tell
+
+The main thread runs `loop.Loop` over one queue. Pool threads (`carry.py`) follow admitted trials.
+MLflow is written by a process of its own from the event log, so that no trial waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from automl.admission.ledger import Ledger, LedgerView
+from automl.admission.policy import DeviceAccount, Limits, Request, account
+from automl.carry import Carrier, device_label
+from automl.closing import Closing
+from automl.config import Config
+from automl.devices.device import Reading
+from automl.devices.host import own_memory_bytes, usable_cores
+from automl.devices.reader import ReaderThread, open_reader
+from automl.display import Display, open_display
+from automl.execution.executor import TrialFeed
+from automl.loop import Loop
+from automl.messages import Asked, DevicesRead, Kind, Message, Released, Signalled, StopReason, Tick
+from automl.parts import Parts, open_parts
+from automl.prepare import flat_settings, prepare
+from automl.search.samplers import n_may_pend
+from automl.status import BestRow, RunningRow, SweepView, WaitingRow, write_view
+from automl.study_directory import StudyDirectory, make_name
+from automl.sweep_log import sweep_log
+from automl.trial import (
+    HOST_UUID,
+    Failed,
+    Finished,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Placement,
+    Pruned,
+    Started,
+    SweepStarted,
+    TrialSpec,
+    TrialState,
+)
+
+TICK_SECONDS = 0.25
+STATUS_SECONDS = 1.0
+
+
+def run_sweep(config: Config, stored_config: str, resume: bool) -> int:
+    """Run a sweep from its checks to its closing table; returns the exit code.
+
+    Raises ConfigError before anything is written, and other AutoMLErrors for what breaks later.
+    """
+    prepared = prepare(config)
+    if config.study.name is None:
+        named = replace(config, study=replace(config.study, name=make_name()))
+        prepared = replace(prepared, config=named)
+    with (
+        contextlib.closing(open_reader(config.devices)) as reader,
+        StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
+        open_parts(prepared, directory, reader, stored_config) as parts,
+        open_display() as display,
+        sweep_log(directory.path / "sweep.log", display),
+    ):
+        sweep = Sweep(parts, display)
+        sweep.run()
+        return Closing(parts, sweep.loop, display.say, sweep.view, sweep.left_behind).finish()
+
+
+class Sweep:
+    """Runs the loop, and does what it decides (it is the loop's `Ports`)."""
+
+    def __init__(self, parts: Parts, display: Display) -> None:
+        config = parts.config
+        self.parts = parts
+        self.display = display
+        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.ledger = Ledger()
+        self.limits = limits(config)
+        self.carrier = Carrier(
+            executor=parts.executor,
+            log=parts.log,
+            study=parts.study,
+            ledger=self.ledger,
+            post=self.messages.put,
+        )
+        self.feeds: dict[int, TrialFeed] = {}
+        """Of running executions, by key."""
+        self.pool = ThreadPoolExecutor(self.limits.max_concurrent_trials, "trial")
+        self.began_seconds = time.monotonic()
+        timeout = config.study.timeout_seconds
+        self.loop = Loop(
+            ports=self,
+            ledger=self.ledger,
+            limits=self.limits,
+            n_trials=config.study.n_trials,
+            n_asked=parts.study.n_asked,
+            deadline_seconds=None if timeout is None else self.began_seconds + timeout,
+            pid=os.getpid(),
+        )
+        self.left_behind = False
+        """Trials did not stop in time; their threads still run."""
+        self._own_memory_at_start = own_memory_bytes()
+        self._n_ended_before = self._n_ended()
+        self._shown_seconds = 0.0
+        self._grace_until: float | None = None
+
+    def run(self) -> None:
+        """Until nothing runs and nothing more will, or the grace after a signal is over."""
+        self._record_start()
+        readings = ReaderThread(
+            self.parts.reader,
+            self.parts.config.devices.interval_seconds,
+            self._own_memory,
+            lambda reading: self.messages.put(DevicesRead(reading)),
+        )
+        with self._signals():
+            readings.start()
+            try:
+                self.loop.take_over(self._taken_over())
+                while not self.loop.done and not self._grace_is_over():
+                    message = self._next_message()
+                    if isinstance(message, Released):
+                        self.feeds.pop(message.key)
+                    self.loop.handle(message, time.monotonic())
+                    self._show()
+            finally:
+                readings.stop()
+        if self.loop.running:
+            self._leave_behind()
+        self.pool.shutdown(wait=not self.left_behind)
+
+    # --- what the loop decides is done here ---
+
+    def ask(self) -> Asked | None:
+        asked = self.parts.study.ask()
+        return None if asked is None else Asked(asked.number, asked.params)
+
+    def request_for(self, trial: Asked) -> Request:
+        return Request(self.parts.prepared.request_bytes(trial.params))
+
+    def n_may_pend(self) -> int | None:
+        return n_may_pend(self.parts.config.sampler, self._n_ended())
+
+    def kind_of(self, trial: Asked) -> Kind | None:
+        return None
+
+    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+        key = trials[0].number
+        feed = self.carrier.feed([self._spec(trial) for trial in trials], placement)
+        self.feeds[key] = feed
+        self.pool.submit(self.carrier.carry, key, feed, placement)
+
+    def feed(self, key: int, trial: Asked) -> None:
+        self.feeds[key].add(self._spec(trial))
+
+    def _spec(self, trial: Asked) -> TrialSpec:
+        return TrialSpec(
+            number=trial.number,
+            params=trial.params,
+            checkpoint_dir=str(self.parts.directory.checkpoints(trial.number)),
+            study_seed=self.parts.config.study.seed,
+        )
+
+    def tell(self, outcome: Outcome) -> None:
+        self.parts.study.tell(outcome.trial, outcome)
+        if isinstance(outcome, Failed):
+            self.display.say(f"trial {outcome.trial} failed: {outcome.cause}")
+
+    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
+        now = time.time()
+        self.parts.log.append(Started(trial.number, now, trial.params, device="none"))
+        failed = Failed(trial.number, now, cause)
+        self.parts.log.append(failed)
+        told = OutOfMemory(trial.number, now, cause) if too_large else failed
+        self.parts.study.tell(trial.number, told)
+        self.display.say(f"trial {trial.number} failed: {cause}")
+
+    def stop_trials(self) -> None:
+        self.carrier.stopping.set()
+        if self._grace_until is None:
+            self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
+
+    # --- beginning and end ---
+
+    def _record_start(self) -> None:
+        study, config = self.parts.study, self.parts.config
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, flat_settings(config))
+        )
+
+    def _taken_over(self) -> list[Asked]:
+        """Trials that an earlier sweep left; those whose outcome was logged are only told."""
+        left = []
+        for asked in self.parts.study.interrupted():
+            history = self.parts.log.history.get(asked.number)
+            outcome = None if history is None else history.outcome
+            if isinstance(outcome, Finished | Pruned | Failed):
+                self.tell(outcome)
+            else:
+                left.append(Asked(asked.number, asked.params))
+        return left
+
+    def _leave_behind(self) -> None:
+        """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
+        self.left_behind = True
+        seconds = self.parts.config.study.grace_seconds
+        for number in self.loop.running:
+            cause = f"did not report within study.grace_seconds={seconds:g}; left behind"
+            self.parts.log.append(Interrupted(number, time.time(), cause))
+
+    def _grace_is_over(self) -> bool:
+        return self._grace_until is not None and time.monotonic() >= self._grace_until
+
+    # --- messages ---
+
+    def _next_message(self) -> Message:
+        try:
+            return self.messages.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            return Tick()
+
+    def _own_memory(self) -> Mapping[tuple[str, int], int]:
+        """What this process holds, less what it held before the first trial, and its workers."""
+        grown = max(0, own_memory_bytes() - self._own_memory_at_start)
+        return {(HOST_UUID, os.getpid()): grown, **self.parts.executor.held_bytes()}
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM stops trials at their next report, the second everything."""
+        reasons = {
+            signal.SIGINT: StopReason.INTERRUPTED,
+            signal.SIGTERM: StopReason.TERMINATED,
+        }
+
+        seen: list[int] = []
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            seen.append(number)
+            if len(seen) > 1:  # nothing is lost: what was recorded is on disk
+                self.display.__exit__(None, None, None)
+                os._exit(128 + seen[0])
+            self.messages.put(Signalled(reasons[signal.Signals(number)]))
+            self.display.say(
+                f"{signal.Signals(number).name}: running trials write a checkpoint and stop, "
+                f"within {self.parts.config.study.grace_seconds:g} s; once more: at once"
+            )
+
+        before = {number: signal.signal(number, on_signal) for number in reasons}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # --- what is shown ---
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown_seconds >= STATUS_SECONDS:
+            self._shown_seconds = now
+            view = self.view()
+            write_view(self.parts.directory.status, view)
+            self.display.show(view)
+
+    def view(self, ended: str | None = None) -> SweepView:
+        """The sweep as it stands."""
+        parts, seconds = self.parts, time.monotonic() - self.began_seconds
+        counts = {state.value: n for state, n in parts.study.counts().items()}
+        left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
+        counts[TrialState.RUNNING.value] = len(self.loop.running)
+        counts["waiting"] = len(self.loop.waiting)
+        left -= len(self.loop.running) + len(self.loop.waiting)
+        counts[TrialState.INTERRUPTED.value] = left
+        best = parts.study.best()
+        return SweepView(
+            study=parts.study.name,
+            directory=str(parts.directory.path),
+            time=time.time(),
+            n_trials=self.loop.n_trials,
+            metric=parts.config.study.metric,
+            counts=counts,
+            best=None if best is None else BestRow(best.number, best.value, best.params),
+            running=tuple(self._running_rows()),
+            waiting=tuple(self._waiting_rows()),
+            seconds=seconds,
+            seconds_left=self._seconds_left(seconds),
+            n_undelivered=parts.delivery.lag(),
+            trouble=parts.delivery.trouble(),
+            ended=ended,
+        )
+
+    def _running_rows(self) -> Iterator[RunningRow]:
+        now = time.monotonic()
+        for number, running in sorted(self.loop.running.items()):
+            report = self.carrier.latest.get(number)
+            yield RunningRow(
+                number=number,
+                device=device_label(running.placement),
+                params=running.waiting.trial.params,
+                seconds=now - running.since_seconds,
+                step=None if report is None else report.step,
+                metrics={} if report is None else report.metrics,
+            )
+
+    def _waiting_rows(self) -> Iterator[WaitingRow]:
+        for waiting in self.loop.waiting:
+            yield WaitingRow(waiting.trial.number, waiting.reason)
+        if not self.loop.waiting and self.loop.refusal is not None:
+            yield WaitingRow(None, self.loop.refusal)
+
+    def _n_ended(self) -> int:
+        counts = self.parts.study.counts()
+        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
+        return sum(counts.get(state, 0) for state in final)
+
+    def _seconds_left(self, seconds: float) -> float | None:
+        ended = self._n_ended()
+        here = ended - self._n_ended_before
+        return None if here <= 0 else seconds / here * (self.loop.n_trials - ended)
+
+
+def limits(config: Config) -> Limits:
+    """Admission's limits: by default as many trials at once as the machine has cores."""
+    return Limits(
+        max_concurrent_trials=config.admission.max_concurrent_trials or usable_cores(),
+        headroom_bytes=config.admission.headroom_bytes,
+        stale_seconds=config.admission.stale_seconds,
+    )
+
+
+def device_accounts(config: Config) -> list[DeviceAccount]:
+    """One reading of the devices with nothing of ours on them, for `automl devices`."""
+    with contextlib.closing(open_reader(config.devices)) as reader:
+        begun = time.monotonic()
+        reading = Reading(begun, time.monotonic(), reader.read(), {}, {}, None)
+    headroom = config.admission.headroom_bytes
+    return [account(device, reading, LedgerView(), headroom) for device in reading.devices]

@@ -1,0 +1,39 @@
+"""Where the package's own log lines go: all to `sweep.log`, warnings on screen too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from automl.display import Display
+
+
+class _OnScreen(logging.Handler):
+    def __init__(self, display: Display) -> None:
+        super().__init__(logging.WARNING)
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._display.say(record.getMessage())
+
+
+@contextmanager
+def sweep_log(path: Path, display: Display) -> Iterator[None]:
+    """Attach both handlers to the package's logger, and take them off again."""
+    logger = logging.getLogger("automl")
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handlers: list[logging.Handler] = [file, _OnScreen(display)]
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,1 @@
+"""Where results go: the event log, and the process that shows it in MLflow."""

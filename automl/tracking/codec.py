@@ -1,0 +1,93 @@
+"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name.
+
+Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
+that a newer version added is ignored, one that it left out takes its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from automl.tracking.redact import redact, redact_settings
+from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    MemoryPeak,
+    OutOfMemory,
+    Pruned,
+    Reported,
+    Started,
+    SweepEnded,
+    SweepStarted,
+    TrialState,
+)
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Started, Reported, Checkpointed, MemoryPeak),
+        *(Finished, Pruned, Interrupted, Failed, OutOfMemory),
+        *(SweepStarted, SweepEnded),
+    )
+}
+_FIELDS = {
+    kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in _KINDS.values()
+}
+# `json.dumps` with separators builds an encoder per call, which doubles its time.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class UnreadableLineError(ValueError):
+    """Raised when a line of an event log is not an event of this version."""
+
+
+def encode(event: Event) -> bytes:
+    """The line of `event`, newline included, in ASCII; credentials in its texts are masked."""
+    kind = type(event)
+    fields: dict[str, object] = {"event": kind.__name__}
+    for name in _FIELDS[kind]:
+        fields[name] = getattr(event, name)
+    match event:
+        case Reported():
+            fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
+        case Started():
+            fields["params"] = dict(event.params)
+        case Checkpointed():
+            fields["kind"] = event.kind.value
+        case Failed():
+            fields |= {"cause": redact(event.cause), "details": redact(event.details)}
+        case Interrupted() | OutOfMemory():
+            fields["cause"] = redact(event.cause)
+        case SweepStarted():
+            fields["settings"] = redact_settings(event.settings)
+        case SweepEnded():
+            fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
+    return _encode(fields).encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """The event of a line. Raises UnreadableLineError."""
+    try:
+        fields = json.loads(line)
+        kind = _KINDS[fields["event"]]
+        event: Event = kind(**_values(kind, fields))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
+    return event
+
+
+def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    if kind is Checkpointed:
+        values["kind"] = CheckpointKind(values["kind"])
+    elif kind is SweepEnded:
+        n_by_state = values["n_by_state"].items()
+        values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
+    return values

@@ -1,0 +1,203 @@
+"""The delivering process: `python -m automl.tracking.deliver`, started by `delivery.py` alone.
+
+Standard input: a line of JSON that says what to deliver where, then `drain` when all that is left
+shall be delivered. When it ends, the parent is gone, and so is this process, at once: what it had
+not confirmed is delivered again by the next one. Standard output: a line of JSON per message.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from automl.config import KeepCheckpoints
+from automl.errors import AutoMLError, StudyInUseError
+from automl.tracking.confirmed import Confirmed
+from automl.tracking.environment import set_for_delivery
+from automl.tracking.redact import redact
+from automl.tracking.uri import TrackingUri
+
+if TYPE_CHECKING:
+    from automl.tracking.study_delivery import StudyDelivery
+
+NICENESS = 10
+"""Training goes first: at this niceness delivering costs it 2 %, as an equal 27 %."""
+TICK_SECONDS = 0.7
+"""Live runs are brought up to date this often."""
+MAX_BACKOFF_SECONDS = 20.0
+LOCK_WAIT_SECONDS = 10.0
+"""For a predecessor that is just ending."""
+DRAIN = "drain"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to deliver, and where. Comes by standard input: arguments are seen by everybody."""
+
+    log: str
+    uri: str
+    setting: str
+    checkpoints: str
+
+    def line(self) -> str:
+        return json.dumps(vars(self))
+
+
+class Channel:
+    """Messages to the parent. Nothing else reaches its pipe: standard output is standard error."""
+
+    def __init__(self) -> None:
+        self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def send(self, **message: object) -> None:
+        self._file.write(json.dumps(message) + "\n")
+        self._file.flush()
+
+
+def main() -> int:
+    os.nice(NICENESS)
+    channel = Channel()
+    words = _words_of_parent()
+    job = Job(**json.loads(next(words)))
+    draining = threading.Event()
+    threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
+    uri = TrackingUri(job.uri, job.setting)
+    _log_redacted(uri)
+    set_for_delivery(os.environ)
+    try:
+        study = _open(job, uri, channel)
+    except AutoMLError as error:
+        channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
+        return error.exit_code
+    gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
+    channel.send(ready=True, confirmed=study.offset)
+    _Loop(study, channel, draining).run()
+    return 0
+
+
+class _Loop:
+    """Read, deliver, confirm, wait; until all is delivered after the word to drain."""
+
+    def __init__(self, study: StudyDelivery, channel: Channel, draining: threading.Event) -> None:
+        self._study = study
+        self._channel = channel
+        self._draining = draining
+        self._backoff_seconds = 0.0
+        self._confirmed = -1
+
+    def run(self) -> None:
+        while True:
+            begun = time.monotonic()
+            draining = self._draining.is_set()  # before reading: nothing is written after it
+            more = self._study.read()
+            if not self._deliver():
+                time.sleep(self._backoff_seconds)
+            elif draining and not more:
+                return
+            elif not more:
+                self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
+
+    def _deliver(self) -> bool:
+        from automl.tracking.mlflow import NotTakenError
+
+        try:
+            self._study.deliver()
+        except (NotTakenError, OSError) as error:
+            self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
+            if self._backoff_seconds == 1.0:
+                logger.warning("MLflow does not take events: %s", error)
+            self._channel.send(trouble=str(error))
+            return False
+        if self._backoff_seconds:
+            logger.warning("MLflow takes events again")
+            self._backoff_seconds = 0.0
+            self._channel.send(trouble=None)
+        if self._study.offset != self._confirmed:
+            self._confirmed = self._study.offset
+            self._channel.send(confirmed=self._confirmed)
+        return True
+
+
+def _open(job: Job, uri: TrackingUri, channel: Channel) -> StudyDelivery:
+    """Take the study's lock, then open the store. Raises AutoMLError."""
+    confirmed = Confirmed.open(Path(job.log), LOCK_WAIT_SECONDS)
+    from automl.tracking.mlflow import MlflowRuns
+    from automl.tracking.store import open_client
+    from automl.tracking.study_delivery import StudyDelivery
+
+    def refused(text: str) -> None:
+        logger.warning("MLflow will not take it: %s", text)
+        channel.send(refusal=redact(text, uri.secrets))
+
+    with _telling_warnings(uri, channel):
+        client = open_client(uri)
+    runs = MlflowRuns(client, uri, refused)
+    return StudyDelivery(Path(job.log), confirmed, runs, KeepCheckpoints(job.checkpoints))
+
+
+@contextmanager
+def _telling_warnings(uri: TrackingUri, channel: Channel) -> Iterator[None]:
+    """While the store is opened, MLflow only logs why it tries again and again."""
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = " ".join(redact(record.getMessage(), uri.secrets).split())
+            channel.send(trouble=text[:500])
+
+    teller = Teller(logging.WARNING)
+    logging.getLogger().addHandler(teller)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(teller)
+
+
+def _words_of_parent() -> Iterator[str]:
+    """Lines of standard input; by `os.read`, as a thread inside `sys.stdin` hinders the exit."""
+    rest = b""
+    while chunk := os.read(0, 65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+def _follow_parent(words: Iterator[str], draining: threading.Event) -> None:
+    for word in words:
+        if word == DRAIN:
+            draining.set()
+    os._exit(1)  # the parent is gone; like a kill -9, which every step here is made for
+
+
+class _RedactingFormatter(logging.Formatter):
+    def __init__(self, uri: TrackingUri) -> None:
+        super().__init__("%(asctime)s %(name)s: %(message)s")
+        self._secrets = uri.secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record), self._secrets)
+
+
+def _log_redacted(uri: TrackingUri) -> None:
+    """All that is logged, MLflow's records and our own end included, goes to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_RedactingFormatter(uri))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    sys.excepthook = lambda kind, error, trace: logger.critical(
+        "delivering failed", exc_info=(kind, error, trace)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""The parent's side of delivering to MLflow: starts the process, follows it, ends it.
+
+Never imports mlflow, and never waits for it while trials run. The process (`deliver.py`) reads the
+event log by itself; what comes back is only how far it is and what troubles it. One that dies is
+started again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import automl
+from automl.config import TrackingConfig
+from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.tracking.deliver import DRAIN, Job
+from automl.tracking.lines import LineCounter
+from automl.tracking.say import Say, say_on_stdout
+from automl.tracking.uri import TrackingUri, resolve_uri
+
+LOG_NAME = "events.log"
+READY_SECONDS = 60.0
+"""`sync` waits this long for MLflow to open its store."""
+PATIENCE_SECONDS = 20.0
+"""Draining gives up after this much unbroken trouble: a dead server is not worth waiting for."""
+MAX_DEATHS = 5
+"""A process that dies so often without having delivered anything is not started again."""
+RESTART_SECONDS = 0.5
+"""Before it is started again; twice as long after each such death."""
+
+logger = logging.getLogger(__name__)
+
+
+class Delivery:
+    """The delivery of one study. Start it before the event log is written, drain it after."""
+
+    def __init__(self, log: Path, uri: TrackingUri, job: Job) -> None:
+        self._uri = uri
+        self._job = job
+        self._errors_path = log.with_name("delivery.log")
+        self._written = LineCounter(log)
+        self._delivered = LineCounter(log)
+        self._changed = threading.Condition()  # guards all below
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+        self._confirmed = 0
+        self._refused: AutoMLError | None = None
+        self._trouble: str | None = None
+        self._trouble_since = 0.0
+        self._n_refusals = 0
+        self._last_refusal = ""
+        self._draining = False
+        self._stopping = False
+        self._ended = False
+        self._follower = threading.Thread(target=self._follow, name="delivery", daemon=True)
+
+    @classmethod
+    def start(cls, study_directory: Path, config: TrackingConfig) -> Delivery:
+        """Start delivering `events.log` of the study directory; returns at once.
+
+        Raises ConfigError when nothing could ever be delivered to that URI.
+        """
+        uri = resolve_uri(config)
+        log = study_directory / LOG_NAME
+        job = Job(str(log), uri.text, uri.setting, config.checkpoints.value)
+        delivery = cls(log, uri, job)
+        delivery._follower.start()
+        return delivery
+
+    def wait_ready(self, timeout_seconds: float) -> None:
+        """Return when MLflow has answered. Raises ConfigError when it does not, StudyInUseError
+        when another process delivers this study."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended, timeout_seconds)
+            if self._ready:
+                return
+            if self._refused is not None:
+                raise self._refused
+            cause = self._trouble or f"no answer within {timeout_seconds:.0f} s"
+            raise ConfigError(
+                f"{self._uri}: MLflow cannot use it ({cause}); start that server, mend the "
+                "address, or choose another store, such as sqlite:///mlflow.db."
+            )
+
+    def lag(self) -> int:
+        """Events that are written but not confirmed by MLflow."""
+        with self._changed:
+            return max(0, self._written.count() - self._delivered.count(self._confirmed))
+
+    def trouble(self) -> str | None:
+        """What keeps MLflow from taking events now, or what it has refused; None: all is well."""
+        with self._changed:
+            if self._trouble is None and self._n_refusals:
+                return (
+                    f"{self._n_refusals} values refused, the last: {self._last_refusal} "
+                    f"(see {self._errors_path})"
+                )
+            return self._trouble
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Deliver all that is in the log and end; whether that was done.
+
+        Gives up at the time limit, or when MLflow has taken nothing for a while.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            self._draining = True
+            self._say(DRAIN)
+            while not self._ended and time.monotonic() < deadline and not self._is_hopeless():
+                self._changed.wait(0.5)
+        self.stop()
+        return self.lag() == 0
+
+    def stop(self) -> None:
+        """End the process at once; what it had not confirmed stays in the log. Idempotent."""
+        with self._changed:
+            self._stopping = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
+            self._changed.notify_all()
+        if self._follower.is_alive():
+            self._follower.join()
+
+    def __enter__(self) -> Delivery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _is_hopeless(self) -> bool:
+        if self._trouble is None:
+            return False
+        return time.monotonic() - self._trouble_since > PATIENCE_SECONDS
+
+    def _say(self, line: str) -> None:
+        """One line to the process, unbuffered. The lock is held."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        try:
+            os.write(self._process.stdin.fileno(), line.encode() + b"\n")
+        except BrokenPipeError:
+            logger.debug("the delivering process has just died")  # the follower sees to it
+
+    # --- the following thread --------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            self._keep_alive()
+        except OSError as error:
+            with self._changed:
+                self._set_trouble(f"the delivering process cannot be started: {error}")
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _keep_alive(self) -> None:
+        """Run the process until it has ended as it should, or cannot be kept alive."""
+        n_deaths = 0
+        while n_deaths < MAX_DEATHS:
+            confirmed = self._confirmed
+            if self._run_once():
+                return
+            n_deaths = 1 if self._confirmed > confirmed else n_deaths + 1
+            with self._changed:
+                pause_seconds = RESTART_SECONDS * 2**n_deaths
+                if self._changed.wait_for(lambda: self._stopping, pause_seconds):
+                    return
+
+    def _run_once(self) -> bool:
+        """Start the process and take its messages to the end; whether it shall stay ended."""
+        with self._errors_path.open("ab") as errors:
+            process = _spawn(errors.fileno())
+        assert process.stdout is not None
+        with process:
+            with self._changed:
+                self._process = process
+                if self._stopping:
+                    process.kill()
+                self._say(self._job.line())
+                if self._draining:
+                    self._say(DRAIN)
+            for line in process.stdout:
+                self._take(json.loads(line))
+            with self._changed:
+                self._process = None
+        with self._changed:
+            if self._stopping or self._refused is not None or process.returncode == 0:
+                return True
+            self._set_trouble(
+                f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
+            )
+            return not self._ready  # one that never got ready would die again
+
+    def _take(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            match message:
+                case {"ready": True, "confirmed": int(offset)}:
+                    self._ready = True
+                    self._confirmed = offset
+                    self._set_trouble(None)
+                case {"confirmed": int(offset)}:
+                    self._confirmed = offset
+                    self._set_trouble(None)
+                case {"trouble": trouble}:
+                    self._set_trouble(trouble)
+                case {"refusal": str(text)}:
+                    self._n_refusals += 1
+                    self._last_refusal = text
+                case {"refused": str(text), "in_use": bool(in_use)}:
+                    self._refused = (StudyInUseError if in_use else ConfigError)(text)
+            self._changed.notify_all()
+
+    def _set_trouble(self, trouble: str | None) -> None:
+        if self._trouble is None and trouble is not None:
+            self._trouble_since = time.monotonic()
+        self._trouble = trouble
+
+
+def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on_stdout) -> int:
+    """Deliver what a study's event log still holds for MLflow; returns the exit code.
+
+    Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
+    events on the way.
+    """
+    if not (study_directory / LOG_NAME).exists():
+        raise ConfigError(
+            f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
+            f"{study_directory.parent}, or name another folder with study.dir=…"
+        )
+    with Delivery.start(study_directory, config) as delivery:
+        delivery.wait_ready(READY_SECONDS)
+        n_events = delivery.lag()
+        if not delivery.drain(math.inf):
+            raise AutoMLError(
+                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
+                "lost: run the same command again when it answers."
+            )
+    say(f"MLflow has all of study {study_directory.name}: {n_events} events were delivered")
+    return 0
+
+
+def _spawn(errors_fd: int) -> subprocess.Popen[bytes]:
+    """The process, in a session of its own: Ctrl-C in the terminal does not reach it."""
+    root = str(Path(automl.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        # -P: a file of the user's named mlflow.py is not imported in its place.
+        [sys.executable, "-P", "-m", "automl.tracking.deliver"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors_fd,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )

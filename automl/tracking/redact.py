@@ -1,0 +1,31 @@
+"""What goes to MLflow, the event log or people, without credentials.
+
+`automl.credentials` knows those in URLs; here come secrets known by their value, and settings whose
+name says that they are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from automl.credentials import MASK, mask_credentials
+
+# Whole last words only: `max_tokens` and `token_dim` are hyperparameters.
+_SECRET_KEY = re.compile(
+    r"(?i)(?:^|[._\- ])(?:password|passwd|pwd|secret|token|(?:api|access|secret)_?key)$"
+)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` with credentials in URLs and each of `secrets` masked."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return mask_credentials(text) if "@" in text or "=" in text else text
+
+
+def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings fit to be stored and shown: the values of keys that name a secret are masked."""
+    return {
+        key: MASK if _SECRET_KEY.search(key) else redact(value) for key, value in settings.items()
+    }

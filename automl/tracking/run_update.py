@@ -1,0 +1,46 @@
+"""What is new about a run of MLflow's, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+# Tags by which a run is found again.
+STUDY, KIND, TRIAL = "automl.study", "automl.kind", "automl.trial"
+# Tags that tell.
+STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+PARENT = "mlflow.parentRunId"
+NOTE = "mlflow.note.content"
+"""MLflow shows it at the top of a run's page."""
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    key: str
+    value: float
+    time_ms: int
+    step: int
+
+
+@dataclass(frozen=True)
+class RunUpdate:
+    """All that changed about a run since the last time; the same again changes nothing."""
+
+    name: str
+    start_ms: int
+    key: Mapping[str, str]
+    """Tags that the run is found again by."""
+    birth_tags: Mapping[str, str]
+    """Other tags that it has from its creation on."""
+    params: Mapping[str, str]
+    """All params of the run, whether MLflow has them or not."""
+    begins: bool
+    """The run begins or goes on here: its params are told."""
+    tags: Mapping[str, str]
+    metrics: Sequence[MetricPoint]
+    status: str | None = None
+    """MLflow's word for the state that holds now; None: as it was, RUNNING for a new run."""
+    end_ms: int | None = None
+    """When the run ended for good; None: it has not."""
+    artifacts: Sequence[str] = field(default=())
+    """Paths of checkpoints to store."""

@@ -1,0 +1,107 @@
+"""Opens the MLflow store behind a tracking URI, and makes it first where it is a SQLite file.
+
+Imports mlflow: only the delivering process and the UI load this module, after `environment.py`
+has set the variables that must stand before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+
+from automl.errors import ConfigError
+from automl.tracking.redact import redact
+from automl.tracking.uri import TrackingUri
+
+CONNECT_SECONDS = 5.0
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+
+def open_client(uri: TrackingUri) -> MlflowClient:
+    """A client whose store has answered. Raises ConfigError when it does not."""
+    try:
+        if uri.sqlite_path is not None:
+            make_database(uri.sqlite_path)
+        if uri.is_database:
+            _knock(uri)
+        client = MlflowClient(uri.text)
+        client.search_experiments(max_results=1)
+    except Exception as error:
+        raise ConfigError(
+            f"{uri}: MLflow cannot use it ({explain(error, uri)}); start that server, mend the "
+            "address, or choose another store, such as sqlite:///mlflow.db."
+        ) from error
+    return client
+
+
+def _knock(uri: TrackingUri) -> None:
+    """Raises OSError when no database server listens: MLflow would try for 100 s."""
+    try:
+        parts = urlsplit(uri.text)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme.partition("+")[0])
+    except ValueError:  # several hosts, or what else the driver takes
+        return
+    if host is not None and port is not None:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+
+
+def explain(error: BaseException, uri: TrackingUri) -> str:
+    """One line about an error of MLflow's, without credentials and not longer than a message."""
+    root = error
+    inner: BaseException | None = error
+    while inner is not None:  # `connection refused` says more than the page that MLflow wraps it in
+        root = inner if isinstance(inner, OSError | sqlite3.Error) else root
+        inner = inner.__cause__ or inner.__context__
+    text = " ".join(redact(str(root), uri.secrets).split()) or type(root).__name__
+    return text if len(text) <= 500 else f"{text[:400]} … {text[-90:]}"
+
+
+def make_database(path: Path) -> None:
+    """Make MLflow's database unless it is there: complete, or not at all.
+
+    MLflow migrates a new file step by step (1.7 s) with no lock: two first openers break it, and a
+    kill leaves it broken. So it is built beside, under a lock, and renamed when it is on disk.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.with_name(f".{path.name}.lock")):
+        for remains in path.parent.glob(f".{path.name}.building*"):
+            remains.unlink()  # of a builder that was killed
+        if not path.exists():
+            _build(path)
+
+
+def _build(path: Path) -> None:
+    building = path.with_name(f".{path.name}.building")
+    MlflowClient(f"sqlite:///{building}")
+    # The store above keeps a connection to its file for life, so the database gets a file of its
+    # own that nobody has open.
+    ready = path.with_name(f".{path.name}.building.ready")
+    connection = sqlite3.connect(building)
+    try:
+        connection.execute("VACUUM INTO ?", (str(ready),))
+    finally:
+        connection.close()
+    with ready.open("rb") as file:
+        os.fsync(file.fileno())
+    ready.rename(path)
+    building.unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,229 @@
+"""Brings a study's events to its runs: which run is whose, and what has been taken.
+
+Every event is delivered at least once and has its effect once: a batch that fails is kept and given
+again. A run is never made twice: where an earlier attempt may have made it, it is looked for first.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+from itertools import islice
+from pathlib import Path
+
+from automl.config import KeepCheckpoints
+from automl.tracking.confirmed import Confirmed
+from automl.tracking.events import read_events
+from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
+from automl.tracking.run_update import RunUpdate
+from automl.tracking.study_view import StudyView
+from automl.tracking.trial_view import TrialView
+from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent
+
+MAX_EVENTS_AT_ONCE = 20_000
+"""Read in one go: bounds memory when a long backlog is delivered."""
+MAX_SINGLE_SEARCHES = 50
+"""Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
+
+logger = logging.getLogger(__name__)
+
+
+class StudyDelivery:
+    """Delivers one event log. Not for use by several threads."""
+
+    def __init__(
+        self, log: Path, confirmed: Confirmed, runs: MlflowRuns, keep: KeepCheckpoints
+    ) -> None:
+        self._log = log
+        self._confirmed = confirmed
+        self._runs = runs
+        self._keep = keep
+        self._begin()
+
+    def _begin(self) -> None:
+        """Learn what happened up to the confirmed offset, without delivering it again."""
+        self._study: StudyView | None = None
+        self._study_open = False
+        self._study_events: list[SweepStarted | SweepEnded] = []
+        self._trials: dict[int, TrialView] = {}
+        self._trial_events: dict[int, list[TrialEvent]] = {}
+        self._with_doubles: set[int] = set()
+        """Trials whose run may have been made twice: the answer to a create was lost."""
+        size = self._log.stat().st_size if self._log.exists() else 0
+        if self._confirmed.offset > size:  # the disk lost what it had promised
+            self._confirmed.reset()
+        self._offset = 0
+        self._fresh_from = size
+        """Events from this offset on cannot have been seen by an earlier process."""
+        for event, offset in read_events(self._log):
+            if offset > self._confirmed.offset:
+                break
+            self._learn(event)
+            self._offset = offset
+        for number in [number for number, trial in self._trials.items() if trial.ended]:
+            del self._trials[number]
+
+    def read(self) -> bool:
+        """Take new events from the log; whether there may be more."""
+        if sum(map(len, self._trial_events.values())) >= MAX_EVENTS_AT_ONCE:
+            return True  # MLflow takes nothing now: the rest can stay on disk
+        n_read = 0
+        for event, offset in islice(read_events(self._log, self._offset), MAX_EVENTS_AT_ONCE):
+            self._learn(event)
+            if isinstance(event, SweepStarted | SweepEnded):
+                self._study_events.append(event)
+            else:
+                self._trial_events.setdefault(event.trial, []).append(event)
+            self._offset = offset
+            n_read += 1
+        if n_read:
+            self._flush_log()
+        return n_read == MAX_EVENTS_AT_ONCE
+
+    def deliver(self) -> None:
+        """Deliver all that was read, and confirm it.
+
+        Raises NotTakenError or OSError when that did not work now: call again.
+        """
+        if self._study is None:
+            return  # no sweep has begun; nothing comes before its SweepStarted
+        try:
+            experiment, parent = self._open_study(self._study)
+            self._resolve_doubts(self._study, experiment)
+            self._deliver_trials(self._study, experiment, parent)
+            if self._study_events:
+                self._deliver_study(self._study, experiment, parent)
+        except GoneError as error:
+            self._confirmed.reset()
+            self._begin()
+            raise NotTakenError(f"runs have vanished, all is delivered again: {error}") from error
+        self._confirmed.confirm(self._offset)
+
+    @property
+    def offset(self) -> int:
+        """MLflow has all events before this byte of the log."""
+        return self._confirmed.offset
+
+    def _learn(self, event: Event) -> None:
+        if isinstance(event, SweepStarted | SweepEnded):
+            if self._study is None and isinstance(event, SweepStarted):
+                self._study = StudyView(event)
+            if self._study is not None:
+                self._study.take(event)
+            return
+        trial = self._trials.get(event.trial)
+        if trial is None:
+            fresh = self._offset >= self._fresh_from
+            trial = self._trials[event.trial] = TrialView(event.trial, event.time, fresh)
+        trial.take(event)
+
+    def _flush_log(self) -> None:
+        """What MLflow knows must not be lost here: its writer may not have flushed it yet."""
+        fd = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    # --- the study's own run ---------------------------------------------------------------------
+
+    def _open_study(self, study: StudyView) -> tuple[str, str]:
+        """Experiment and parent run; made, found or restored at the first call."""
+        confirmed = self._confirmed
+        if not self._study_open:
+            parent = confirmed.parent
+            if parent is not None and not self._runs.holds(parent, study.uuid):
+                raise GoneError(f"run {parent} of study {study.name}: this is another store")
+            experiment = self._runs.open_experiment(study.name)
+            parent = parent or self._runs.find(experiment, study.key)
+            if parent is None:
+                update = study.update([study.first], _user())
+                parent = self._runs.create(experiment, update)
+                self._runs.write(parent, update, created=True)
+            confirmed.note_study(experiment, parent)
+            self._study_open = True
+        assert confirmed.experiment is not None
+        assert confirmed.parent is not None
+        return confirmed.experiment, confirmed.parent
+
+    def _deliver_study(self, study: StudyView, experiment: str, parent: str) -> None:
+        update = study.update(self._study_events, _user())
+        self._write(experiment, parent, update, created=False)
+        self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
+        self._study_events.clear()
+
+    # --- its trials ------------------------------------------------------------------------------
+
+    def _resolve_doubts(self, study: StudyView, experiment: str) -> None:
+        """List all runs at once where many trials may have one that we do not know."""
+        doubtful = [n for n in self._trial_events if self._in_doubt(n)]
+        if len(doubtful) <= MAX_SINGLE_SEARCHES:
+            return
+        found = self._runs.find_trials(experiment, study.uuid)
+        for number in doubtful:
+            if number in found:
+                self._confirmed.note_run(number, found[number])
+            else:
+                self._trials[number].fresh = True
+
+    def _in_doubt(self, number: int) -> bool:
+        return number not in self._confirmed.runs and not self._trials[number].fresh
+
+    def _deliver_trials(self, study: StudyView, experiment: str, parent: str) -> None:
+        failure: NotTakenError | None = None
+        for number in list(self._trial_events):
+            trial, events = self._trials[number], self._trial_events[number]
+            update = trial.update(events, study.uuid, parent, self._keep)
+            try:
+                self._deliver_trial(trial, update, experiment)
+            except NotTakenError as error:
+                if failure is not None:
+                    raise  # twice in one go: it is not this one trial
+                failure = error
+                continue
+            del self._trial_events[number]
+            if trial.ended:
+                del self._trials[number]
+        if failure is not None:
+            raise failure
+
+    def _deliver_trial(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
+        number, runs = trial.number, self._confirmed.runs
+        if self._in_doubt(number):
+            run_id = self._runs.find(experiment, update.key)
+            if run_id is not None:
+                self._confirmed.note_run(number, run_id)
+        created = number not in runs
+        if created:
+            self._create(trial, update, experiment)
+        self._write(experiment, runs[number], update, created=created)
+        if trial.ended and number in self._with_doubles:
+            self._runs.find(experiment, update.key, keep=runs[number])
+            self._with_doubles.discard(number)
+
+    def _create(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
+        try:
+            run_id = self._runs.create(experiment, update)
+        except DeletedError:
+            self._runs.revive(experiment, None)
+            run_id = self._runs.create(experiment, update)
+        except NotTakenError:
+            trial.fresh = False
+            self._with_doubles.add(trial.number)
+            raise
+        self._confirmed.note_run(trial.number, run_id)
+
+    def _write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
+        try:
+            self._runs.write(run_id, update, created=created)
+        except DeletedError:
+            self._runs.revive(experiment, run_id)
+            self._runs.write(run_id, update, created=created)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return "unknown"

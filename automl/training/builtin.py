@@ -1,0 +1,74 @@
+"""The built-in objective: trains an MLP, written against the same `TrialContext` as a user's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from automl.config import ModelConfig, Task, TrainingConfig
+from automl.data.dataset import Dataset
+from automl.training.objective import TrialContext
+from automl.training.params import MLPParams
+from automl.training.predictor import FORMAT
+from automl.training.tensors import DataOnDevices
+from automl.training.trainer import Problem, Trainer
+
+logger = logging.getLogger(__name__)
+
+
+class BuiltinObjective:
+    """Made ready once per process with a data set; then called for each trial, from any thread."""
+
+    def __init__(self, dataset: Dataset, model: ModelConfig, training: TrainingConfig) -> None:
+        self._dataset, self._epochs = dataset, training.epochs
+        self._problem = Problem(
+            task=dataset.task,
+            n_inputs=dataset.n_features,
+            n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
+            target_scale=dataset.target_scale,
+            growth=model.growth,
+            precision=training.precision,
+        )
+        self._data = DataOnDevices(dataset, self._problem.dtype)
+        self._clipping_said = threading.Lock()  # taken by the first to say it, and kept
+
+    def __call__(self, trial: TrialContext) -> None:
+        """Train one trial to its end, or on from its checkpoint."""
+        params = MLPParams.of(trial.params)
+        self._say_clipping(params)
+        data = self._data.on(trial.device)
+        trainer = Trainer(self._problem, params, data, device=trial.device, seed=trial.seed)
+        state = trial.restore()
+        start = 0 if state is None else trainer.load_state(state)
+        for epoch in range(start, self._epochs):
+            trial.report(
+                epoch,
+                trainer.run_epoch(epoch),
+                checkpoint=partial(trainer.state, epoch),
+                best=partial(self._predictor_state, trainer),
+            )
+
+    def _predictor_state(self, trainer: Trainer) -> dict[str, Any]:
+        """What `automl.load` needs, as plain values."""
+        return {
+            "format": FORMAT,
+            "task": self._dataset.task.value,
+            "model": asdict(trainer.shape),
+            "weights": trainer.model.state_dict(),
+            "preprocessing": self._dataset.preprocessing,
+            "classes": self._dataset.classes,
+            "target_mean": self._dataset.target_mean,
+            "target_scale": self._dataset.target_scale,
+        }
+
+    def _say_clipping(self, params: MLPParams) -> None:
+        n_train = len(self._dataset.train.x)
+        if params.batch_size > n_train and self._clipping_said.acquire(blocking=False):
+            logger.warning(
+                "batch_size=%d is clipped to the %d rows of the training part.",
+                params.batch_size,
+                n_train,
+            )

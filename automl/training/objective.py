@@ -1,0 +1,148 @@
+"""What a user's own training sees of automl: `TrialContext`, two exceptions and a decorator.
+
+No torch here: a user's module imports this, and so may the parent process. What the context does
+with reports and checkpoints is in `record.py`; how an objective is found is in `resolve.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from automl.trial import TrialSpec
+
+if TYPE_CHECKING:
+    from automl.training.record import TrialRecord
+
+State: TypeAlias = Mapping[str, Any]
+"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_DECLARED = "__automl_declared__"
+
+
+class TrialStopped(BaseException):  # BaseException: `except Exception` in an objective lets it pass
+    """The root of what `TrialContext.report` raises to end a trial early."""
+
+
+class TrialPruned(TrialStopped):
+    """Raised by `report` when other trials are better; an objective may raise it by itself."""
+
+
+class TrialInterrupted(TrialStopped):
+    """Raised by `report` when the sweep stops; the trial goes on from its checkpoint later."""
+
+
+class MissingParamError(KeyError):
+    """Raised when an objective looks up a param that the trial does not have."""
+
+    def __init__(self, name: object, params: Mapping[str, object]) -> None:
+        super().__init__(name)
+        self.name = name
+        self._given = ", ".join(params) or "none"
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is not among the trial's params: {self._given}"
+
+
+class _Params(dict[str, Any]):
+    """The params of a trial: a dict that says which there are when asked for another."""
+
+    def __missing__(self, name: str) -> Any:
+        raise MissingParamError(name, self)
+
+
+class TrialContext:
+    """One trial, as an objective sees it; for one thread.
+
+    A trial's value is what the objective returns, else the best value of `study.metric` among its
+    reports.
+    """
+
+    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: TrialRecord) -> None:
+        self.number: int = spec.number
+        """The trial's number in its study, from 0."""
+        self.params: dict[str, Any] = _Params(spec.params)
+        """The hyperparameters of this trial by name; those whose `when` is not met are absent."""
+        self.device: str = device
+        """Where to train: `cpu`, or `cuda:0`."""
+        self.seed: int = seed
+        """Below 2³², from the study's seed and the trial's number: seed everything from it."""
+        self._directory = Path(spec.checkpoint_dir)
+        self._record = record
+
+    @property
+    def directory(self) -> Path:
+        """A folder for files of this trial's own; `last.pt` and `best.pt` stand there too."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory
+
+    def restore(self) -> dict[str, Any] | None:
+        """The state of the last checkpoint (tensors on the CPU) after an interruption, else None.
+
+        Raises TrialPruned or TrialInterrupted where the trial need not go on.
+        """
+        return self._record.restore()
+
+    def report(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        checkpoint: Callable[[], State] | None = None,
+        best: Callable[[], State] | None = None,
+    ) -> None:
+        """Tell the metrics of one step (an epoch, say), and learn whether to go on.
+
+        `step` is a whole number from 0, reported once. `checkpoint` gives what is needed to go on;
+        it is called only when a file is written or the step is the best so far. `best` gives what
+        `best.pt` shall hold where that differs. A `last.pt` is written at most every
+        `training.checkpoint_every_seconds`, and always at the end, on pruning and interruption.
+
+        Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or
+        TypeError for what is no step, no metric or no state.
+        """
+        self._record.report(step, metrics, checkpoint, best)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What `@objective` was told; None: nothing."""
+
+    params: tuple[str, ...] | None = None
+    optional: tuple[str, ...] = ()
+    metrics: tuple[str, ...] | None = None
+
+
+def objective(
+    *,
+    params: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    optional: Sequence[str] = (),
+) -> Callable[[Function], Function]:
+    """Declare what an objective takes, so that a wrong space is refused before the first trial.
+
+    `params` must be in the space, `optional` ones may be, others are refused; `metrics` are those
+    it reports, of which `study.metric` must be one. What is left out is not checked.
+    """
+    if isinstance(params, str) or isinstance(metrics, str) or isinstance(optional, str):
+        raise TypeError("@automl.objective takes lists of names, such as params=['lr', 'depth'].")
+    declared = Declared(
+        params=None if params is None else tuple(params),
+        optional=tuple(optional),
+        metrics=None if metrics is None else tuple(metrics),
+    )
+
+    def declare(function: Function) -> Function:
+        setattr(function, _DECLARED, declared)
+        return function
+
+    return declare
+
+
+def declared_by(function: Callable[..., Any]) -> Declared:
+    """What the function's decorator declared; nothing where it has none."""
+    declared = getattr(function, _DECLARED, Declared())
+    assert isinstance(declared, Declared)
+    return declared

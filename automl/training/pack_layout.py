@@ -1,0 +1,136 @@
+"""Where the weights of a pack's lanes stand in one flat tensor.
+
+Lanes are sorted by depth, deepest first, and their layers are counted from the top: slot 0 is the
+last hidden layer of every lane, and lanes of less depth enter at a later slot. So slot t concerns
+the first `counts[t]` lanes, of which those after `counts[t + 1]` read the input there. Each slot
+has a region per kind of weight, with one row per lane:
+
+    hidden[t] (n, W, W)    entry[t] (n, D, W)    bias[t] (n, W)    out (K, C, W)    out_bias (K, C)
+
+Rows are zero beyond the lane's own width, and stay zero: their gradients are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from automl.training.models import MLPShape
+
+_ALIGNED = 64  # elements: a vectorised loop over the flat tensor then has no rest of its own
+
+
+@dataclass(frozen=True)
+class Region:
+    """A block of the flat tensor: row i belongs to the lane at position `first + i`.
+
+    A product of one matrix is computed otherwise than one of many (by MKL: a last bit differs), so
+    a region of matrices has at least two rows; a row too many stays without effect.
+    """
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    first: int
+    n_lanes: int
+
+    def view(self, flat: torch.Tensor) -> torch.Tensor:
+        """The region in `flat`, in its shape."""
+        return flat[self.offset : self.offset + math.prod(self.shape)].view(self.shape)
+
+
+class Layout:
+    """The regions of a pack whose lanes have these shapes, deepest first."""
+
+    def __init__(self, shapes: Sequence[MLPShape], padded: Sequence[int]) -> None:
+        """`padded[t]` is the width of slot t, counted from the top."""
+        self.shapes, self.n_lanes = tuple(shapes), len(shapes)
+        depths = [len(shape.hidden_widths) for shape in shapes]
+        assert depths == sorted(depths, reverse=True) and depths[-1] > 0
+        self.counts = [sum(d > t for d in depths) for t in range(depths[0] + 1)]  # the last is 0
+        self.widths = tuple(padded[: depths[0]])
+        self.n_elements = 0
+        self.regions: dict[str, Region] = {}
+        n_inputs, n_outputs = shapes[0].n_inputs, shapes[0].n_outputs
+        for t in reversed(range(depths[0])):
+            n_all, n_hidden, width = self.counts[t], self.counts[t + 1], self.widths[t]
+            if n_hidden:
+                self._add(f"hidden{t}", 0, n_hidden, (self.widths[t + 1], width))
+            self._add(f"entry{t}", n_hidden, n_all - n_hidden, (n_inputs, width))
+            self._add(f"bias{t}", 0, n_all, (width,))
+        self._add("out", 0, self.n_lanes, (n_outputs, self.widths[0]))
+        self._add("out_bias", 0, self.n_lanes, (n_outputs,))
+
+    def _add(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
+        if n_lanes == 0:
+            return
+        n_rows = n_lanes if len(shape) == 1 else max(n_lanes, 2)
+        self.regions[name] = Region(name, self.n_elements, (n_rows, *shape), first, n_lanes)
+        n_elements = n_rows * math.prod(shape)
+        self.n_elements += -(-n_elements // _ALIGNED) * _ALIGNED
+
+
+class Lanes:
+    """One number per weight of each lane (the weights, their gradients, a moment), in a layout."""
+
+    def __init__(self, layout: Layout, dtype: torch.dtype, device: torch.device) -> None:
+        self.layout = layout
+        self.flat = torch.zeros(layout.n_elements, dtype=dtype, device=device)
+
+    @cached_property
+    def views(self) -> Mapping[str, torch.Tensor]:
+        """The regions by name, in their shapes."""
+        return {name: region.view(self.flat) for name, region in self.layout.regions.items()}
+
+    def of(self, position: int) -> list[torch.Tensor]:
+        """Views of one lane in the order and shapes of `MLP.parameters()`, without padding."""
+        regions, views = self.layout.regions, self.views
+        shape = self.layout.shapes[position]
+        depth, n_inputs = len(shape.hidden_widths), shape.n_inputs
+        parts: list[torch.Tensor] = []
+        for layer, width in enumerate(shape.hidden_widths):
+            name = f"{'hidden' if layer else 'entry'}{depth - 1 - layer}"
+            row = position - regions[name].first
+            parts.append(views[name][row, :n_inputs, :width].t())
+            parts.append(views[f"bias{depth - 1 - layer}"][position, :width])
+            n_inputs = width
+        return [*parts, views["out"][position, :, :n_inputs], views["out_bias"][position]]
+
+    def write(self, position: int, parts: Sequence[torch.Tensor]) -> None:
+        """Set one lane from tensors in the order and shapes of `MLP.parameters()`."""
+        for own, part in zip(self.of(position), parts, strict=True):
+            own.copy_(part)
+
+    def write_vector(self, position: int, vector: torch.Tensor) -> None:
+        """Set one lane from a flat vector (P,), as the alone trainer's optimizer holds it."""
+        own = self.of(position)
+        pieces = vector.split([part.numel() for part in own])
+        self.write(position, [piece.view(part.shape) for piece, part in zip(pieces, own, strict=True)])
+
+    def vector(self, position: int) -> torch.Tensor:
+        """One lane as a flat vector (P,), without padding."""
+        return torch.cat([part.reshape(-1) for part in self.of(position)])
+
+    def fill(self, numbers: Sequence[float]) -> None:
+        """Set each lane to a number of its own, padding included."""
+        column = torch.tensor(numbers, dtype=self.flat.dtype, device=self.flat.device)
+        for name, view in self.views.items():
+            region = self.layout.regions[name]
+            own = column[region.first : region.first + region.n_lanes]
+            view[: region.n_lanes] = own.view(-1, *[1] * (view.dim() - 1))
+
+    def take(self, old: Lanes, moves: Mapping[int, int]) -> None:
+        """Copy lanes from another layout; `moves` maps their old positions to the new ones."""
+        for name, region in self.layout.regions.items():
+            if name not in old.layout.regions:
+                continue
+            first = old.layout.regions[name].first
+            span = range(region.first, region.first + region.n_lanes)
+            pairs = [(a - first, b - region.first) for a, b in moves.items() if b in span]
+            if pairs:
+                source, target = torch.tensor(pairs, device=self.flat.device).unbind(1)
+                self.views[name].index_copy_(0, target, old.views[name].index_select(0, source))

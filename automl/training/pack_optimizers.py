@@ -1,0 +1,145 @@
+"""SGD, Adam and AdamW for all lanes at once, each lane with its own learning rate and the like.
+
+The formulas are those of `optimizers.py`; torch's own kernels take one learning rate for all. What
+differs per lane but not per step is spread once over a vector as long as the weights; Adam's bias
+corrections differ per step too, and are applied region by region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from automl.training.pack_layout import Lanes
+from automl.training.params import MLPParams
+
+_EPS = 1e-8
+
+
+class PackOptimizer(Protocol):
+    """Steps of all lanes in place. Made anew for each layout."""
+
+    moments: Mapping[str, Lanes]
+    """By the names that the alone trainer's checkpoint gives them."""
+
+    def begin_epoch(self, n_batches: int) -> None:
+        """Make ready for the steps of an epoch."""
+
+    def step(self, index: int) -> None:
+        """One step along the gradients; `index` counts from the epoch's start."""
+
+    def n_steps(self, position: int) -> int | None:
+        """Steps that a lane has made, where its checkpoint holds them."""
+
+
+class _SGD:
+    """Gradient descent with momentum; weight decay is added to the gradient."""
+
+    def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
+        self._values, self._grads = values.flat, grads.flat
+        momentum = _like(values)
+        self.moments = {"momentum": momentum}
+        self._momentum = momentum.flat
+        self._minus_lr = _spread(values, [-p.lr for p in params])
+        self._keep = _spread(values, [p.momentum for p in params])
+        self._decay = _spread(values, [p.weight_decay for p in params])
+        self._decays = any(p.weight_decay > 0 for p in params)
+
+    def begin_epoch(self, n_batches: int) -> None:
+        """Nothing changes from step to step."""
+
+    def step(self, index: int) -> None:
+        if self._decays:
+            self._grads.addcmul_(self._values, self._decay)
+        torch.addcmul(self._grads, self._momentum, self._keep, out=self._momentum)
+        self._values.addcmul_(self._momentum, self._minus_lr)
+
+    def n_steps(self, position: int) -> int | None:
+        return None
+
+
+class _Adam:
+    """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
+
+    def __init__(
+        self, values: Lanes, grads: Lanes, params: Sequence[MLPParams], n_steps: Sequence[int]
+    ) -> None:
+        self._lanes, self._values, self._grads = values, values.flat, grads.flat
+        mean, square, self._work = _like(values), _like(values), _like(values)
+        self.moments = {"mean": mean, "square": square}
+        self._mean, self._square = mean.flat, square.flat
+        self._params, self._n_steps = params, list(n_steps)
+        self._new_mean = _spread(values, [1 - p.beta1 for p in params])
+        self._new_square = _spread(values, [1 - p.beta2 for p in params])
+        self._decoupled = params[0].optimizer == "adamw"
+        self._decays = any(p.weight_decay > 0 for p in params)
+        decay = [1 - p.lr * p.weight_decay if self._decoupled else p.weight_decay for p in params]
+        self._decay = _spread(values, decay)
+        self._parts: list[torch.Tensor] = []
+        self._eps: list[list[torch.Tensor]] = []
+        self._lr: list[list[torch.Tensor]] = []
+
+    def begin_epoch(self, n_batches: int) -> None:
+        """Compute the bias corrections of each step, and cut them up by region."""
+        column = torch.float64
+        done = torch.tensor(self._n_steps, dtype=column)
+        steps = done + torch.arange(1, n_batches + 1, dtype=column).unsqueeze(1)  # (S, K)
+        beta1, beta2, lr = (
+            torch.tensor([getattr(p, name) for p in self._params], dtype=column)
+            for name in ("beta1", "beta2", "lr")
+        )
+        root = (1 - beta2**steps).sqrt()
+        # lr/c1 · m / (√v/√c2 + ε) = (lr √c2/c1) · m / (√v + ε √c2)
+        self._eps = self._by_region(_EPS * root)
+        self._lr = self._by_region(lr * root / (1 - beta1**steps))
+        self._n_steps = [n + n_batches for n in self._n_steps]
+
+    def step(self, index: int) -> None:
+        if self._decays and self._decoupled:
+            self._values.mul_(self._decay)
+        elif self._decays:
+            self._grads.addcmul_(self._values, self._decay)
+        work = self._work.flat
+        self._mean.lerp_(self._grads, self._new_mean)
+        torch.mul(self._grads, self._grads, out=work)
+        self._square.lerp_(work, self._new_square)
+        torch.sqrt(self._square, out=work)
+        torch._foreach_add_(self._parts, self._eps[index])
+        torch.div(self._mean, work, out=work)
+        torch._foreach_mul_(self._parts, self._lr[index])
+        self._values.sub_(work)
+
+    def n_steps(self, position: int) -> int | None:
+        return self._n_steps[position]
+
+    def _by_region(self, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
+        """(S, K) → for each step, a view per region that multiplies its rows."""
+        numbers = numbers.to(self._values)
+        rows = self._lanes.layout.regions.items()
+        self._parts = [self._work.views[name][: region.n_lanes] for name, region in rows]
+        columns = [
+            numbers[:, r.first : r.first + r.n_lanes].view(len(numbers), -1, *[1] * (len(r.shape) - 1)).unbind(0)
+            for _, r in rows
+        ]
+        return [list(step) for step in zip(*columns, strict=True)]
+
+
+def make_pack_optimizer(
+    values: Lanes, grads: Lanes, params: Sequence[MLPParams], n_steps: Sequence[int]
+) -> PackOptimizer:
+    """The optimizer that all of `params` name; `n_steps` are the steps each lane has made."""
+    if params[0].optimizer == "sgd":
+        return _SGD(values, grads, params)
+    return _Adam(values, grads, params, n_steps)
+
+
+def _like(lanes: Lanes) -> Lanes:
+    return Lanes(lanes.layout, lanes.flat.dtype, lanes.flat.device)
+
+
+def _spread(lanes: Lanes, numbers: Sequence[float]) -> torch.Tensor:
+    spread = _like(lanes)
+    spread.fill(numbers)
+    return spread.flat

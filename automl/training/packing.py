@@ -1,0 +1,82 @@
+"""Which trials may train together, and how many: by arithmetic on params, the same on every run.
+
+A pack pads its lanes to one width, so that a lane's arithmetic depends on its own params and not on
+its neighbours'; the padded width is part of the key for that reason. No torch here: the parent
+process asks. How a pack trains is in `pack_trainer.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from automl.config import Growth, ObjectiveKind, Precision
+from automl.training.params import MLPParams
+from automl.training.plan import TrainingPlan
+from automl.trial import Params
+
+PackSetting: TypeAlias = "Literal['auto', 'off'] | int"
+"""`execution.pack`: by the table, never, or this many lanes."""
+
+_LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
+
+# Lanes by padded width. Measured (experiments/002-packs): on one CPU core the gain over training
+# alone levels off at 16 to 32 lanes, and from 128 units on padding wastes what batching saves.
+_LANES_ON_HOST = {16: 32, 32: 24, 64: 16}
+# A GPU is idle under one small network; these bound the memory of activations at batch 256 to
+# some 100 MiB.
+_LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
+
+
+@dataclass(frozen=True)
+class PackKey:
+    """Trials of one study that have the same key can train together, on one device."""
+
+    on_host: bool
+    optimizer: str
+    batch_size: int
+    precision: Precision
+    width: int
+    """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
+    depth: int | None = None
+    """Where layers grow, lanes have the same depth; else their depths may differ."""
+
+
+def pack_key(plan: TrainingPlan, params: Params, *, on_host: bool) -> PackKey | None:
+    """What this trial can train together with; None: it trains alone.
+
+    Alone train: an objective of the user's own, a linear model (depth 0), and params that the
+    built-in objective refuses (the trial will fail with the reason).
+    """
+    if plan.objective.kind is not ObjectiveKind.builtin:
+        return None
+    try:
+        mlp = MLPParams.of(params)
+    except (TypeError, ValueError):
+        return None
+    if mlp.depth == 0:
+        return None
+    growing = plan.model.growth is Growth.doubling
+    return PackKey(
+        on_host=on_host,
+        optimizer=mlp.optimizer,
+        batch_size=mlp.batch_size,
+        precision=plan.training.precision,
+        width=0 if growing else padded_width(mlp.width),
+        depth=mlp.depth if growing else None,
+    )
+
+
+def pack_size(key: PackKey, setting: PackSetting) -> int:
+    """How many lanes a pack of this key has; 1: train alone."""
+    if setting == "off":
+        return 1
+    if setting != "auto":
+        return setting
+    widest = key.width if key.depth is None else padded_width(2**key.depth)
+    return (_LANES_ON_HOST if key.on_host else _LANES_ON_GPU).get(widest, 1)
+
+
+def padded_width(width: int) -> int:
+    """16, 32, 64, …: the least that holds `width` units."""
+    return max(_LEAST_WIDTH, 1 << (width - 1).bit_length())

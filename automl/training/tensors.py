@@ -1,0 +1,57 @@
+"""A data set as tensors on a device: put there once per process, shared by all its trials."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from automl.config import Task
+from automl.data.dataset import Dataset, Part
+
+
+@dataclass(frozen=True)
+class PartTensors:
+    """Rows `x` (N, D), and `y` (N,): class numbers, or targets as (y - mean) / scale."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@dataclass(frozen=True)
+class DataTensors:
+    """Both parts of a data set on one device. Nobody writes to them."""
+
+    train: PartTensors
+    validation: PartTensors
+
+
+class DataOnDevices:
+    """Hands out the tensors of a data set for a device; any thread."""
+
+    def __init__(self, dataset: Dataset, dtype: torch.dtype) -> None:
+        self._dataset, self._dtype = dataset, dtype
+        self._lock = threading.Lock()
+        self._by_device: dict[str, DataTensors] = {}
+
+    def on(self, device: str) -> DataTensors:
+        """The tensors on `device`; the first call there copies, and other threads wait for it."""
+        with self._lock:
+            if device not in self._by_device:
+                self._by_device[device] = DataTensors(
+                    self._part(self._dataset.train, device),
+                    self._part(self._dataset.validation, device),
+                )
+            return self._by_device[device]
+
+    def _part(self, part: Part, device: str) -> PartTensors:
+        # Class numbers stay integers, targets are scaled before they lose digits.
+        y: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.float64]]
+        if self._dataset.task is Task.regression:
+            y = (part.y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
+            target = torch.tensor(y, dtype=self._dtype)
+        else:
+            target = torch.tensor(part.y, dtype=torch.int64)
+        return PartTensors(torch.tensor(part.x).to(device, self._dtype), target.to(device))

@@ -1,0 +1,153 @@
+"""Trains one network for one trial, epoch by epoch. Knows no study and writes no file.
+
+An epoch is a pass over the training part in an order drawn for it, then a look at the validation
+part. Batches are index selections of tensors that stay on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
+
+from automl.config import Growth, Precision, Task
+from automl.training.models import MLP, MLPShape, draw_weights
+from automl.training.optimizers import FlatParameters, make_optimizer
+from automl.training.params import MLPParams
+from automl.training.seeds import Stream, stream_seed
+from automl.training.tensors import DataTensors
+
+_EVALUATION_ROWS = 8192  # rows per pass without gradients: bounds the memory of activations
+
+
+class DivergedError(ArithmeticError):
+    """Raised when the loss of an epoch is NaN or infinite: no later epoch mends that."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is the same for all trials of a study."""
+
+    task: Task
+    n_inputs: int
+    n_outputs: int
+    """Classes, or 1 for regression."""
+    target_scale: float
+    """Turns errors of scaled targets into the target's own unit."""
+    growth: Growth
+    precision: Precision
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and data. bfloat16 keeps float32 weights and computes by autocast."""
+        return torch.float64 if self.precision is Precision.float64 else torch.float32
+
+    def shape(self, params: MLPParams) -> MLPShape:
+        """The network that a trial's params ask for."""
+        return MLPShape(self.n_inputs, params.hidden_widths(self.growth), self.n_outputs)
+
+
+class Trainer:
+    """One trial's network, optimizer and data, on one device, in one thread."""
+
+    def __init__(
+        self, problem: Problem, params: MLPParams, data: DataTensors, *, device: str, seed: int
+    ) -> None:
+        self.problem, self.params, self.shape = problem, params, problem.shape(params)
+        self._data, self._device, self._seed = data, torch.device(device), seed
+        self._batch_size = min(params.batch_size, len(data.train.x))
+        self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
+        self._dropout = torch.Generator(self._device)
+        model = MLP(self.shape, dtype=problem.dtype)
+        draw_weights(model, torch.Generator().manual_seed(stream_seed(seed, Stream.WEIGHTS)))
+        self.model = model.to(self._device)
+        self._flat = FlatParameters(self.model)
+        self._optimizer = make_optimizer(self._flat, params)
+
+    def run_epoch(self, epoch: int) -> dict[str, float]:
+        """Train one epoch, counted from 0, and return its metrics.
+
+        `train_loss` is the mean over the epoch's steps, with dropout; `val_loss`, and `val_error`
+        (share of wrong classes) or `val_rmse` (in the target's unit), are those after it. Losses of
+        regression are mean squared errors of the scaled target. Raises DivergedError.
+        """
+        sums = torch.zeros(3, dtype=torch.float64, device=self._device)
+        self._train(epoch, sums)
+        self._evaluate(sums)
+        train_sum, val_sum, miss_sum = sums.tolist()  # the one wait for the device in an epoch
+        n_train, n_validation = len(self._data.train.x), len(self._data.validation.x)
+        metrics = {"train_loss": train_sum / n_train, "val_loss": val_sum / n_validation}
+        if self.problem.task is Task.regression:
+            metrics["val_rmse"] = self.problem.target_scale * math.sqrt(miss_sum / n_validation)
+        else:
+            metrics["val_error"] = miss_sum / n_validation
+        _check_finite(metrics, epoch, self.params)
+        return metrics
+
+    def state(self, epoch: int) -> dict[str, Any]:
+        """All that is needed to go on after `epoch`; random draws follow from seed and epoch."""
+        return {
+            "epoch": epoch,
+            "weights": self.model.state_dict(),
+            "optimizer": self._optimizer.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> int:
+        """Take a state back; returns the epoch to go on with."""
+        self.model.load_state_dict(state["weights"])  # copies in place: the views stay
+        for name, tensor in self._optimizer.state().items():
+            tensor.copy_(state["optimizer"][name])
+        return int(state["epoch"]) + 1
+
+    def _train(self, epoch: int, sums: torch.Tensor) -> None:
+        train, rate = self._data.train, self.params.dropout
+        self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
+        self._dropout.manual_seed(stream_seed(self._seed, Stream.DROPOUT, epoch))
+        order = torch.randperm(len(train.x), generator=self._shuffle).to(self._device)
+        # Trials in threads of one process would else share one backward thread per GPU.
+        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+            for rows in torch.split(order, self._batch_size):
+                self._flat.grads.zero_()
+                with self._autocast():
+                    out = self.model(train.x.index_select(0, rows), rate, self._dropout)
+                loss = self._loss(out, train.y.index_select(0, rows), "mean")
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._optimizer.step()
+                sums[0].add_(loss.detach(), alpha=len(rows))
+
+    @torch.no_grad()
+    def _evaluate(self, sums: torch.Tensor) -> None:
+        validation = self._data.validation
+        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (validation.x, validation.y))
+        for x, y in zip(*pieces, strict=True):
+            with self._autocast():
+                out = self.model(x)
+            loss = self._loss(out, y, "sum")
+            sums[1] += loss
+            sums[2] += loss if self.problem.task is Task.regression else (out.argmax(1) != y).sum()
+
+    def _loss(self, out: torch.Tensor, y: torch.Tensor, reduction: str) -> torch.Tensor:
+        out = out.to(self.problem.dtype)  # autocast leaves bfloat16
+        if self.problem.task is Task.regression:
+            return F.mse_loss(out.squeeze(1), y, reduction=reduction)
+        return F.cross_entropy(out, y, reduction=reduction)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Left after every step, because autocast keeps its copies of the weights until then."""
+        if self.problem.precision is not Precision.bfloat16:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+
+
+def _check_finite(metrics: Mapping[str, float], epoch: int, params: MLPParams) -> None:
+    bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
+    if bad:
+        raise DivergedError(
+            f"training diverged in epoch {epoch}: {', '.join(bad)} "
+            f"(lr={params.lr:g}, optimizer={params.optimizer}); a smaller lr may help"
+        )

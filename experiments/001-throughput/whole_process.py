@@ -1,0 +1,102 @@
+"""Runs a command as a whole process in a fresh folder, and takes its time.
+
+What a user waits for is the time from pressing Enter to the prompt: start-up, imports, the making
+of the MLflow store and the writing of the last record are in it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+CONF = HERE / "conf"
+PEERS = HERE.parents[1] / ".venv-peers" / "bin" / "python"
+
+# No contender may lose time to telemetry that finds no network, nor find a user's own MLflow.
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONPATH": str(HERE),  # where automl finds objectives such as nothing:train
+}
+_REMOVED = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "RAY_ADDRESS")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One whole process."""
+
+    began_seconds: float
+    """Unix time at which it was started."""
+    wall_seconds: float
+    busy_before: float
+    """Share of the machine's cores in use in the second before, 0 to 1: others' work."""
+
+
+class ProcessFailedError(Exception):
+    """Raised when a process that was to be timed ends with an error."""
+
+
+def script(python: str | Path, name: str, *arguments: object) -> tuple[str, ...]:
+    """The command for a script of this folder."""
+    return (str(python), str(HERE / name), *map(str, arguments))
+
+
+def ours(config_name: str, *overrides: str) -> tuple[str, ...]:
+    """The command for a sweep of automl, from a file of `conf/`."""
+    options = ("--config-dir", str(CONF), "--config-name", config_name)
+    return (sys.executable, "-m", "automl", *options, *overrides)
+
+
+def run(command: Sequence[str], folder: Path) -> Timing:
+    """Run to the end in `folder`; output goes to `output.txt` there. Raises ProcessFailedError."""
+    busy = psutil.cpu_percent(interval=1.0) / 100
+    environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
+    output = folder / "output.txt"
+    with output.open("ab") as stream:
+        began, start = time.time(), time.perf_counter()
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment | _ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        wall = time.perf_counter() - start
+    if done.returncode != 0:
+        tail = output.read_text(errors="replace")[-2000:]
+        raise ProcessFailedError(f"exit {done.returncode}: {' '.join(command)}\n{tail}")
+    return Timing(began, wall, busy)
+
+
+@contextmanager
+def fresh_folder(parent: Path | None) -> Iterator[Path]:
+    """An empty folder, removed afterwards; `parent` chooses the disk (none: the system's)."""
+    with tempfile.TemporaryDirectory(prefix="throughput-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def parent_folder(text: str) -> Path:
+    """For argparse: a folder that is there."""
+    path = Path(text).resolve()
+    if not path.is_dir():
+        raise ValueError(f"{text}: there is no such folder.")
+    return path
+
+
+def write(text: str) -> None:
+    """A line for the person who waits."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,54 @@
+"""The command line taken apart, before any config is composed."""
+
+from __future__ import annotations
+
+import pytest
+
+from automl.cli.arguments import COMMANDS, Arguments, parse
+from automl.errors import ConfigError
+
+
+def test_no_word_means_sweep() -> None:
+    assert parse([]) == Arguments(command="sweep")
+
+
+@pytest.mark.parametrize("first", ["study.n_trials=3", "~space.lr", "+space.x=1"])
+def test_an_override_is_no_command(first: str) -> None:
+    arguments = parse([first])
+    assert (arguments.command, arguments.overrides) == ("sweep", (first,))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_word_is_the_command(command: str) -> None:
+    assert parse([command, "study.name=a"]).command == command
+
+
+def test_overrides_may_stand_around_options() -> None:
+    arguments = parse(["data=digits", "--config-dir", "mine", "study.seed=1", "-cn", "own"])
+    assert arguments.overrides == ("data=digits", "study.seed=1")
+    assert (arguments.config_dir, arguments.config_name) == ("mine", "own")
+
+
+def test_hydras_own_options_are_passed_on() -> None:
+    arguments = parse(["--cfg", "job", "--resolve", "--package", "study"])
+    assert arguments.hydra_options == ("--cfg", "job", "--package", "study", "--resolve")
+    assert parse(["--info"]).hydra_options == ("--info", "all")
+
+
+def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
+    with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
+        parse(["stauts"])
+    with pytest.raises(ConfigError, match="Commands: sweep, resume, status, devices, ui, sync"):
+        parse(["fly"])
+
+
+@pytest.mark.parametrize("flag", ["-m", "--multirun"])
+def test_multirun_is_refused_with_what_to_do(flag: str) -> None:
+    with pytest.raises(ConfigError, match=r"Leave it out.*space\.lr=.*study\.n_trials"):
+        parse([flag, "space.lr=1,2"])
+
+
+@pytest.mark.parametrize("words", [["--fast"], ["--cfg", "jobs"], ["--config-dir"]])
+def test_a_wrong_option_points_to_the_help(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--help"):
+        parse(words)

@@ -1,0 +1,162 @@
+"""The program as a process: exit codes, one message, help, completion, no heavy import."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from automl.cli.arguments import COMMANDS
+from automl.cli.paths import conf_dir
+from tests.cli.conftest import Compose
+from tests.cli.test_stored import store
+
+SCRIPT = Path(sys.executable).parent / "automl"
+
+
+def run(*words: str, script: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = [str(SCRIPT)] if script else [sys.executable, "-m", "automl"]
+    return subprocess.run(
+        [*program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_help_names_everything_there_is() -> None:
+    done = run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in COMMANDS:
+        assert f"\n  {command} " in done.stdout
+    for file in conf_dir().glob("*/*.yaml"):
+        assert file.stem in done.stdout
+    assert "tpe*" in done.stdout
+    assert "study.n_trials" in done.stdout
+    assert "[20]" in done.stdout
+
+
+def test_help_lists_the_options_of_a_folder_of_the_users(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "prices.yaml").write_text("kind: csv\n")
+    assert "prices" in run("status", "-h", "--config-dir", ".").stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["study.n_trialz=3"], ["fly"], ["-m"], ["resume"], ["--cfg", "job", "study.seed=a"]]
+)
+def test_a_refusal_is_one_message_and_exit_2(words: list[str], folder: Path) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("automl: ")
+    assert done.stderr.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_the_traceback_is_for_those_who_ask() -> None:
+    done = run("study.n_trialz=3", AUTOML_DEBUG="1")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "ConfigAttributeError" in done.stderr
+    assert done.stderr.strip().split("\n")[-1].startswith("automl: study.n_trialz: ")
+
+
+def test_a_credential_is_not_echoed() -> None:
+    done = run("tracking.uri=http://ann:s3cret@h?a=b", AUTOML_DEBUG="1")
+    assert done.returncode == 2
+    assert "http://ann:***@" in done.stderr
+    assert "s3cret" not in done.stderr
+
+
+def test_the_version_is_ours() -> None:
+    assert run("--version").stdout.startswith("automl 0.")
+
+
+def test_hydra_shows_the_config_and_where_it_comes_from(folder: Path) -> None:
+    shown = run("--cfg", "job", "--package", "study", "study.n_trials=3", "space.lr=1,2")
+    assert shown.returncode == 0
+    assert "n_trials: 3" in shown.stdout
+    (folder / "data").mkdir()
+    (folder / "data" / "mine.yaml").write_text("kind: digits\n")
+    tree = run("--info", "defaults", "--config-dir", ".", "data=mine")
+    assert tree.returncode == 0
+    assert "data/mine" in tree.stdout
+    assert [path.name for path in folder.iterdir()] == ["data"]
+
+
+def test_resume_shows_the_stored_config(composed: Compose, folder: Path) -> None:
+    store(folder, "a", composed("study.n_trials=7").stored_config)
+    shown = run("resume", "study.name=a", "--cfg", "job", "study.seed=5")
+    assert "n_trials: 7" in shown.stdout
+    assert "seed: 5" in shown.stdout
+
+
+HEAVY = ("torch", "mlflow", "optuna", "pandas", "sklearn", "numpy", "rich")
+
+
+def test_composing_and_refusing_load_nothing_heavy() -> None:
+    code = f"""
+import json, sys
+from automl.cli import main
+from automl.cli.arguments import parse
+from automl.cli.compose import compose
+compose(parse(["data=digits", "space.lr=1,2"]))
+codes = [main(["study.n_trialz=3"]), main(["fly"]), main(["data=csv"])]
+json.dump([codes, [name for name in {HEAVY!r} if name in sys.modules]], sys.stdout)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(done.stdout) == [[2, 2, 2], []]
+
+
+def test_help_and_a_wrong_command_do_without_hydra() -> None:
+    code = """
+import contextlib, io, sys
+from automl.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["--help"])
+main(["fly"])
+sys.exit(any(name in sys.modules for name in ("hydra", "omegaconf", "yaml")))
+"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+
+
+def candidates(line: str) -> list[str]:
+    done = run("-sc", "query=bash", script=True, COMP_LINE=line)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("automl re", ["resume"]),
+        ("automl study.n_tri", ["study.n_trials="]),
+        ("automl status study.n_tri", ["study.n_trials="]),
+        ("automl sampler=", ["sampler=grid", "sampler=qmc", "sampler=random", "sampler=tpe"]),
+        ("automl sweep pruner=none sampler=r", ["sampler=random"]),
+        ("automl resume study.name=o", ["study.name=one"]),
+        ("automl space.lr='interval(", []),
+    ],
+)
+def test_completion(line: str, found: list[str], folder: Path, composed: Compose) -> None:
+    store(folder, "one", composed().stored_config)
+    assert candidates(line) == found
+
+
+def test_commands_and_settings_complete_an_empty_line() -> None:
+    found = candidates("automl ")
+    assert set(COMMANDS) < set(found)
+    assert {"study.", "sampler="} < set(found)
+
+
+def test_completion_is_installed_by_the_script_alone() -> None:
+    assert "complete" in run("-sc", "install=bash", script=True).stdout
+    assert "`automl` script" in run("-sc", "install=bash").stderr

@@ -1,0 +1,194 @@
+"""What a study stores of its config, and what resume, sync and ui compose from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from automl.cli.stored import study_names
+from automl.config import (
+    DataKind,
+    HalvingPrunerConfig,
+    MedianPrunerConfig,
+    QMCSamplerConfig,
+    RandomSamplerConfig,
+)
+from tests.cli.conftest import Compose, Refuse
+
+
+def store(folder: Path, name: str, text: str, *, at_seconds: float | None = None) -> Path:
+    """Put a stored config where a sweep puts it."""
+    path = folder / "studies" / name / "config.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if at_seconds is not None:
+        os.utime(path, (at_seconds, at_seconds))
+    return path
+
+
+@pytest.fixture
+def study(composed: Compose, folder: Path) -> Path:
+    """A study `a` with choices that differ from every default."""
+    found = composed(
+        "data=digits",
+        "sampler=qmc",
+        "sampler.scramble=false",
+        "pruner=median",
+        "study.n_trials=7",
+        "training.epochs=3",
+        "space={lr: interval(1e-5,1), opt: choice(a,'1e-3'), note: '1e-3'}",
+        "study.enqueue=[{lr: 0.1}]",
+        "tracking.uri=sqlite:///mine.db",
+    )
+    return store(folder, "a", found.stored_config)
+
+
+def test_nothing_to_retype(composed: Compose, study: Path) -> None:
+    config = composed("resume", "study.name=a").config
+    assert (config.study.name, config.study.dir) == ("a", "studies")
+    assert (config.study.n_trials, config.training.epochs) == (7, 3)
+    assert config.study.enqueue == [{"lr": 0.1}]
+    assert config.data.kind is DataKind.digits
+    assert config.sampler == QMCSamplerConfig(scramble=False)
+    assert config.pruner == MedianPrunerConfig()
+    assert config.tracking.uri == "sqlite:///mine.db"
+    space = {"lr": {"low": 1e-5, "high": 1.0}, "opt": {"choices": ["a", "1e-3"]}, "note": "1e-3"}
+    assert config.space == space
+
+
+def test_storing_again_changes_nothing_but_the_name(composed: Compose, study: Path) -> None:
+    again = composed("resume", "study.name=a").stored_config
+    assert again == study.read_text().replace("name: null", "name: a")
+
+
+def test_values_can_be_overridden(composed: Compose, study: Path) -> None:
+    words = ("resume", "study.name=a", "study.n_trials=20", "space.lr.high=2", "devices=host")
+    config = composed(*words).config
+    assert config.study.n_trials == 20
+    assert config.space["lr"] == {"low": 1e-5, "high": 2}
+    assert config.devices.kind.name == "host"
+
+
+def test_options_can_be_overridden(composed: Compose, study: Path) -> None:
+    config = composed("resume", "study.name=a", "sampler=random", "pruner=halving").config
+    assert config.sampler == RandomSamplerConfig()
+    assert config.pruner == HalvingPrunerConfig()
+    assert config.training.epochs == 3
+    assert set(composed("resume", "study.name=a", "space=grid").config.space) == {
+        "depth",
+        "width",
+        "lr",
+        "batch_size",
+    }
+    assert composed("resume", "study.name=a", "space={x: 1}").config.space == {"x": 1}
+
+
+def test_a_later_conf_does_not_change_a_study(study: Path) -> None:
+    text = study.read_text()
+    assert "median_schema" in text
+    assert "pruner: median\n" not in text  # no option of conf/ is looked up again
+    assert "interval_steps: 1" in text
+
+
+def test_a_study_that_was_moved_is_resumed_where_it_stands(
+    composed: Compose, study: Path, folder: Path
+) -> None:
+    (folder / "studies").rename(folder / "it's elsewhere")
+    config = composed("resume", "study.name=a", "study.dir='it\\'s elsewhere'").config
+    assert config.study.dir == "it's elsewhere"
+
+
+def test_references_stay_references(
+    composed: Compose, refused: Refuse, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOML_TEST_URI", "http://ann:s3cret@h")
+    text = composed("tracking.uri=${oc.env:AUTOML_TEST_URI}").stored_config
+    store(folder, "a", text)
+    assert composed("resume", "study.name=a").config.tracking.uri == "http://ann:s3cret@h"
+    monkeypatch.delenv("AUTOML_TEST_URI")
+    assert "'AUTOML_TEST_URI' not found" in refused("resume", "study.name=a")
+
+
+@pytest.mark.parametrize("key", ["tracking.uri", "study.storage", "data.path"])
+def test_a_credential_is_not_stored_and_asked_for_again(
+    composed: Compose, refused: Refuse, folder: Path, key: str
+) -> None:
+    given = f"{key}='https://ann:s3cret@h/x?y=1'"
+    found = composed(given)
+    assert "s3cret" in repr(found.config)
+    assert "s3cret" not in found.stored_config
+    store(folder, "a", found.stored_config)
+    message = refused("resume", "study.name=a")
+    assert message.startswith(f"{key} is not stored with study a, because it carries a credential")
+    assert f"{key}='${{oc.env:NAME}}'" in message
+    assert "s3cret" in repr(composed("resume", "study.name=a", given).config)
+
+
+@pytest.mark.parametrize("command", ["sync", "ui"])
+def test_sync_and_ui_take_where_the_study_is_tracked_and_no_more(
+    composed: Compose, folder: Path, command: str
+) -> None:
+    text = composed(
+        "tracking.uri=sqlite:///mine.db", "study.storage='postgresql://a:s3cret@h/x'"
+    ).stored_config
+    store(folder, "a", text)
+    config = composed(command).config
+    assert (config.study.name, config.tracking.uri) == ("a", "sqlite:///mine.db")
+    assert (
+        composed(command, "study.name=a", "tracking.uri=http://h").config.tracking.uri == "http://h"
+    )
+
+
+def test_the_newest_study_is_meant_where_none_is_named(composed: Compose, folder: Path) -> None:
+    text = composed().stored_config
+    for seconds, name in enumerate(["b", "c", "a"]):
+        store(folder, name, text, at_seconds=1000.0 + seconds)
+    assert study_names(folder / "studies") == ["a", "c", "b"]
+    assert composed("sync").config.study.name == "a"
+    status = folder / "studies" / "b" / "status.json"
+    status.write_text("{}")
+    os.utime(status, (2000.0, 2000.0))
+    assert composed("sync").config.study.name == "b"
+
+
+def test_ui_needs_no_study(composed: Compose) -> None:
+    assert composed("ui", "ui.port=5001").config.ui.port == 5001
+
+
+def test_status_composes_without_a_study(composed: Compose) -> None:
+    config = composed("status", "study.name=a", "study.dir=elsewhere").config
+    assert (config.study.name, config.study.dir) == ("a", "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("resume", "resume needs study.name=NAME. Studies in studies: a."),
+        ("resume study.name=b", "study.name=b: no such study. Studies in studies: a."),
+        ("resume study.name=a study.dir=x", "The folder x holds none; study.dir=… names another"),
+        ("resume study.name=../a", "study.name=../a: a study name is"),
+        ("resume study.name=a --config-name sweep", "takes the settings that the study stored"),
+        ("resume study.name=a data.pth=3", "Did you mean data.path?"),
+        ("resume study.name=a sampler=x", "sampler=x: there is no such option"),
+        ("ui study.name=b", "study.name=b: no such study"),
+    ],
+)
+def test_refused(refused: Refuse, study: Path, words: str, said: str) -> None:
+    assert said in refused(*words.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("study: [\n", "config.yaml, line 2: not valid YAML"),
+        ("- 1\n", "is no config of automl"),
+        ("study: {name: a}\n", "is no config of automl"),
+    ],
+)
+def test_a_stored_config_that_was_damaged(
+    refused: Refuse, folder: Path, text: str, said: str
+) -> None:
+    store(folder, "a", text)
+    assert said in refused("resume", "study.name=a")

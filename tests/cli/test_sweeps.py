@@ -1,0 +1,80 @@
+"""Hydra's sweep notation and the mapping it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from automl.cli.sweeps import canonical_entry, canonical_space
+from automl.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("interval(1e-4,1e-1)", {"low": 1e-4, "high": 1e-1}),
+        (" interval( 1, 2 ) ", {"low": 1.0, "high": 2.0}),
+        ("int(interval(2,8))", {"low": 2, "high": 8}),
+        ("tag(log,interval(1e-4,1e-1))", {"low": 1e-4, "high": 1e-1, "log": True}),
+        ("tag(log, int(interval(8,512)))", {"low": 8, "high": 512, "log": True}),
+        ("int(tag(log,interval(8,512)))", {"low": 8, "high": 512, "log": True}),
+        ("tag(log,range(1,65))", {"low": 1, "high": 64, "log": True}),
+        ("range(2,9)", {"low": 2, "high": 8}),
+        ("range(4)", {"low": 0, "high": 3}),
+        ("range(2,9,3)", {"low": 2, "high": 8, "step": 3}),
+        ("range(2,10,3)", {"low": 2, "high": 8, "step": 3}),
+        ("range(0,1,0.1)", {"low": 0.0, "high": 0.9, "step": 0.1}),
+        ("32,64", {"choices": [32, 64]}),
+        ("sgd, adam", {"choices": ["sgd", "adam"]}),
+        ("true,false,null", {"choices": [True, False, None]}),
+        ("choice(a,'b c')", {"choices": ["a", "b c"]}),
+        ("{low: 1, high: 2}", {"low": 1, "high": 2}),
+        ("sgd", "sgd"),
+        ("two words", "two words"),
+        ("${study.seed},3", "${study.seed},3"),
+    ],
+)
+def test_a_string_means_its_mapping(text: str, entry: object) -> None:
+    found = canonical_entry("x", text)
+    assert found == entry
+    assert repr(found) == repr(entry)  # 2 is not 2.0: one is a whole-number range
+
+
+@pytest.mark.parametrize("entry", [3, 0.1, True, None, {"low": 1, "high": 2}, {"choices": ["a,b"]}])
+def test_mappings_and_single_values_stay(entry: object) -> None:
+    assert canonical_space({"x": entry}) == {"x": entry}
+
+
+def test_a_list_means_choices() -> None:
+    assert canonical_entry("x", [1, "a"]) == {"choices": [1, "a"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("interval(1)", "missing a required argument"),
+        ("interval(a,b)", "incompatible"),
+        ("range(3,3)", "holds no value"),
+        ("range(9,2,-1)", "the step above 0"),
+        ("tag(scale,interval(1,2))", "the only tag is log"),
+        ("tag(log,choice(1,2))", "a choice has no scale"),
+        ("glob(*)", "chooses among files"),
+        ("a,(b", "space.lr=a,(b"),
+    ],
+)
+def test_what_is_no_entry_is_refused_with_the_forms(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        canonical_entry("lr", text)
+    assert str(caught.value).startswith("space.lr=")
+    assert why in str(caught.value)
+    assert "interval(1e-4,1e-1)" in str(caught.value)
+
+
+@given(st.integers(-50, 50), st.integers(1, 60), st.integers(1, 9))
+def test_a_range_holds_what_pythons_range_holds(start: int, length: int, step: int) -> None:
+    entry: dict[str, Any] = canonical_entry("x", f"range({start},{start + length},{step})")
+    values = range(entry["low"], entry["high"] + 1, entry.get("step", 1))
+    assert list(values) == list(range(start, start + length, step))

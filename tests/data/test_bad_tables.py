@@ -1,0 +1,170 @@
+"""Each table that cannot be used gives one ConfigError: the setting, its value, the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from automl.config import DataConfig, DataKind, Task
+from automl.data.load import load_dataset, load_test
+from automl.errors import ConfigError
+from tests.data.conftest import WriteTable
+
+GOOD = ("a,y", "1,u", "2,v")
+
+
+def refusal(config: DataConfig) -> str:
+    """The message; one that names its setting and says what to do."""
+    with pytest.raises(ConfigError) as caught:
+        load_dataset(config)
+    message = str(caught.value)
+    assert message.startswith(("data.path=", "data.target=", "data.test_path="))
+    assert "\n" not in message
+    return message
+
+
+def at(path: Path) -> DataConfig:
+    return DataConfig(kind=DataKind.csv, path=str(path), target="y")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    message = refusal(at(tmp_path / "none.csv"))
+    assert f"data.path={tmp_path / 'none.csv'}: there is no such file" in message
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert "is a folder: name the CSV or Parquet file in it" in refusal(at(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_an_empty_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    assert "is empty" in refusal(at(tmp_path / "t.csv"))
+
+
+def test_a_header_and_no_rows(table: WriteTable) -> None:
+    assert "a header and no rows" in refusal(table("a,y"))
+
+
+def test_a_target_that_is_no_column_gets_the_list_and_the_close_one(table: WriteTable) -> None:
+    message = refusal(table("age,income", "1,u", "2,v", target="incom"))
+    assert "data.target=incom" in message
+    assert "Did you mean 'income'?" in message
+    assert "Its columns: age, income." in message
+
+
+def test_a_target_like_no_column_gets_no_guess(table: WriteTable) -> None:
+    message = refusal(table("age,income", "1,u", target="zzz"))
+    assert "Did you mean" not in message
+    assert "Its columns: age, income." in message
+
+
+def test_many_columns_are_not_all_listed(table: WriteTable) -> None:
+    names = [f"c{i}" for i in range(100)]
+    message = refusal(table(",".join(names), ",".join("1" for _ in names), target="zzz"))
+    assert "c39 and 60 more" in message
+
+
+def test_one_class_only(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,u", "2, u", n_times=10))
+    assert "data.target=y: there is one class only: every row holds 'u'" in message
+
+
+def test_one_value_only_for_regression(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,0.5", "2,0.50", n_times=10, task=Task.regression))
+    assert "every row holds 0.5" in message
+
+
+def test_text_that_is_not_utf8(table: WriteTable) -> None:
+    for header in ("a,y", "ä,y"):
+        message = refusal(table(header, "1,ü", "2,v", n_times=10, encoding="latin-1"))
+        assert "is not UTF-8 text: save it as UTF-8, for example with iconv" in message
+
+
+def test_utf16(table: WriteTable) -> None:
+    assert "is not UTF-8" in refusal(table(*GOOD, encoding="utf-16"))
+
+
+@pytest.mark.parametrize("header", ["a,a,y", "a, a ,y", "y,a,y"])
+def test_headers_that_repeat(table: WriteTable, header: str) -> None:
+    message = refusal(table(header, "1,2,u", "2,3,v"))
+    assert "stands 2 times in the header: rename or remove" in message
+
+
+def test_rows_longer_than_the_header(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,u,3", "2,v,4"))
+    assert "its first row has 3 cells and its header 2 names" in message
+    assert "is no proper CSV (Expected 2 fields in line 3, saw 3)" in refusal(
+        table("a,y", "1,u", "2,v,4")
+    )
+
+
+def test_a_quote_that_is_never_closed(table: WriteTable) -> None:
+    assert "is no proper CSV (EOF inside string" in refusal(table("a,y", '1,"u', "2,v"))
+
+
+def test_too_few_rows_to_split(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,u", "2,v", "3,u"))
+    assert "3 rows with a target cannot be split into training, validation and test" in message
+    assert "4 are the least" in message
+    assert load_dataset(table("a,y", "1,u", "2,v", "3,u", "4,v")).n_features == 1
+
+
+def test_a_target_that_is_missing_in_every_row(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,", "2,?", "3, NA ", "4,?"))
+    assert "data.target=y: the column is empty in all 4 rows" in message
+
+
+def test_a_text_target_for_regression_shows_the_text(table: WriteTable) -> None:
+    message = refusal(table("a,y", "1,3.5", "2,much", n_times=5, task=Task.regression))
+    assert "data.task=regression needs numbers, and the column holds 'much'" in message
+
+
+def test_a_text_target_that_never_repeats(table: WriteTable) -> None:
+    rows = [f"{i},name{i}" for i in range(30)]
+    assert "each of the 30 rows holds a text of its own" in refusal(table("a,y", *rows))
+
+
+def test_no_column_to_learn_from(table: WriteTable) -> None:
+    assert "no column but data.target=y" in refusal(table("y", "u", "v", n_times=10))
+    assert "no column but data.target=y" in refusal(table("a,b,y", "1,,u", "1,,v", n_times=10))
+
+
+def test_a_broken_parquet(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    assert "is no proper Parquet" in refusal(at(tmp_path / "t.parquet"))
+
+
+def test_the_test_table_is_looked_at_before_the_sweep(table: WriteTable, tmp_path: Path) -> None:
+    def message(content: str) -> str:
+        (tmp_path / "test.csv").write_text(content)
+        return refusal(table(*GOOD, n_times=10, test_path=str(tmp_path / "test.csv")))
+
+    assert "there is no such file" in refusal(
+        table(*GOOD, n_times=10, test_path=str(tmp_path / "none.csv"))
+    )
+    assert "data.target=y: must be a column of data.test_path" in message("a,z\n1,u\n")
+    config = table(*GOOD, n_times=10)
+    config.test_path = config.path
+    assert "is the training table itself" in refusal(config)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("a,y\n1,w\n", "holds 'w', which is none of the classes of data.path (u, v)"),
+        ("a,y\n1,\n", "no row has a value of y"),
+        ("b,y\n1,u\n", "The table lacks the columns a"),
+        ("a,y\nlow,u\nhigh,v\n", "held numbers in training and now holds none"),
+    ],
+)
+def test_a_test_table_that_does_not_match(
+    table: WriteTable, tmp_path: Path, content: str, problem: str
+) -> None:
+    (tmp_path / "test.csv").write_text(content)
+    config = table(*GOOD, n_times=10, test_path=str(tmp_path / "test.csv"))
+    load_dataset(config)
+    with pytest.raises(ConfigError) as caught:
+        load_test(config)
+    assert problem in str(caught.value)

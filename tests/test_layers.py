@@ -1,0 +1,202 @@
+"""The two rules of the layout, read from the syntax trees, imports inside functions included.
+
+Imports form a star: parts know the shared words and (two of them) one other part; what stands above
+them wires. Each foreign library has one owner. And: composing, asking and placing load no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import automl
+
+PACKAGE = Path(automl.__file__).parent
+
+SHARED = {"config", "credentials", "errors", "trial"}
+"""The shared words; each may import the others and nothing else of ours."""
+PARTS = {
+    "admission": {"devices"},
+    "data": set[str](),
+    "devices": set[str](),
+    "execution": set[str](),
+    "search": set[str](),
+    "tracking": set[str](),
+    "training": {"data"},
+}
+"""What each part may import besides the shared words and itself."""
+
+OWNERS = {
+    "antlr4": {"cli"},
+    "hydra": {"cli"},
+    "mlflow": {"tracking"},
+    "numpy": {"data", "training"},
+    "omegaconf": {"cli"},
+    "optuna": {"search"},
+    "pandas": {"data"},
+    "psutil": {"devices"},
+    "py3nvml": {"devices"},
+    "pyarrow": {"data"},
+    "rich": {"display"},
+    "sklearn": {"data"},
+    "torch": {"training"},
+    "yaml": {"cli"},
+}
+"""Which part (or module beside the parts) may import a foreign library."""
+
+
+def home(path: Path) -> str:
+    """The part, or the module beside the parts, that a file belongs to."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(source: str) -> Iterator[str]:
+    """The dotted name of everything that a source text imports, in whatever way."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            for alias in node.names:
+                # `from automl import cli` imports a module; of other packages the root decides.
+                yield f"automl.{alias.name}" if node.module == "automl" else node.module
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            if called in ("import_module", "__import__", "find_spec"):
+                yield str(node.args[0].value)
+
+
+def broken_rules(where: str, source: str) -> list[str]:
+    """What a source text of `where` imports and should not."""
+    broken = []
+    for name in imports(source):
+        root, _, rest = name.partition(".")
+        if root == "automl":
+            there = rest.partition(".")[0]
+            if there and not may_import(where, there):
+                broken.append(f"{where} imports automl.{there}")
+        elif root not in sys.stdlib_module_names and where not in OWNERS.get(root, set()):
+            owner = " and ".join(sorted(OWNERS.get(root, {"nobody yet: name an owner"})))
+            broken.append(f"{where} imports {root}, which belongs to {owner}")
+    return broken
+
+
+def may_import(where: str, there: str) -> bool:
+    if there == where or there in SHARED:
+        return True
+    if where in SHARED:
+        return False
+    if where in PARTS:
+        return there in PARTS[where]
+    return there != "cli" or where == "__main__"  # the parts' users, the command line above them
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_form_a_star_and_libraries_have_one_owner(path: Path) -> None:
+    assert broken_rules(home(path), path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "source"),
+    [
+        ("search", "import automl.training.models"),
+        ("search", "from automl import training"),
+        ("tracking", "from automl.search.study import Study"),
+        ("devices", "from automl.admission.policy import place"),
+        ("config", "from automl.search.space import Space"),
+        ("sweep", "from automl.cli.compose import compose"),
+        ("search", "import torch"),
+        ("sweep", "from mlflow.tracking import MlflowClient"),
+        ("data", "def f():\n    import torch"),
+        ("data", "if TYPE_CHECKING:\n    from torch import Tensor"),
+        ("data", "importlib.import_module('torch.nn')"),
+        ("sweep", "import requests"),
+    ],
+)
+def test_a_broken_rule_is_seen(where: str, source: str) -> None:
+    assert len(broken_rules(where, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "source"),
+    [
+        ("admission", "from automl.devices.device import Reading"),
+        ("training", "import torch\nfrom automl.data.dataset import Dataset"),
+        ("sweep", "from automl.search.study import Study"),
+        ("__main__", "from automl.cli import main"),
+        ("cli", "from automl.sweep import run_sweep\nimport hydra, json"),
+    ],
+)
+def test_what_the_rules_allow(where: str, source: str) -> None:
+    assert broken_rules(where, source) == []
+
+
+def test_every_part_and_owner_exists() -> None:
+    homes = {home(path) for path in FILES}
+    assert set(PARTS) <= homes
+    assert homes >= SHARED
+    assert set().union(*OWNERS.values()) <= homes
+
+
+COMPOSE = """
+import automl, automl.config, automl.trial, automl.errors
+from automl.cli.arguments import parse
+from automl.cli.compose import compose
+config = compose(parse(["sampler=random", "study.name=a"])).config
+"""
+ASK = """
+from pathlib import Path
+from automl.search.space import parse_space
+from automl.search.study import Study
+study = Study.open(
+    config.study,
+    space=parse_space(config.space),
+    sampler=config.sampler,
+    pruner=config.pruner,
+    identity={},
+    directory=Path.cwd(),
+)
+assert study.ask().number == 0
+study.close()
+"""
+PLACE = """
+from automl.admission.ledger import LedgerView
+from automl.admission.policy import Limits, Request, place
+from automl.devices.device import DeviceSnapshot, Reading
+device = DeviceSnapshot("GPU-a", "a GPU", 2**34, 2**34, 0.0, (), None)
+now = Reading(0.0, 0.1, (device,), {}, {}, None)
+limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
+assert place(Request(2**30), now, LedgerView(), limits, now_seconds=0.2).device_uuid == "GPU-a"
+"""
+
+
+@pytest.mark.parametrize(
+    ("doing", "forbidden"),
+    [
+        (COMPOSE, {"torch", "mlflow", "pandas", "sklearn", "optuna", "numpy", "py3nvml"}),
+        (COMPOSE + ASK, {"torch", "mlflow", "sklearn"}),
+        (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
+    ],
+    ids=["composing", "asking", "placing"],
+)
+def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) -> None:
+    code = f"{doing}\nimport sys\nprint([m for m in {sorted(forbidden)} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.stderr, done.stdout) == ("", "[]\n")

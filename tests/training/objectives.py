@@ -1,0 +1,110 @@
+"""Objectives as a user writes them, found by `tests.training.objectives:NAME`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+
+import automl
+
+
+def returns_a_number(trial: automl.TrialContext) -> float:
+    return 0.25
+
+
+def reports_only(trial: automl.TrialContext) -> None:
+    for step, loss in enumerate([0.5, 0.2, 0.3]):
+        trial.report(step, {"val_loss": loss})
+
+
+def reports_another_metric(trial: automl.TrialContext) -> None:
+    trial.report(0, {"loss": 0.5, "acc": 0.9})
+
+
+def reports_nan(trial: automl.TrialContext) -> None:
+    trial.report(0, {"val_loss": float("nan")})
+
+
+def does_nothing(trial: automl.TrialContext) -> None:
+    return
+
+
+def returns_nan(trial: automl.TrialContext) -> float:
+    return float("nan")
+
+
+def returns_a_string(trial: automl.TrialContext) -> str:
+    return "1.5"
+
+
+def returns_a_tensor(trial: automl.TrialContext) -> torch.Tensor:
+    return torch.tensor(0.5)
+
+
+def raises(trial: automl.TrialContext) -> float:
+    raise ValueError("the rows\nare odd")
+
+
+def exits(trial: automl.TrialContext) -> float:
+    sys.exit("cannot go on")
+
+
+def looks_up_a_missing_param(trial: automl.TrialContext) -> float:
+    return float(trial.params["lrr"])
+
+
+def looks_up_elsewhere(trial: automl.TrialContext) -> float:
+    return float({**trial.params}["lrr"])
+
+
+def passes_params_on(trial: automl.TrialContext) -> float:
+    def build(depth: int) -> float:
+        return float(depth)
+
+    return build(**trial.params)
+
+
+def runs_out_of_memory(trial: automl.TrialContext) -> float:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def asks_the_host_for_too_much(trial: automl.TrialContext) -> float:
+    return float(torch.empty(2**55).sum())
+
+
+def asks_python_for_too_much(trial: automl.TrialContext) -> float:
+    return float(len(bytearray(2**60)))
+
+
+def prunes_itself(trial: automl.TrialContext) -> float:
+    trial.report(0, {"val_loss": 0.5})
+    raise automl.TrialPruned("hopeless")
+
+
+def prunes_itself_at_once(trial: automl.TrialContext) -> float:
+    raise automl.TrialPruned("hopeless")
+
+
+def swallows_everything(trial: automl.TrialContext) -> float:
+    for step in range(3):
+        try:
+            trial.report(step, {"val_loss": 1.0 + step}, lambda: {})
+        except BaseException:  # noqa: BLE001  what users write
+            continue
+    return 0.0
+
+
+@automl.objective(params=["lr", "depth"], optional=["seed"], metrics=["val_loss", "acc"])
+def declared(trial: automl.TrialContext) -> float:
+    return 0.0
+
+
+def takes_two(trial: automl.TrialContext, config: object) -> float:
+    return 0.0
+
+
+no_function: int = 3
+
+make: Callable[[automl.TrialContext], float] = returns_a_number

@@ -1,0 +1,122 @@
+"""Networks and optimizers: shapes, draws, and the same steps as torch's own optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from automl.config import Growth
+from automl.training.models import MLP, MLPShape, draw_weights
+from automl.training.optimizers import FlatParameters, make_optimizer
+from automl.training.params import MLPParams
+
+SHAPE = MLPShape(n_inputs=3, hidden_widths=(5, 4), n_outputs=2)
+
+
+def drawn(shape: MLPShape = SHAPE, dtype: torch.dtype = torch.float32) -> MLP:
+    model = MLP(shape, dtype=dtype)
+    draw_weights(model, torch.Generator().manual_seed(3))
+    return model
+
+
+def widths_of(model: MLP) -> list[tuple[int, int]]:
+    layers = [layer for layer in model.layers if isinstance(layer, nn.Linear)]
+    return [(layer.in_features, layer.out_features) for layer in layers]
+
+
+def test_depth_counts_hidden_layers_and_width_their_units() -> None:
+    hidden = MLPParams(depth=3, width=8).hidden_widths(Growth.constant)
+    assert widths_of(MLP(MLPShape(2, hidden, 2))) == [(2, 8), (8, 8), (8, 8), (8, 2)]
+
+
+def test_growth_doubling_makes_layers_of_2_4_8_16() -> None:
+    assert MLPParams(depth=4).hidden_widths(Growth.doubling) == (2, 4, 8, 16)
+
+
+def test_depth_0_is_a_linear_model() -> None:
+    assert widths_of(MLP(MLPShape(2, MLPParams(depth=0).hidden_widths(Growth.constant), 1))) == [
+        (2, 1)
+    ]
+
+
+def test_weights_come_from_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    first, second = drawn(), drawn()
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_dropout_draws_from_its_generator_and_keeps_the_mean() -> None:
+    shape = MLPShape(n_inputs=4, hidden_widths=(2000,), n_outputs=1)
+    model, x = drawn(shape), torch.ones(1, 4)
+    before = torch.get_rng_state()
+    out = [model(x, 0.5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(out[0], out[1])
+    assert not torch.equal(out[0], out[2])
+    with torch.no_grad():
+        model.layers[-1].weight.fill_(1.0)  # type: ignore[operator]
+        plain, dropped = model(x), model(x, 0.5, torch.Generator().manual_seed(1))
+    assert dropped.item() == pytest.approx(plain.item(), rel=0.15)
+
+
+def test_flat_parameters_are_the_modules_own() -> None:
+    model = drawn()
+    flat = FlatParameters(model)
+    flat.values.fill_(0.5)
+    assert all((p == 0.5).all() for p in model.parameters())
+    model(torch.ones(4, 3)).sum().backward()
+    grads = torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
+    assert torch.equal(flat.grads, grads)
+    assert grads.abs().sum() > 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_steps_are_those_of_torchs_optimizers(optimizer: str, weight_decay: float) -> None:
+    ours, theirs = drawn(dtype=torch.float64), drawn(dtype=torch.float64)
+    params = MLPParams(lr=0.05, optimizer=optimizer, momentum=0.8, weight_decay=weight_decay)
+    flat = FlatParameters(ours)
+    step = make_optimizer(flat, params).step
+    peers: dict[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, weight_decay=weight_decay),
+        "adam": lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=weight_decay),
+        "adamw": lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=weight_decay),
+    }
+    peer = peers[optimizer](theirs.parameters())
+    x = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for _ in range(20):
+        flat.grads.zero_()
+        ours(x).square().sum().backward()
+        step()
+        peer.zero_grad()
+        theirs(x).square().sum().backward()
+        peer.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("depth", 2.5, "a whole number from 0"),
+        ("depth", True, "a whole number from 0"),
+        ("width", 0, "a whole number from 1"),
+        ("lr", 0.0, "greater than 0"),
+        ("lr", float("nan"), "greater than 0"),
+        ("batch_size", 0, "a whole number from 1"),
+        ("optimizer", "adamm", "one of sgd, adam, adamw"),
+        ("momentum", 1.0, "from 0 to below 1"),
+        ("weight_decay", -1e-3, "0 or more"),
+        ("dropout", 1.0, "from 0 to below 1"),
+    ],
+)
+def test_a_param_out_of_its_range_is_named_with_its_rule(
+    name: str, value: float | str, rule: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{name}=.*must be .*{rule}"):
+        MLPParams.of({name: value})

@@ -1,0 +1,168 @@
+"""What is refused before the first trial, and the memory that is asked for."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from automl.config import (
+    Growth,
+    ModelConfig,
+    ObjectiveConfig,
+    ObjectiveKind,
+    Precision,
+    TrainingConfig,
+)
+from automl.data.dataset import Dataset
+from automl.errors import ConfigError
+from automl.training.plan import (
+    Declaration,
+    TrainingPlan,
+    check_batch,
+    check_space,
+    check_values,
+    declare,
+    request_bytes,
+)
+from tests.training.conftest import make_plan
+
+HERE = "tests.training.objectives"
+
+
+def python_plan(target: str) -> TrainingPlan:
+    return make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target))
+
+
+def test_a_plan_can_be_sent_to_another_process() -> None:
+    plan = make_plan(space=("lr",))
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_the_built_in_objective_declares_params_and_metrics(disc: Dataset, plane: Dataset) -> None:
+    declaration = declare(make_plan(), disc)
+    assert declaration.params is not None
+    assert {"depth", "width", "lr", "batch_size", "optimizer"} <= set(declaration.params)
+    assert declaration.metrics == ("train_loss", "val_loss", "val_error")
+    assert declare(make_plan(), plane).metrics == ("train_loss", "val_loss", "val_rmse")
+
+
+def test_growth_doubling_takes_no_width(disc: Dataset) -> None:
+    declaration = declare(make_plan(model=ModelConfig(Growth.doubling)), disc)
+    with pytest.raises(ConfigError, match=r"space\.width: unknown here; the objective takes: dep"):
+        check_space(declaration, ["depth", "width"], "val_loss")
+
+
+def test_a_misspelt_param_is_named_with_the_list_and_a_guess(disc: Dataset) -> None:
+    with pytest.raises(
+        ConfigError, match=r"space\.batchsize: .*takes: depth, width.*Did you mean batch_size\?"
+    ):
+        check_space(declare(make_plan(), disc), ["depth", "batchsize"], "val_loss")
+
+
+def test_a_metric_that_is_not_reported_is_named_with_the_list(disc: Dataset) -> None:
+    with pytest.raises(
+        ConfigError, match=r"study\.metric=val_rmse: .*reports: train_loss, val_loss, val_error"
+    ):
+        check_space(declare(make_plan(), disc), ["depth"], "val_rmse")
+
+
+def test_what_fits_is_let_through(disc: Dataset) -> None:
+    check_space(declare(make_plan(), disc), ["depth", "width", "lr"], "val_error")
+    check_space(Declaration(None, (), None), ["anything"], "at all")
+
+
+def test_a_declared_objective_has_its_space_checked() -> None:
+    declaration = declare(python_plan(f"{HERE}:declared"), None)
+    check_space(declaration, ["lr", "depth", "seed"], "acc")
+    with pytest.raises(ConfigError, match=r"space\.width: unknown here; .*: lr, depth, seed"):
+        check_space(declaration, ["lr", "depth", "width"], "acc")
+    with pytest.raises(ConfigError, match=r"space: depth not there.*The space has: lr\."):
+        check_space(declaration, ["lr"], "acc")
+    with pytest.raises(ConfigError, match=r"study\.metric=loss: .*reports: val_loss, acc"):
+        check_space(declaration, ["lr", "depth"], "loss")
+
+
+def test_an_objective_without_a_decorator_takes_anything() -> None:
+    declaration = declare(python_plan(f"{HERE}:returns_a_number"), None)
+    assert declaration == Declaration(None, (), None)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_such_module:train", "there is no module no_such_module in .* or on the Python path"),
+        ("tests.no_such:train", r"there is no module tests\.no_such in"),
+        (f"{HERE}:trian", rf"{HERE} has no trian\. It has: .*declared"),
+        (f"{HERE}:no_function", "this is no function but a int"),
+        (f"{HERE}:takes_two", "missing a required argument: 'config'. An objective is called with"),
+    ],
+)
+def test_an_objective_that_cannot_be_had_says_why(target: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        declare(python_plan(target), None)
+    assert str(caught.value).startswith(f"objective.target={target}: ")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("def train(trial:", "SyntaxError: '\\(' was never closed"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_module_that_fails_on_import_shows_its_own_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    (tmp_path / "failing_objective.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=f"importing failing_objective failed with {message}"):
+        declare(python_plan("failing_objective:train"), None)
+
+
+def test_a_module_in_the_current_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "objective_in_cwd.py").write_text("def train(trial): return 1.0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [p for p in __import__("sys").path if p])
+    assert declare(python_plan("objective_in_cwd:train"), None) == Declaration(None, (), None)
+
+
+def test_a_bound_or_choice_that_cannot_work_is_refused(disc: Dataset) -> None:
+    check_values(make_plan(), {"lr": [1e-4, 0.1], "optimizer": ["sgd", "adam"]})
+    with pytest.raises(ConfigError, match=r"space\.optimizer='adamm': must be one of sgd, adam"):
+        check_values(make_plan(), {"optimizer": ["sgd", "adamm"]})
+    with pytest.raises(ConfigError, match=r"space\.dropout=1\.0: must be a number from 0 to below"):
+        check_values(make_plan(), {"dropout": [0.0, 1.0]})
+    check_values(python_plan(f"{HERE}:declared"), {"dropout": ["many"]})
+
+
+def test_a_batch_larger_than_the_training_part_is_refused(disc: Dataset) -> None:
+    check_batch(disc, 300)
+    with pytest.raises(
+        ConfigError, match=r"space\.batch_size=301: the training part of disc has only 300 rows"
+    ):
+        check_batch(disc, 301)
+
+
+def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
+    def ask(training: TrainingConfig | None = None, **params: int | str) -> int:
+        asked = request_bytes(make_plan(training=training), params, disc)
+        assert asked is not None
+        return asked
+
+    small = ask(depth=2, width=16, batch_size=32)
+    n_weights = 2048 * 2048
+    assert ask(depth=2, width=2048, batch_size=32) > small + n_weights * 4 * 4
+    assert ask(depth=2, width=16, batch_size=256) > small
+    assert ask(optimizer="adam", width=2048) > ask(optimizer="sgd", width=2048)
+    assert ask(TrainingConfig(precision=Precision.float64)) > ask()
+
+
+def test_the_request_of_a_users_objective_is_not_known(disc: Dataset) -> None:
+    assert request_bytes(python_plan(f"{HERE}:declared"), {}, None) is None
+    assert request_bytes(make_plan(), {"depth": "deep"}, disc) is None  # the trial will say why

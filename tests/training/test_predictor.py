@@ -1,0 +1,137 @@
+"""`automl.load("best.pt").predict(frame)`: a model needs nothing but its file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.config import DataConfig, DataKind, ModelConfig, Precision, TrainingConfig
+from automl.data.dataset import Dataset, Part
+from automl.data.load import load_dataset
+from automl.data.preprocessing import Preprocessing
+from automl.errors import AutoMLError
+from automl.training.builtin import BuiltinObjective
+from automl.training.session import TrainingSession
+from automl.trial import Checkpointed, Finished
+from tests.training.conftest import HOST, Listener, make_plan, make_spec
+
+N_ROWS = 240
+
+
+def make_table(seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Mixed columns, of which `pet` and `age` decide whether `cat` or `dog` is the answer."""
+    rng = np.random.default_rng(seed)
+    pet = rng.choice(["purrs", "barks"], N_ROWS)
+    frame = pd.DataFrame({"pet": pet, "age": rng.normal(5, 2, N_ROWS).round(1)})
+    return frame, pd.Series(np.where(pet == "purrs", "cat", "dog"))
+
+
+def make_dataset(labels: tuple[str, str] = ("cat", "dog")) -> Dataset:
+    preprocessing = Preprocessing.fit(make_table(0)[0])
+
+    def part(seed: int) -> Part:
+        frame, answer = make_table(seed)
+        return Part(preprocessing.transform(frame), np.array(answer == labels[1], dtype=np.int64))
+
+    config = DataConfig(kind=DataKind.disc, n_train=10, n_validation=10)
+    return replace(
+        load_dataset(config),
+        train=part(0),
+        validation=part(1),
+        classes=labels,
+        preprocessing=preprocessing.to_plain(),
+    )
+
+
+def train(dataset: Dataset, folder: Path, precision: Precision = Precision.float32) -> Path:
+    training = TrainingConfig(epochs=8, precision=precision)
+    objective = BuiltinObjective(dataset, ModelConfig(), training)
+    listener = Listener()
+    spec = make_spec(folder, {"lr": 0.01, "batch_size": 16, "width": 16, "dropout": 0.1})
+    TrainingSession(make_plan(training=training), objective).run(spec, HOST, listener)
+    assert isinstance(listener.outcome, Finished)
+    return Path(
+        next(
+            e.path
+            for e in listener.events
+            if isinstance(e, Checkpointed) and e.kind.value == "best"
+        )
+    )
+
+
+def test_raw_rows_become_labels(tmp_path: Path) -> None:
+    model = automl.load(train(make_dataset(), tmp_path))
+    frame, answer = make_table(2)
+    assert (model.predict(frame) == answer).mean() > 0.98
+    assert model.params["width"] == 16
+    # other columns, another order
+    assert (model.predict(frame[["age", "pet"]].assign(more=1)) == model.predict(frame)).all()
+
+
+def test_probabilities_stand_in_the_order_of_the_classes(tmp_path: Path) -> None:
+    model = automl.load(train(make_dataset(), tmp_path))
+    frame, _ = make_table(2)
+    probabilities = model.predict_probabilities(frame)
+    assert probabilities.shape == (N_ROWS, 2)
+    assert np.allclose(probabilities.sum(1), 1)
+    assert (np.array(model.classes)[probabilities.argmax(1)] == model.predict(frame)).all()
+
+
+def test_unseen_categories_and_missing_cells_are_predicted(tmp_path: Path) -> None:
+    model = automl.load(train(make_dataset(), tmp_path))
+    frame = pd.DataFrame({"pet": ["purrs", "quacks", None], "age": [np.nan, 3.0, np.nan]})
+    assert set(model.predict(frame)) <= {"cat", "dog"}
+    assert model.predict(frame)[0] == "cat"
+
+
+def test_no_rows_give_no_labels(tmp_path: Path) -> None:
+    model = automl.load(train(make_dataset(), tmp_path))
+    assert len(model.predict(make_table(2)[0].head(0))) == 0
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_the_generated_disc_is_predicted_from_an_array(
+    tmp_path: Path, precision: Precision
+) -> None:
+    dataset = load_dataset(DataConfig(n_train=400, n_validation=200))
+    model = automl.load(train(dataset, tmp_path, precision))
+    x = dataset.validation.x
+    right = model.predict(x) == np.array(dataset.classes)[dataset.validation.y]
+    assert right.mean() > 0.85
+
+
+def test_regression_gives_values_in_the_targets_unit(tmp_path: Path, plane: Dataset) -> None:
+    preprocessing = Preprocessing.fit(pd.DataFrame(plane.train.x, columns=["a", "b"]))
+
+    def scaled(part: Part) -> Part:
+        return Part(preprocessing.transform(part.x), part.y)
+
+    dataset = replace(
+        plane,
+        train=scaled(plane.train),
+        validation=scaled(plane.validation),
+        preprocessing=preprocessing.to_plain(),
+    )
+    model = automl.load(str(train(dataset, tmp_path)))
+    frame = pd.DataFrame(plane.validation.x, columns=["a", "b"])
+    assert np.abs(model.predict(frame) - plane.validation.y).mean() < 10  # of 950 to 1070
+    with pytest.raises(AutoMLError, match="A regression model has no classes"):
+        model.predict_probabilities(frame)
+
+
+def test_what_is_no_model_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    best = train(make_dataset(), tmp_path)
+    with pytest.raises(
+        AutoMLError, match=r"last\.pt: automl\.load reads the best\.pt of the built"
+    ):
+        automl.load(best.with_name("last.pt"))
+    with pytest.raises(AutoMLError, match=r"absent\.pt: there is no such file"):
+        automl.load(tmp_path / "absent.pt")
+    (tmp_path / "odd.pt").write_bytes(b"odd")
+    with pytest.raises(AutoMLError, match="not a readable checkpoint"):
+        automl.load(tmp_path / "odd.pt")
