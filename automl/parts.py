@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from automl.config import Config
+from automl.config import Config, ExecutionKind
 from automl.devices.reader import DeviceReader
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
+from automl.execution.workers import WorkerLimits, WorkersExecutor
 from automl.prepare import Prepared
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically
@@ -37,6 +38,24 @@ class Parts:
         return self.prepared.config
 
 
+def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
+    """The executor that the config names."""
+    execution = prepared.config.execution
+    if execution.kind is ExecutionKind.inline:
+        return InlineExecutor(prepared.entry)
+    return WorkersExecutor(
+        prepared.entry,
+        directory.path / "logs",
+        WorkerLimits(
+            max_workers=prepared.max_concurrent_trials,
+            trial_timeout_seconds=execution.trial_timeout_seconds,
+            silence_timeout_seconds=execution.silence_timeout_seconds,
+            recycle_after_trials=execution.recycle_after_trials,
+            recycle_growth_bytes=execution.recycle_growth_bytes,
+        ),
+    )
+
+
 @contextmanager
 def open_parts(
     prepared: Prepared, directory: StudyDirectory, reader: DeviceReader, stored_config: str
@@ -59,6 +78,6 @@ def open_parts(
         write_atomically(directory.config, stored_config)
         log = EventLog.open(directory.events)
         stack.callback(log.close)
-        executor = InlineExecutor(prepared.entry)
+        executor = make_executor(prepared, directory)
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)

@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from automl.config import Config, ObjectiveKind, PrunerConfig
+from automl.config import Config, ExecutionKind, ObjectiveKind, PrunerConfig
 from automl.data.dataset import Dataset
+from automl.devices.host import usable_cores
+from automl.errors import ConfigError
 from automl.search.space import Space, parse_space
 from automl.training.plan import (
     Declaration,
+    SessionSetup,
     TrainingPlan,
     check_batch,
     check_space,
@@ -40,7 +43,16 @@ class Prepared:
 
     @property
     def entry(self) -> Entry:
-        return Entry(SESSION, self.plan)
+        """What a process needs to train the study's trials."""
+        n_threads = self.config.execution.threads_per_trial
+        return Entry(SESSION, SessionSetup(self.plan, self.dataset, n_threads))
+
+    @property
+    def max_concurrent_trials(self) -> int:
+        """By default as many as the cores allow with each trial's threads."""
+        config = self.config
+        per_core = usable_cores() // config.execution.threads_per_trial
+        return config.admission.max_concurrent_trials or max(1, per_core)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -78,19 +90,36 @@ def prepare(config: Config) -> Prepared:
         training=config.training,
         metric=config.study.metric,
         direction=config.study.direction,
+        space=space.names,
     )
     dataset = None
     if config.objective.kind is ObjectiveKind.builtin:
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
-    declaration = declare(plan, dataset)
+    declaration = _declare(config, plan, dataset)
     check_space(declaration, space.names, config.study.metric)
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
     if dataset is not None and "batch_size" in ends:
         check_batch(dataset, min(v for v in ends["batch_size"] if isinstance(v, int)))
     return Prepared(config, space, plan, dataset, declaration)
+
+
+def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
+    """A user's module is imported where it will train, so that this process needs no torch."""
+    if dataset is not None or config.execution.kind is ExecutionKind.inline:
+        return declare(plan, dataset)
+    from automl.execution.remote import call_in_child
+
+    if str(config.objective.target).startswith("__main__:"):
+        raise ConfigError(
+            f"objective.target={config.objective.target}: a worker process cannot import "
+            "__main__. Put the function into a module on the Python path, or use execution=inline."
+        )
+    declaration = call_in_child(Entry("automl.training.plan:declare_users", plan))
+    assert isinstance(declaration, Declaration)
+    return declaration
 
 
 def plain(value: object) -> Any:

@@ -23,16 +23,17 @@ from automl.admission.ledger import Ledger, LedgerView
 from automl.admission.policy import DeviceAccount, Limits, Request, account
 from automl.carry import Carrier, device_label
 from automl.closing import Closing
-from automl.config import Config
+from automl.config import Config, ExecutionKind
 from automl.devices.device import Reading
-from automl.devices.host import own_memory_bytes, usable_cores
+from automl.devices.host import own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader
 from automl.display import Display, open_display
 from automl.execution.executor import TrialFeed
+from automl.execution.workers import preload
 from automl.loop import Loop
 from automl.messages import Asked, DevicesRead, Kind, Message, Released, Signalled, StopReason, Tick
 from automl.parts import Parts, open_parts
-from automl.prepare import flat_settings, prepare
+from automl.prepare import Prepared, flat_settings, prepare
 from automl.search.samplers import n_may_pend
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow, write_view
 from automl.study_directory import StudyDirectory, make_name
@@ -61,6 +62,8 @@ def run_sweep(config: Config, stored_config: str, resume: bool) -> int:
 
     Raises ConfigError before anything is written, and other AutoMLErrors for what breaks later.
     """
+    if config.execution.kind is not ExecutionKind.inline:
+        preload("automl.training.session")  # torch loads there while this process prepares
     prepared = prepare(config)
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
@@ -86,7 +89,7 @@ class Sweep:
         self.display = display
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
-        self.limits = limits(config)
+        self.limits = limits(parts.prepared)
         self.carrier = Carrier(
             executor=parts.executor,
             log=parts.log,
@@ -106,14 +109,16 @@ class Sweep:
             n_trials=config.study.n_trials,
             n_asked=parts.study.n_asked,
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
-            pid=os.getpid(),
+            pid=os.getpid() if config.execution.kind is ExecutionKind.inline else None,
         )
         self.left_behind = False
         """Trials did not stop in time; their threads still run."""
         self._own_memory_at_start = own_memory_bytes()
         self._n_ended_before = self._n_ended()
         self._shown_seconds = 0.0
+        self._stop_told = False
         self._grace_until: float | None = None
+        """When running trials are ended by force."""
 
     def run(self) -> None:
         """Until nothing runs and nothing more will, or the grace after a signal is over."""
@@ -128,7 +133,7 @@ class Sweep:
             readings.start()
             try:
                 self.loop.take_over(self._taken_over())
-                while not self.loop.done and not self._grace_is_over():
+                while not self.loop.done and not self._must_leave():
                     message = self._next_message()
                     if isinstance(message, Released):
                         self.feeds.pop(message.key)
@@ -188,7 +193,9 @@ class Sweep:
 
     def stop_trials(self) -> None:
         self.carrier.stopping.set()
-        if self._grace_until is None:
+        self.parts.executor.stop_trials()
+        if not self._stop_told:
+            self._stop_told = True
             self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
 
     # --- beginning and end ---
@@ -211,6 +218,13 @@ class Sweep:
                 left.append(Asked(asked.number, asked.params))
         return left
 
+    def _must_leave(self) -> bool:
+        """After the grace running trials are killed; where that cannot be, they are left."""
+        if self._grace_until is None or time.monotonic() < self._grace_until:
+            return False
+        self._grace_until = None if self.parts.executor.kill() else self._grace_until
+        return self._grace_until is not None
+
     def _leave_behind(self) -> None:
         """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
         self.left_behind = True
@@ -218,9 +232,6 @@ class Sweep:
         for number in self.loop.running:
             cause = f"did not report within study.grace_seconds={seconds:g}; left behind"
             self.parts.log.append(Interrupted(number, time.time(), cause))
-
-    def _grace_is_over(self) -> bool:
-        return self._grace_until is not None and time.monotonic() >= self._grace_until
 
     # --- messages ---
 
@@ -330,12 +341,13 @@ class Sweep:
         return None if here <= 0 else seconds / here * (self.loop.n_trials - ended)
 
 
-def limits(config: Config) -> Limits:
-    """Admission's limits: by default as many trials at once as the machine has cores."""
+def limits(prepared: Prepared) -> Limits:
+    """What the config sets for admission."""
+    admission = prepared.config.admission
     return Limits(
-        max_concurrent_trials=config.admission.max_concurrent_trials or usable_cores(),
-        headroom_bytes=config.admission.headroom_bytes,
-        stale_seconds=config.admission.stale_seconds,
+        max_concurrent_trials=prepared.max_concurrent_trials,
+        headroom_bytes=admission.headroom_bytes,
+        stale_seconds=admission.stale_seconds,
     )
 
 

@@ -30,9 +30,9 @@ def load_dataset(config: DataConfig) -> Dataset:
     if config.kind is DataKind.disc:
         return _disc(config)
     if config.test_path is not None:
-        from automl.data.source import test_file
+        from automl.data.source import open_test_table
 
-        test_file(config)  # a wrong path is said now, and not after the sweep
+        open_test_table(config)  # a wrong path is said now, and not after the sweep
     source, split, preprocessing = _prepare(config)
 
     def part(rows: Rows) -> Part:
@@ -66,9 +66,9 @@ def load_test(config: DataConfig) -> Part:
     if config.test_path is None:
         rows = split.test
         return Part(preprocessing.transform(source.frame.iloc[rows]), source.y[rows])
-    from automl.data.source import test_rows
+    from automl.data.source import read_test_table
 
-    frame, y = test_rows(config, source.target)
+    frame, y = read_test_table(config, source.target)
     return Part(preprocessing.transform(frame), y)
 
 
@@ -164,9 +164,8 @@ def _notes(
         if grouped:
             notes.append(f"rare categories are taken together in: {', '.join(grouped)}.")
         notes.append(
-            f"{len(preprocessing.number_columns)} columns of numbers and "
-            f"{len(preprocessing.category_columns)} of categories give "
-            f"{preprocessing.n_features} features."
+            f"columns of numbers: {len(preprocessing.number_columns)}, of categories: "
+            f"{len(preprocessing.category_columns)}; features: {preprocessing.n_features}."
         )
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
     test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"

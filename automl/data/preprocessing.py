@@ -4,10 +4,10 @@ Numbers: missing cells get the median and an indicator, then all are standardise
 feature each, rare ones together. What is learned is kept as plain values (`columns.py`), and the
 transformers are made from those: a model that was loaded computes bit for bit what it did.
 
-Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew 12)
-scikit-learn's MLPClassifier with early stopping, mean of three seeds, had a test error of 14.3 % so,
-14.3 % without clipping, 14.3 % with quantiles as a normal, 14.7 % with logarithms, 14.9 % with
-uniform quantiles, 15.0 % with Yeo-Johnson.
+Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew
+12) scikit-learn's MLPClassifier with early stopping, mean of three seeds, had a test error of
+14.3 % so, 14.3 % without clipping, 14.3 % with quantiles as a normal, 14.7 % with logarithms,
+14.9 % with uniform quantiles, 15.0 % with Yeo-Johnson.
 """
 
 from __future__ import annotations

@@ -65,9 +65,9 @@ def table_source(config: DataConfig) -> Source:
     )
 
 
-def test_rows(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets]:
+def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets]:
     """The rows of `data.test_path` that have a target, and their `y`. Raises ConfigError."""
-    file = test_file(config)
+    file = open_test_table(config)
     frame = file.read(target.name)
     frame = frame[has_target(frame[target.name])]
     if not len(frame):
@@ -75,7 +75,7 @@ def test_rows(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets
     return frame, target.encode(frame[target.name], "data.test_path")
 
 
-def test_file(config: DataConfig) -> TableFile:
+def open_test_table(config: DataConfig) -> TableFile:
     """The table of `data.test_path`, its header checked. Raises ConfigError."""
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"

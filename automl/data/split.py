@@ -13,6 +13,7 @@ from automl.data.dataset import Targets
 from automl.errors import ConfigError
 
 _MIN_TRAIN = 2
+_N_PARTS = 3
 
 Rows = npt.NDArray[np.int64]
 
@@ -26,7 +27,7 @@ class Split:
     test: Rows
     """Empty where `data.test_path` gives a table of its own."""
     stratified: bool
-    """Every class has its share in each part (but for classes of a single row)."""
+    """Every class has its share in each part (but for classes of fewer than three rows)."""
 
 
 def split_rows(y: Targets, config: DataConfig) -> Split:
@@ -70,12 +71,13 @@ def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Row
     return kept, taken, strata is not None
 
 
-def _strata(classes: Targets) -> Rows:
-    """The classes, those too small to be in all three parts together with the largest one.
+def _strata(classes: Targets) -> Rows | None:
+    """(N,) the classes, those too small to be in all three parts together with the largest one.
 
-    One rare class must not stop the others from being split evenly.
+    One rare class must not stop the others from being split evenly. None where all are rare.
     """
     numbers, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    largest = numbers[counts.argmax()]
-    strata: Rows = np.where(counts < 3, largest, numbers)[places]
-    return strata
+    if (counts >= _N_PARTS).sum() < 2:
+        return None
+    merged: Rows = np.where(counts < _N_PARTS, numbers[counts.argmax()], numbers)
+    return merged[places]

@@ -48,12 +48,15 @@ class TableFile:
         except OSError as error:
             raise file.error(f"cannot be read ({error.strerror}): check the file.") from error
         if n_bytes == 0:
-            raise file.error("is empty: a table needs a header line and rows.")
+            raise file.empty()
         return file
 
     def error(self, rest: str) -> ConfigError:
         """`data.path=x.csv: ` and the rest."""
         return ConfigError(f"{self.key}={self.path}: {rest}")
+
+    def empty(self) -> ConfigError:
+        return self.error("is empty: a table needs a header line and rows.")
 
     @property
     def is_parquet(self) -> bool:
@@ -89,6 +92,8 @@ class TableFile:
         return frame
 
     def _unique(self, names: Sequence[str]) -> list[str]:
+        if not names:
+            raise self.empty()
         # A column without a name gets the one that pandas gives it.
         unique = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
         for name, count in Counter(unique).items():
@@ -145,12 +150,15 @@ class TableFile:
     def _parquet_names(self) -> list[str]:
         import pyarrow.parquet as pq
 
-        return [field.name for field in pq.read_schema(self.path) if not _is_index(field.name)]
+        schema = pq.read_schema(self.path)
+        # pandas keeps its row labels beside the columns; `read_parquet` shows them as no column.
+        labels = (schema.pandas_metadata or {}).get("index_columns", [])
+        return [name for name in schema.names if name not in labels]
 
     def _read_parquet(self) -> pd.DataFrame:
         import pyarrow.parquet as pq
 
-        # Not the pandas index stored beside the columns, and dates as times, not as objects.
+        # Dates come as times, not as objects.
         table = pq.ParquetFile(self.path).read(columns=self._parquet_names())
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
         return frame
@@ -175,8 +183,3 @@ class TableFile:
             raise self.error(f"is no proper Parquet ({reason}): write it again.") from error
         except OSError as error:
             raise self.error(f"cannot be read ({error}): check the file.") from error
-
-
-def _is_index(name: str) -> bool:
-    """Whether pandas keeps its row labels in this Parquet column."""
-    return name.startswith("__index_level_")

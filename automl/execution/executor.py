@@ -10,7 +10,7 @@ import importlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from automl.trial import Entry, Feed, OnEvents, Placement, Session, TrialSpec
 
@@ -76,8 +76,13 @@ class TrialFeed:
         return spec
 
 
+def resolve(target: str) -> Callable[[object], Any]:
+    """The function that `module:function` names; its module is imported."""
+    module_name, _, function_name = target.partition(":")
+    function: Callable[[object], Any] = getattr(importlib.import_module(module_name), function_name)
+    return function
+
+
 def open_session(entry: Entry) -> Session:
-    """Resolve `module:function` here and make the objective ready."""
-    module_name, _, function_name = entry.target.partition(":")
-    function = getattr(importlib.import_module(module_name), function_name)
-    return cast(Session, function(entry.config))
+    """Make the entry's objective ready in this process."""
+    return cast(Session, resolve(entry.target)(entry.config))

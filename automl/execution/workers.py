@@ -41,14 +41,14 @@ from automl.trial import (
     Verdict,
 )
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
 """How long an idle worker may take to end before it is killed."""
 
 
 def preload(module: str) -> None:
     """Start the fork server with a module loaded in it. It must not touch CUDA there."""
-    _CONTEXT.set_forkserver_preload([module])
+    CONTEXT.set_forkserver_preload([module])
     forkserver.ensure_running()
 
 
@@ -167,9 +167,9 @@ class _Worker:
         self.n_trials = 0
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
-        self.pipe, theirs = _CONTEXT.Pipe()
+        self.pipe, theirs = CONTEXT.Pipe()
         setup = WorkerSetup(entry, device_uuid, slots_path, slot)
-        self.process: ForkServerProcess = _CONTEXT.Process(
+        self.process: ForkServerProcess = CONTEXT.Process(
             target=worker_main.main, args=(setup, theirs), name=f"automl-worker-{slot}"
         )
         self.process.start()

@@ -99,8 +99,11 @@ class Range:
         return abs(n_steps - round(n_steps)) < 1e-8
 
     def cast(self, value: ParamValue) -> ParamValue:
+        """`value` in the range's type, on its steps as people write them (0.3, not 0.1 · 3)."""
         assert isinstance(value, int | float)
-        return int(value) if self.is_integer else float(value)
+        if self.step is None:
+            return int(value) if self.is_integer else float(value)
+        return _on_step(self.low, round((value - self.low) / self.step), self.step)
 
     def plain(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
@@ -166,13 +169,15 @@ def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) ->
 
 
 def _last_step(low: int | float, high: int | float, step: int | float) -> int | float:
-    """The largest `low + k·step` up to `high`, so that `high` itself can be drawn.
+    """The largest `low + k·step` up to `high`, so that `high` itself can be drawn."""
+    n_steps = (Decimal(str(high)) - Decimal(str(low))) // Decimal(str(step))
+    return _on_step(low, int(n_steps), step)
 
-    In decimals, because 0.3 is three steps of 0.1 for people and 2.9999999999999996 for floats.
-    """
-    a, b, d = (Decimal(str(x)) for x in (low, high, step))
-    last = a + (b - a) // d * d
-    return int(last) if isinstance(low, int) else float(last)
+
+def _on_step(low: int | float, n_steps: int, step: int | float) -> int | float:
+    """`low + n_steps·step` in decimals: floats would make 0.30000000000000004 of 3 times 0.1."""
+    value = Decimal(str(low)) + n_steps * Decimal(str(step))
+    return int(value) if isinstance(low, int) else float(value)
 
 
 def _number(key: str, value: object) -> int | float:

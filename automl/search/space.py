@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from automl.errors import ConfigError
@@ -51,7 +52,7 @@ class Space:
 
     params: tuple[Param, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(param.name for param in self.params)
 

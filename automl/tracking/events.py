@@ -211,7 +211,7 @@ class EventLog:
 
 
 def _cut_torn_tail(fd: int, path: Path) -> None:
-    """Cut back to the last newline; what is cut goes to `events.log.torn-<seconds>` first."""
+    """Cut back to the last newline; what is cut goes to `events.log.torn-<nanoseconds>` first."""
     end = size = os.fstat(fd).st_size
     tail = b""
     while end > 0 and b"\n" not in tail:
@@ -221,7 +221,7 @@ def _cut_torn_tail(fd: int, path: Path) -> None:
     torn = tail[tail.rfind(b"\n") + 1 :]
     if not torn:
         return
-    aside = path.with_name(f"{path.name}.torn-{int(time.time())}")
+    aside = path.with_name(f"{path.name}.torn-{time.time_ns()}")
     aside.write_bytes(torn)
     os.ftruncate(fd, size - len(torn))
     os.fsync(fd)

@@ -42,6 +42,12 @@ class Region:
         """The region in `flat`, in its shape."""
         return flat[self.offset : self.offset + math.prod(self.shape)].view(self.shape)
 
+    def rows(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Of (…, K + 1), a number per lane and one for a row of no lane: those of this region,
+        in a shape (…, n, 1, 1) that broadcasts over it."""
+        own = numbers[..., self.first : self.first + self.shape[0]]
+        return own.reshape(*own.shape, *[1] * (len(self.shape) - 1))
+
 
 class Layout:
     """The regions of a pack whose lanes have these shapes, deepest first."""
@@ -116,12 +122,10 @@ class Lanes:
         return torch.cat([part.reshape(-1) for part in self.of(position)])
 
     def fill(self, numbers: Sequence[float]) -> None:
-        """Set each lane to a number of its own, padding included."""
-        column = torch.tensor(numbers, dtype=self.flat.dtype, device=self.flat.device)
-        for name, view in self.views.items():
-            region = self.layout.regions[name]
-            own = column[region.first : region.first + region.n_lanes]
-            view[: region.n_lanes] = own.view(-1, *[1] * (view.dim() - 1))
+        """Set each lane to a number of its own, padding included; rows of no lane stay 0."""
+        column = torch.tensor([*numbers, 0.0], dtype=self.flat.dtype, device=self.flat.device)
+        for name, region in self.layout.regions.items():
+            self.views[name].copy_(region.rows(column))
 
     def take(self, old: Lanes, moves: Mapping[int, int]) -> None:
         """Copy lanes from another layout; `moves` maps their old positions to the new ones."""

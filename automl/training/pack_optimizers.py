@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.training.pack_layout import Lanes
 from automl.training.params import MLPParams
@@ -77,7 +78,7 @@ class _Adam:
         self._decays = any(p.weight_decay > 0 for p in params)
         decay = [1 - p.lr * p.weight_decay if self._decoupled else p.weight_decay for p in params]
         self._decay = _spread(values, decay)
-        self._parts: list[torch.Tensor] = []
+        self._parts = list(self._work.views.values())
         self._eps: list[list[torch.Tensor]] = []
         self._lr: list[list[torch.Tensor]] = []
 
@@ -115,14 +116,9 @@ class _Adam:
         return self._n_steps[position]
 
     def _by_region(self, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
-        """(S, K) → for each step, a view per region that multiplies its rows."""
-        numbers = numbers.to(self._values)
-        rows = self._lanes.layout.regions.items()
-        self._parts = [self._work.views[name][: region.n_lanes] for name, region in rows]
-        columns = [
-            numbers[:, r.first : r.first + r.n_lanes].view(len(numbers), -1, *[1] * (len(r.shape) - 1)).unbind(0)
-            for _, r in rows
-        ]
+        """(S, K) → for each step, a tensor per region that broadcasts over it."""
+        numbers = F.pad(numbers, (0, 1), value=1.0).to(self._values)
+        columns = [r.rows(numbers).unbind(0) for r in self._lanes.layout.regions.values()]
         return [list(step) for step in zip(*columns, strict=True)]
 
 

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 import torch
 
 from automl.config import ObjectiveKind
-from automl.data.load import load_dataset
 from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.objective import TrialContext
-from automl.training.plan import TrainingPlan
+from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.record import Goal, TrialRecord
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
@@ -25,16 +24,13 @@ from automl.trial import MemoryPeak, OnEvent, Outcome, OutOfMemory, Placement, T
 logger = logging.getLogger(__name__)
 
 
-def open_session(plan: TrainingPlan) -> TrainingSession:
-    """Make the plan's objective ready: import the user's function, or load the data.
-
-    Raises ConfigError. Trials run side by side, so each gets one thread of torch's: two threads
-    are no faster for small networks (0.8 to 1.0 times one).
-    """
-    torch.set_num_threads(1)
+def open_session(setup: SessionSetup) -> TrainingSession:
+    """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
+    torch.set_num_threads(setup.n_threads)
+    plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
-        builtin = BuiltinObjective(load_dataset(plan.data), plan.model, plan.training)
-        return TrainingSession(plan, builtin)
+        assert setup.dataset is not None, "the built-in objective is given its data"
+        return TrainingSession(plan, BuiltinObjective(setup.dataset, plan.model, plan.training))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     return TrainingSession(plan, resolve_objective(plan.objective.target))
 

@@ -31,7 +31,8 @@ class Result:
     round: int
     trials: int
     wall_seconds: float
-    busy_before: float
+    cpu_seconds: float
+    others_cores: float
     n_complete: int | None
     n_checkpoints: int | None
 
@@ -64,7 +65,8 @@ def measure(name: str, n_round: int, n_trials: int, work: Path | None) -> Result
         round=n_round,
         trials=n_trials,
         wall_seconds=timing.wall_seconds,
-        busy_before=timing.busy_before,
+        cpu_seconds=timing.cpu_seconds,
+        others_cores=timing.others_cores,
         n_complete=found.n_complete,
         n_checkpoints=found.n_checkpoints,
     )
@@ -79,23 +81,34 @@ def medians(results: list[Result]) -> dict[str, float]:
     }
 
 
+_COLUMNS = (
+    "contender",
+    "median s",
+    "rounds s",
+    "ms per trial",
+    "CPU s",
+    "others' cores",
+    "complete runs",
+    "checkpoints",
+)
+
+
 def times_table(results: list[Result]) -> str:
-    """Per contender: median, all times, cost per trial, and the least that was found recorded."""
-    lines = [
-        "| contender | median s | rounds s | ms per trial | complete runs | checkpoints | busy |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """Per contender: median, all times, and the least that was found recorded."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
     for name, median in medians(results).items():
         own = [result for result in results if result.contender == name]
         found = [(r.n_complete, r.n_checkpoints) for r in own if r.n_complete is not None]
-        complete, checkpoints = min(found, default=("-", "-"), key=str)
-        rounds = ", ".join(f"{result.wall_seconds:.1f}" for result in own)
-        busy = max(result.busy_before for result in own)
-        per_trial = 1000 * median / own[0].trials
-        lines.append(
-            f"| {name} | {median:.1f} | {rounds} | {per_trial:.0f} | {complete} | {checkpoints} "
-            f"| {busy:.0%} |"
+        cells = (
+            name,
+            f"{median:.1f}",
+            ", ".join(f"{result.wall_seconds:.1f}" for result in own),
+            f"{1000 * median / own[0].trials:.0f}",
+            f"{statistics.median(result.cpu_seconds for result in own):.1f}",
+            ", ".join(f"{result.others_cores:.2f}" for result in own),
+            *map(str, min(found, default=("-", "-"), key=str)),
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

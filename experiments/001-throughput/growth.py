@@ -32,7 +32,7 @@ def small_study(folder: Path, n_trials: int) -> dict[str, float]:
         "wall_seconds": timing.wall_seconds,
         "whole_process_ms_per_trial": 1000 * timing.wall_seconds / n_trials,
         "finished_in_mlflow": records.n_finished(folder),
-        "busy_before": timing.busy_before,
+        "others_cores": timing.others_cores,
     }
 
 
@@ -53,7 +53,7 @@ def large_study(folder: Path, n_trials: int) -> dict[str, float]:
         "resume_to_next_trial_seconds": started - again.began_seconds,
         "resume_whole_process_seconds": again.wall_seconds,
         "finished_in_mlflow": records.n_finished(folder),
-        "busy_before": timing.busy_before,
+        "others_cores": timing.others_cores,
     }
 
 

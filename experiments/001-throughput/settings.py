@@ -15,7 +15,7 @@ from space import Data, Space, disc
 
 _LOSSES = ("train_loss", "val_loss")
 _SMALL = Space(depth=(2, 6), width=(8, 64), lr=(1e-3, 0.5), batch_sizes=(50, 100, 200))
-_ONE_SHAPE = Space(depth=(3, 3), width=(560, 560), lr=(1e-3, 0.5), batch_sizes=(256,))
+_ONE_SHAPE = Space(depth=(3, 3), width=(568, 568), lr=(1e-3, 0.5), batch_sizes=(256,))
 
 
 @dataclass(frozen=True)

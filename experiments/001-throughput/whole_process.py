@@ -7,6 +7,7 @@ of the MLflow store and the writing of the last record are in it.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -39,8 +40,10 @@ class Timing:
     began_seconds: float
     """Unix time at which it was started."""
     wall_seconds: float
-    busy_before: float
-    """Share of the machine's cores in use in the second before, 0 to 1: others' work."""
+    cpu_seconds: float
+    """CPU time of the process and its children; too low where it does not wait for them (Ray)."""
+    others_cores: float
+    """Cores that all else kept busy meanwhile: near 0 on a quiet machine. Too high for Ray."""
 
 
 class ProcessFailedError(Exception):
@@ -60,10 +63,10 @@ def ours(config_name: str, *overrides: str) -> tuple[str, ...]:
 
 def run(command: Sequence[str], folder: Path) -> Timing:
     """Run to the end in `folder`; output goes to `output.txt` there. Raises ProcessFailedError."""
-    busy = psutil.cpu_percent(interval=1.0) / 100
     environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
     output = folder / "output.txt"
     with output.open("ab") as stream:
+        own, busy = _own_seconds(), _busy_seconds()
         began, start = time.time(), time.perf_counter()
         done = subprocess.run(
             command,
@@ -78,7 +81,21 @@ def run(command: Sequence[str], folder: Path) -> Timing:
     if done.returncode != 0:
         tail = output.read_text(errors="replace")[-2000:]
         raise ProcessFailedError(f"exit {done.returncode}: {' '.join(command)}\n{tail}")
-    return Timing(began, wall, busy)
+    cpu, busy = _own_seconds() - own, _busy_seconds() - busy
+    return Timing(began, wall, cpu, others_cores=max(0.0, busy - cpu) / wall)
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process's finished children, and theirs."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that the machine did not idle, since its start (Linux)."""
+    times = psutil.cpu_times()
+    busy: float = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+    return busy
 
 
 @contextmanager

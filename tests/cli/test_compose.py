@@ -92,7 +92,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
             "sampler=rnd: there is no such option. Did you mean random? "
             "Options of sampler: grid, qmc, random, tpe.",
         ),
-        ("execution=cloud", "Options of execution: auto, inline"),
+        ("execution=cloud", "Options of execution: auto, inline, workers"),
         ("~sampler", "sampler: nothing is chosen"),
         ("~study.n_trials", "a setting cannot be removed"),
         (

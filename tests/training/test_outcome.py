@@ -9,6 +9,7 @@ import pytest
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import StorageError
+from automl.training.plan import SessionSetup
 from automl.training.session import open_session
 from automl.trial import (
     Failed,
@@ -33,7 +34,9 @@ def run(
     objective = ObjectiveConfig(ObjectiveKind.python, f"tests.training.objectives:{name}")
     listener = Listener(verdicts or {})
     spec = make_spec(tmp_path, {"lr": 0.1, "width": 8})
-    open_session(make_plan(objective=objective, space=space)).run(spec, HOST, listener)
+    open_session(SessionSetup(make_plan(objective=objective, space=space))).run(
+        spec, HOST, listener
+    )
     return listener.outcome
 
 
@@ -137,7 +140,9 @@ def test_what_breaks_outside_of_the_trial_is_raised_and_is_no_outcome(tmp_path: 
         raise StorageError("no space left")
 
     target = "tests.training.objectives:swallows_everything"
-    session = open_session(make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target)))
+    session = open_session(
+        SessionSetup(make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target)))
+    )
     with pytest.raises(StorageError, match="no space left"):
         session.run(make_spec(tmp_path), HOST, full_disk)
     assert [type(event) for event in events] == [Reported]

@@ -12,6 +12,7 @@ from automl.config import ModelConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.training import checkpoint
 from automl.training.builtin import BuiltinObjective
+from automl.training.plan import SessionSetup
 from automl.training.session import TrainingSession, open_session
 from automl.trial import (
     Checkpointed,
@@ -70,8 +71,8 @@ def test_a_trial_reports_each_epoch_and_leaves_both_files(tmp_path: Path, disc: 
         assert torch.load(event.path, weights_only=True)["params"] == PARAMS
 
 
-def test_the_generated_disc_is_opened_and_trained_with_one_thread_each(tmp_path: Path) -> None:
-    session = open_session(make_plan(training=TrainingConfig(epochs=2)))
+def test_each_trial_trains_with_one_thread(disc: Dataset, tmp_path: Path) -> None:
+    session = open_session(SessionSetup(make_plan(training=TrainingConfig(epochs=2)), disc))
     assert torch.get_num_threads() == 1
     seen: list[int] = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))

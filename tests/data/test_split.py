@@ -1,0 +1,73 @@
+"""Every row is in one part; parts depend on the seed alone and share the classes evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from automl.config import DataConfig
+from automl.data.split import split_rows
+from automl.errors import ConfigError
+
+SIZES = st.integers(4, 200)
+
+
+@given(n=SIZES, n_classes=st.integers(2, 30), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_each_row_is_in_exactly_one_part(
+    n: int, n_classes: int, seed: int, data: st.DataObject
+) -> None:
+    # Skewed on purpose: many classes of one or two rows.
+    share = data.draw(st.floats(0, 1))
+    y = np.minimum(np.arange(n) * share, n_classes - 1).astype(np.int64)
+    config = DataConfig(split_seed=seed, validation_fraction=data.draw(st.floats(0.01, 0.3)))
+    try:
+        split = split_rows(y, config)
+    except ConfigError:
+        return
+    together = np.concatenate([split.train, split.validation, split.test])
+    assert sorted(together.tolist()) == list(range(n))
+    assert min(map(len, (split.train, split.validation, split.test))) >= 1
+
+
+def test_sizes_are_shares_of_all_rows() -> None:
+    config = DataConfig(validation_fraction=0.25, test_fraction=0.1)
+    split = split_rows(np.zeros(1000, np.float32), config)
+    assert (len(split.train), len(split.validation), len(split.test)) == (650, 250, 100)
+
+
+def test_a_test_table_leaves_all_rows_to_training_and_validation() -> None:
+    split = split_rows(np.zeros(1000, np.float32), DataConfig(test_path="test.csv"))
+    assert (len(split.train), len(split.validation), len(split.test)) == (800, 200, 0)
+
+
+def test_classes_have_the_same_share_in_each_part() -> None:
+    y = np.repeat([0, 1, 2], [700, 250, 50])
+    split = split_rows(y, DataConfig())
+    assert split.stratified
+    for part in (split.train, split.validation, split.test):
+        np.testing.assert_allclose(np.bincount(y[part]) / len(part), [0.7, 0.25, 0.05], atol=0.002)
+
+
+def test_one_rare_class_does_not_stop_the_others_from_being_even() -> None:
+    y = np.repeat([0, 1, 2], [699, 300, 1])
+    split = split_rows(y, DataConfig())
+    assert split.stratified
+    for part in (split.train, split.validation, split.test):
+        assert np.mean(y[part] == 1) == pytest.approx(0.3, abs=0.005)
+
+
+def test_more_classes_than_places_are_split_by_chance() -> None:
+    split = split_rows(np.arange(20) % 10, DataConfig())
+    assert not split.stratified
+    assert len(split.test) == 4
+
+
+def test_the_seed_decides() -> None:
+    y = np.arange(100) % 2
+    first, again = split_rows(y, DataConfig()), split_rows(y, DataConfig())
+    other = split_rows(y, DataConfig(split_seed=1))
+    np.testing.assert_array_equal(first.train, again.train)
+    assert first.train.tolist() != other.train.tolist()
+    assert first.test.tolist() != other.test.tolist()

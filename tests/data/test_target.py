@@ -1,0 +1,76 @@
+"""What data.task=auto takes for classes and what for values, and what the labels become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from automl.config import Task
+from automl.data.load import load_dataset, load_test
+from tests.data.conftest import WriteTable
+
+
+def rows(*targets: object) -> list[str]:
+    return [f"{i},{target}" for i, target in enumerate(targets)]
+
+
+@pytest.mark.parametrize(
+    ("targets", "task", "classes"),
+    [
+        (["b", " a", "b "], Task.classification, ("a", "b")),
+        ([1, 2, 10], Task.classification, (1, 2, 10)),
+        (["1.0", "2.0", "NA", "1"], Task.classification, (1, 2)),
+        (range(20), Task.classification, tuple(range(20))),
+        (range(21), Task.regression, ()),
+        ([0.5, 1, 2], Task.regression, ()),
+        (["True", "False"], Task.classification, (False, True)),
+        (["1", "2", "low"], Task.classification, ("1", "2", "low")),
+        (["None", "Apnea", "null"], Task.classification, ("Apnea", "None", "null")),
+        (["1", "2", "NaN", "null"], Task.classification, (1, 2)),
+        ([0.5, "inf", "nan", 1e300, 2], Task.regression, ()),
+        ([2**60, 2**60 + 1], Task.classification, (2**60, 2**60 + 1)),
+    ],
+)
+def test_auto(table: WriteTable, targets: Any, task: Task, classes: tuple[object, ...]) -> None:
+    data = load_dataset(table("a,y", *rows(*targets), n_times=10))
+    assert (data.task, data.classes) == (task, classes)
+    assert [type(label) for label in data.classes] == [type(label) for label in classes]
+    assert any("taken as" in note for note in data.notes)
+
+
+def test_the_task_can_be_chosen(table: WriteTable) -> None:
+    integers = rows(1, 2, 3)
+    data = load_dataset(table("a,y", *integers, n_times=10, task=Task.regression))
+    assert data.task is Task.regression
+    assert set(data.train.y.tolist()) == {1.0, 2.0, 3.0}
+    data = load_dataset(table("a,y", *rows(0.5, 1, 2), n_times=10, task=Task.classification))
+    assert data.classes == (0.5, 1, 2)
+
+
+def test_class_numbers_follow_the_classes(table: WriteTable) -> None:
+    # The column is its target: so the numbers can be checked from the features.
+    data = load_dataset(table("a,y", "7,z", "8,m", "9,b", n_times=20))
+    assert data.classes == ("b", "m", "z")
+    order = np.argsort(data.train.x[:, 0], kind="stable")
+    assert data.train.y.dtype == np.int64
+    assert (np.diff(data.train.y[order]) <= 0).all()
+
+
+def test_regression_keeps_the_unit_and_gives_its_scale(table: WriteTable) -> None:
+    targets = [1000.25, 3000.5, -500.0]
+    config = table("a,y", *rows(*targets), n_times=30)
+    data, test = load_dataset(config), load_test(config)
+    for part in (data.train, data.validation, test):
+        assert part.y.dtype == np.float32
+        assert set(part.y.tolist()) == set(targets)
+    y = data.train.y.astype(np.float64)
+    assert data.target_mean == pytest.approx(y.mean())
+    assert data.target_scale == pytest.approx(y.std())
+
+
+def test_values_that_no_float32_holds_are_missing(table: WriteTable) -> None:
+    data = load_dataset(table("a,y", *rows(0.5, "inf", 1e300, 2.5), n_times=10))
+    assert "dropped 20 rows without a value of y." in data.notes
+    assert np.isfinite(data.train.y).all()

@@ -1,0 +1,124 @@
+"""Studies on disk, opened and reopened; each is checked for what must always hold at the end."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automl.config import (
+    NoPrunerConfig,
+    PrunerConfig,
+    RandomSamplerConfig,
+    SamplerConfig,
+    StudyConfig,
+)
+from automl.search.space import Space, parse_space
+from automl.search.study import AskedTrial, Study
+from automl.trial import Finished, Reported, TrialState, Verdict
+
+ENTRIES = {
+    "depth": {"low": 2, "high": 8},
+    "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+    "optimizer": {"choices": ["sgd", "adam"]},
+    "momentum": {"low": 0.0, "high": 0.9, "when": {"optimizer": "sgd"}},
+    "dropout": 0.1,
+}
+
+
+class Studies:
+    """Opens studies in one folder, and closes and checks them all."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.space = parse_space(ENTRIES)
+        self._open: list[tuple[Study, Space]] = []
+
+    def open(
+        self,
+        *,
+        entries: Mapping[str, Any] | None = None,
+        sampler: SamplerConfig | None = None,
+        pruner: PrunerConfig | None = None,
+        identity: Mapping[str, Any] | None = None,
+        directory: Path | None = None,
+        **settings: Any,
+    ) -> Study:
+        space = self.space if entries is None else parse_space(entries)
+        study = Study.open(
+            StudyConfig(**{"name": "toy"} | settings),
+            space=space,
+            sampler=sampler or RandomSamplerConfig(),
+            pruner=pruner or NoPrunerConfig(),
+            identity={"space": space.plain()} if identity is None else identity,
+            directory=directory or self.directory,
+        )
+        self._open.append((study, space))
+        return study
+
+    def reopen(self, study: Study, **settings: Any) -> Study:
+        study.close()
+        return self.open(**settings)
+
+    def close_and_check(self) -> None:
+        for study, space in self._open:
+            check(study, space)
+            study.close()
+
+
+def check(study: Study, space: Space) -> None:
+    """What must always hold of a study."""
+    counts = study.counts()
+    assert sum(counts.values()) == study.n_asked
+    assert counts[TrialState.INTERRUPTED] == 0
+    ranked = study.ranking(study.n_asked)
+    assert len({trial.number for trial in ranked}) == len(ranked)
+    for trial in ranked:
+        space.check(trial.params)
+    best = study.best()
+    assert (best is None) == (counts[TrialState.FINISHED] == 0)
+    assert best is None or best == ranked[0]
+
+
+@pytest.fixture
+def studies(tmp_path: Path) -> Iterator[Studies]:
+    with warnings.catch_warnings():  # opening a study sets filters for the whole process
+        opened = Studies(tmp_path)
+        yield opened
+        opened.close_and_check()
+
+
+def ask(study: Study) -> AskedTrial:
+    asked = study.ask()
+    assert asked is not None
+    return asked
+
+
+def report(study: Study, number: int, step: int, value: float) -> Verdict:
+    return study.report([Reported(number, 0.0, step, {"val_loss": value})])[number]
+
+
+def finish(study: Study, number: int, value: float = 1.0) -> None:
+    study.tell(number, Finished(number, 0.0, value))
+
+
+def value_of(asked: AskedTrial) -> float:
+    """A made-up result that depends on the params alone."""
+    lr, depth = asked.params["lr"], asked.params["depth"]
+    assert isinstance(lr, float)
+    assert isinstance(depth, int)
+    return (lr - 0.01) ** 2 + depth / 100
+
+
+def run(study: Study, n_trials: int) -> list[AskedTrial]:
+    """Ask and finish trials until the study has `n_trials`."""
+    trials = []
+    while study.n_asked < n_trials:
+        asked = ask(study)
+        report(study, asked.number, 0, value_of(asked) + 1)
+        finish(study, asked.number, value_of(asked))
+        trials.append(asked)
+    return trials

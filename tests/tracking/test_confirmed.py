@@ -1,0 +1,82 @@
+"""The file that says what MLflow has: never more than it has, and one process at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from automl.errors import StudyInUseError
+from automl.tracking.confirmed import Confirmed
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "events.log"
+
+
+def reopened(log: Path) -> Confirmed:
+    return Confirmed.open(log, wait_seconds=0.0)
+
+
+def test_what_was_noted_is_there_again(log: Path) -> None:
+    first = reopened(log)
+    assert (first.offset, first.parent, first.runs) == (0, None, {})
+    first.note_study("3", "parent-id")
+    first.note_run(7, "run-7")
+    first.confirm(10**12)
+    first.note_run(8, "run-8")
+    first.close()
+    second = reopened(log)
+    assert (second.offset, second.experiment, second.parent) == (10**12, "3", "parent-id")
+    assert second.runs == {7: "run-7", 8: "run-8"}
+    second.close()
+
+
+def test_confirming_often_does_not_let_the_file_grow(log: Path) -> None:
+    confirmed = reopened(log)
+    size = os.stat(log.with_suffix(".delivered")).st_size
+    for offset in range(1000):
+        confirmed.confirm(offset)
+    confirmed.close()
+    assert os.stat(log.with_suffix(".delivered")).st_size == size
+
+
+def test_a_torn_or_broken_file_costs_what_is_torn_only(log: Path) -> None:
+    confirmed = reopened(log)
+    confirmed.confirm(500)
+    confirmed.note_run(7, "run-7")
+    confirmed.close()
+    path = log.with_suffix(".delivered")
+    path.write_bytes(path.read_bytes() + b'{"trial": 8, "ru')
+    confirmed = reopened(log)
+    assert (confirmed.offset, confirmed.runs) == (500, {7: "run-7"})
+    confirmed.note_run(9, "run-9")
+    confirmed.close()
+    confirmed = reopened(log)
+    assert confirmed.runs == {7: "run-7", 9: "run-9"}
+    confirmed.close()
+    path.write_bytes(b"\0" * 300)
+    confirmed = reopened(log)
+    assert (confirmed.offset, confirmed.runs) == (0, {})
+    confirmed.close()
+
+
+def test_a_reset_forgets_everything(log: Path) -> None:
+    confirmed = reopened(log)
+    confirmed.note_run(7, "run-7")
+    confirmed.confirm(500)
+    confirmed.reset()
+    confirmed.close()
+    confirmed = reopened(log)
+    assert (confirmed.offset, confirmed.parent, confirmed.runs) == (0, None, {})
+    confirmed.close()
+
+
+def test_a_second_holder_is_told_who_has_it(log: Path) -> None:
+    confirmed = reopened(log)
+    with pytest.raises(StudyInUseError, match=str(os.getpid())):
+        reopened(log)
+    confirmed.close()
+    reopened(log).close()

@@ -1,0 +1,346 @@
+"""Events to runs on a real MLflow store: exact after kills, lost answers and lost stores."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from automl.config import KeepCheckpoints, TrackingConfig
+from automl.tracking.confirmed import Confirmed
+from automl.tracking.mlflow import MlflowRuns, NotTakenError, place_file
+from automl.tracking.store import open_client
+from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES, StudyDelivery
+from automl.tracking.uri import resolve_uri
+from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started
+from tests.tracking.conftest import Shown
+from tests.tracking.scenes import (
+    BEGUN,
+    NAME,
+    UUID,
+    begin,
+    finish,
+    interrupt,
+    report,
+    sweep_ended,
+    sweep_started,
+    trial,
+    write,
+    write_checkpoint,
+)
+
+
+@contextmanager
+def delivery(
+    study: Path, *, client: MlflowClient | None = None, refusals: list[str] | None = None
+) -> Iterator[StudyDelivery]:
+    """A delivery as the process has it, in this process."""
+    uri = resolve_uri(TrackingConfig())
+    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    refused = ([] if refusals is None else refusals).append
+    runs = MlflowRuns(client or open_client(uri), uri, refused)
+    try:
+        yield StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+    finally:
+        confirmed.close()
+
+
+def deliver(study: Path, client: MlflowClient | None = None) -> list[str]:
+    """Deliver what is in the log; returns what MLflow refused."""
+    refusals: list[str] = []
+    with delivery(study, client=client, refusals=refusals) as delivering:
+        delivering.read()
+        delivering.deliver()
+    return refusals
+
+
+def test_a_study_is_shown_as_it_went(study: Path, shown: Shown) -> None:
+    checkpoints = [write_checkpoint(study, 0, kind) for kind in CheckpointKind]
+    pruned = Pruned(1, BEGUN + 2, step=1, value=1.5)
+    failed = Failed(2, BEGUN + 3, cause="ValueError: x", details="Traceback …")
+    write(
+        study,
+        sweep_started(),
+        *[begin(0), report(0, 0), report(0, 1), *checkpoints, finish(0)],
+        *trial(1, 2, pruned),
+        *trial(2, 0, failed),
+        *trial(3, 1, interrupt(3)),
+        *[begin(4), report(4, 0)],
+        sweep_ended(1),
+    )
+    assert deliver(study) == []
+    statuses = {run.info.run_name: run.info.status for run in shown.runs()}
+    assert statuses == {
+        NAME: "FINISHED",
+        "trial-00000": "FINISHED",
+        "trial-00001": "KILLED",
+        "trial-00002": "FAILED",
+        "trial-00003": "SCHEDULED",
+        "trial-00004": "RUNNING",
+    }
+    parent, first = shown.run(NAME), shown.run("trial-00000")
+    assert parent.data.params == {"training.epochs": "3"}
+    assert parent.data.metrics == {"trials_finished": 1, "trials_failed": 0, "best_value": 0.25}
+    assert (parent.info.start_time, parent.info.end_time) == (BEGUN * 1000, (BEGUN + 900) * 1000)
+    assert first.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert first.data.tags["automl.study"] == UUID
+    assert first.data.tags["automl.device"] == "cpu"
+    assert first.data.params == {"lr": "0.1", "depth": "0"}
+    assert (first.info.start_time, first.info.end_time) == (BEGUN * 1000, (BEGUN + 0.5) * 1000)
+    assert shown.history("trial-00000", "val_loss") == [
+        (0, int(BEGUN * 1000), 0.0),
+        (1, int(BEGUN * 1000) + 10, 0.2),
+    ]
+    assert first.data.metrics["value"] == 0.25
+    assert shown.artifacts("trial-00000") == {"last.pt": b"last of 0", "best.pt": b"best of 0"}
+    assert shown.run("trial-00002").data.tags["automl.cause"] == "ValueError: x"
+
+
+def test_a_trial_that_goes_on_stays_one_run(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(n="1"), begin(0), report(0, 0), interrupt(0))
+    deliver(study)
+    before = shown.run("trial-00000")
+    write(study, sweep_started(n="2"), begin(0), report(0, 0), report(0, 1))
+    deliver(study)
+    during = shown.run("trial-00000")
+    assert (during.info.run_id, during.info.status) == (before.info.run_id, "RUNNING")
+    assert shown.run(NAME).data.tags["automl.changed.n"] == "2"
+    write(study, finish(0), sweep_ended(1))
+    deliver(study)
+    after = shown.run("trial-00000")
+    assert (after.info.run_id, after.info.status) == (before.info.run_id, "FINISHED")
+    assert after.data.tags["automl.cause"] == ""
+    assert [step for step, _, _ in shown.history("trial-00000", "val_loss")] == [0, 1]
+    assert len(shown.runs()) == 2
+
+
+def test_delivering_again_from_the_start_changes_nothing(study: Path, shown: Shown) -> None:
+    events = [event for n in range(3) for event in trial(n)]
+    write(study, sweep_started(), *events, sweep_ended(3))
+    deliver(study)
+    before = {run.info.run_id: run.to_dictionary() for run in shown.runs()}
+    history = shown.history("trial-00001", "val_loss")
+    (study / "events.delivered").unlink()
+    deliver(study)
+    assert {run.info.run_id: run.to_dictionary() for run in shown.runs()} == before
+    assert shown.history("trial-00001", "val_loss") == history
+
+
+def test_many_trials_in_doubt_are_looked_for_at_once(study: Path, shown: Shown) -> None:
+    n = MAX_SINGLE_SEARCHES + 5
+    write(study, sweep_started(), *(begin(number) for number in range(n)))
+    deliver(study)
+    (study / "events.delivered").unlink()
+    write(study, begin(n))
+    deliver(study)
+    names = Counter(run.info.run_name for run in shown.runs())
+    assert names == {NAME: 1, **{f"trial-{number:05d}": 1 for number in range(n + 1)}}
+
+
+def test_odd_values_are_taken(study: Path, shown: Shown) -> None:
+    odd = {"acc@5": 0.5, "nan": math.nan, "inf": math.inf}
+    write(
+        study,
+        sweep_started(**{f"setting.{n}": "x" for n in range(250)}),
+        Started(0, BEGUN, params={"a b(c)": "y" * 9000, "none": None}, device="cpu"),
+        *(Reported(0, BEGUN + step, step, odd) for step in range(800)),
+        finish(0),
+    )
+    assert deliver(study) == []
+    run = shown.run("trial-00000")
+    assert run.data.params["none"] == "None"
+    assert run.data.params["a b_c_"].endswith("[cut, 9000 characters]")
+    assert len(shown.history("trial-00000", "acc_5")) == 800
+    assert all(math.isnan(value) for _, _, value in shown.history("trial-00000", "inf"))
+    assert len(shown.run(NAME).data.params) == 250
+
+
+def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), begin(0))
+    deliver(study)
+    shown.client.log_param(shown.run("trial-00000").info.run_id, "late", "by hand")
+    again = Started(0, BEGUN + 1, params={"lr": 0.1, "late": "by us"}, device="cpu")
+    write(study, interrupt(0), again, report(0, 0), finish(0))
+    (refusal,) = deliver(study)
+    assert "late" in refusal
+    run = shown.run("trial-00000")
+    assert run.info.status == "FINISHED"
+    assert run.data.params["late"] == "by hand"
+    assert run.data.metrics["val_loss"] == 0.0
+
+
+def test_a_checkpoint_that_is_gone_is_told(study: Path, shown: Shown) -> None:
+    checkpoint = write_checkpoint(study, 0, CheckpointKind.BEST)
+    Path(checkpoint.path).unlink()
+    write(study, sweep_started(), begin(0), checkpoint, finish(0))
+    (refusal,) = deliver(study)
+    assert "best.pt" in refusal
+    assert shown.run("trial-00000").info.status == "FINISHED"
+
+
+def test_an_experiment_deleted_in_the_ui_is_restored(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), begin(0))
+    with delivery(study) as delivering:
+        delivering.read()
+        delivering.deliver()
+        shown.client.delete_experiment(shown.run(NAME).info.experiment_id)
+        write(study, *trial(1), report(0, 0), finish(0))
+        delivering.read()
+        delivering.deliver()
+    assert Counter(run.info.status for run in shown.runs()) == {"FINISHED": 2, "RUNNING": 1}
+    shown.client.delete_experiment(shown.run(NAME).info.experiment_id)
+    write(study, sweep_started(), *trial(2))
+    deliver(study)
+    assert len(shown.runs()) == 4
+
+
+def test_a_run_deleted_in_the_ui_comes_back_when_its_trial_goes_on(
+    study: Path, shown: Shown
+) -> None:
+    write(study, sweep_started(), begin(0), interrupt(0))
+    deliver(study)
+    shown.client.delete_run(shown.run("trial-00000").info.run_id)
+    write(study, begin(0), report(0, 0), finish(0))
+    deliver(study)
+    assert shown.run("trial-00000").info.status == "FINISHED"
+    assert len(shown.runs()) == 2
+
+
+def test_another_store_gets_the_whole_study(
+    study: Path, shown: Shown, empty_database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(study, sweep_started(), *trial(0), begin(1))
+    deliver(study)
+    other = folder / "other.db"
+    other.write_bytes(empty_database.read_bytes())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
+    write(study, finish(1))
+    with delivery(study) as delivering:
+        delivering.read()
+        with pytest.raises(NotTakenError, match="vanished"):
+            delivering.deliver()
+        delivering.read()
+        delivering.deliver()
+    names = {run.info.run_name for run in Shown(f"sqlite:///{other}").runs()}
+    assert names == {NAME, "trial-00000", "trial-00001"}
+    assert Shown(f"sqlite:///{other}").history("trial-00000", "val_loss")
+    assert shown.run("trial-00001").info.status == "RUNNING"
+
+
+class AnswerIsLost(MlflowClient):
+    """A client whose server does what it is asked, and whose answer to a create is lost."""
+
+    n_lost = 0
+
+    def create_run(self, *args: object, **kwargs: object) -> Run:
+        run = super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+        if self.n_lost < 2:
+            self.n_lost += 1
+            raise MlflowException("API request failed with timeout exception")
+        return run
+
+
+def test_a_create_whose_answer_is_lost_is_not_repeated(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    client = AnswerIsLost("sqlite:///mlflow.db")
+    with delivery(study, client=client) as delivering:
+        delivering.read()
+        for _ in range(2):
+            with pytest.raises(NotTakenError, match="timeout"):
+                delivering.deliver()
+        delivering.deliver()
+    assert client.n_lost == 2
+    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
+    assert shown.run("trial-00000").data.metrics["value"] == 0.25
+    assert shown.run(NAME).data.params == {"training.epochs": "3"}
+
+
+class AnswerIsLate(MlflowClient):
+    """A client whose server makes the run only after the client gave up and tried again."""
+
+    late: tuple[object, ...] | None = None
+
+    def create_run(self, *args: object, **kwargs: object) -> Run:
+        if kwargs.get("run_name") == "trial-00000" and self.late is None:
+            self.late = args
+            raise MlflowException("API request failed with timeout exception")
+        run = super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+        if kwargs.get("run_name") == "trial-00000":
+            super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+        return run
+
+
+def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    with delivery(study, client=AnswerIsLate("sqlite:///mlflow.db")) as delivering:
+        delivering.read()
+        with pytest.raises(NotTakenError):
+            delivering.deliver()
+        delivering.deliver()
+    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
+    assert shown.run("trial-00000").info.status == "FINISHED"
+
+
+KILLS = """
+import os, random, signal, sys, time
+from pathlib import Path
+from tests.tracking.test_study_delivery import deliver
+
+study, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))
+n_kills = 0
+while True:
+    pid = os.fork()
+    if pid == 0:
+        deliver(study)
+        os._exit(0)
+    if n_kills < 12:
+        time.sleep(rng.uniform(0.0, 0.25))  # any moment of its work
+        os.kill(pid, signal.SIGKILL)
+    if os.waitpid(pid, 0)[1] == 0:
+        break
+    n_kills += 1
+print(n_kills)
+"""
+
+
+def test_kill_9_at_any_moment_neither_loses_nor_doubles(study: Path, shown: Shown) -> None:
+    n_trials = 60
+    events = [event for number in range(n_trials) for event in trial(number, 4)]
+    write(study, sweep_started(), *events, sweep_ended(n_trials))
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, study, "1"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) >= 5
+    names = Counter(run.info.run_name for run in shown.runs())
+    assert names == {NAME: 1, **{f"trial-{number:05d}": 1 for number in range(n_trials)}}
+    for run in shown.runs():
+        assert run.info.status == "FINISHED"
+        if run.info.run_name == NAME:
+            continue
+        number = int(run.data.tags["automl.trial"])
+        assert run.data.params == {"lr": "0.1", "depth": str(number)}
+        assert run.data.metrics["value"] == number + 0.25
+        points = shown.client.get_metric_history(run.info.run_id, "val_loss")
+        assert sorted((p.step, p.value) for p in points) == [
+            (step, number + step / 5) for step in range(4)
+        ]
+
+
+def test_a_file_is_placed_whole_over_an_older_one(tmp_path: Path) -> None:
+    source, folder = tmp_path / "last.pt", tmp_path / "store" / "checkpoints"
+    for content in (b"one", b"two"):
+        beside = tmp_path / "beside"
+        beside.write_bytes(content)
+        beside.rename(source)  # as checkpoints are written
+        place_file(source, folder)
+        assert [path.name for path in folder.iterdir()] == ["last.pt"]
+        assert (folder / "last.pt").read_bytes() == content

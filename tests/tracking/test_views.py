@@ -1,0 +1,261 @@
+"""What MLflow is told of trials and studies, as plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from automl.config import KeepCheckpoints
+from automl.tracking.cleaning import clean_key, clean_params, clean_tags
+from automl.tracking.redact import redact, redact_settings
+from automl.tracking.run_update import RunUpdate
+from automl.tracking.study_view import StudyView
+from automl.tracking.trial_view import TrialView
+from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
+    Failed,
+    Finished,
+    MemoryPeak,
+    Outcome,
+    OutOfMemory,
+    Pruned,
+    Reported,
+    SweepStarted,
+    TrialEvent,
+    TrialState,
+)
+from tests.tracking.conftest import Shown
+from tests.tracking.scenes import (
+    BEGUN,
+    UUID,
+    begin,
+    finish,
+    interrupt,
+    report,
+    sweep_ended,
+    sweep_started,
+)
+
+
+def told(
+    *events: TrialEvent, before: list[TrialEvent] | None = None, keep: str = "all"
+) -> RunUpdate:
+    """What MLflow is told of `events`, when it has been told of `before`."""
+    before = before or []
+    view = TrialView(events[0].trial, (before or events)[0].time, fresh=True)
+    for event in (*before, *events):
+        view.take(event)
+    return view.update(events, UUID, "parent-id", KeepCheckpoints(keep))
+
+
+def test_a_trial_seen_in_one_go_is_one_update() -> None:
+    update = told(begin(7), report(7, 0), report(7, 1), finish(7))
+    assert update.name == "trial-00007"
+    assert update.key == {"automl.study": UUID, "automl.trial": "7"}
+    assert update.birth_tags == {"mlflow.parentRunId": "parent-id"}
+    assert update.params == {"lr": "0.1", "depth": "7"}
+    assert update.tags == {"automl.state": "finished", "automl.device": "cpu"}
+    assert (update.status, update.start_ms) == ("FINISHED", int((BEGUN + 7) * 1000))
+    assert update.end_ms == int((BEGUN + 7.5) * 1000)
+    assert [(p.key, p.step) for p in update.metrics] == [
+        ("train_loss", 0),
+        ("val_loss", 0),
+        ("train_loss", 1),
+        ("val_loss", 1),
+        ("value", 1),
+    ]
+    assert update.metrics[2].time_ms == round((BEGUN + 7.01) * 1000)
+
+
+def test_a_running_trial_tells_only_what_is_new() -> None:
+    first = told(begin(0), report(0, 0))
+    assert (first.begins, first.status, first.end_ms) == (True, None, None)
+    assert first.tags["automl.state"] == "running"
+    then = told(report(0, 1), before=[begin(0), report(0, 0)])
+    assert (then.begins, then.status, then.tags) == (False, None, {})
+    assert [p.step for p in then.metrics] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "state", "ended"),
+    [
+        (Finished(0, BEGUN, value=1.0), "FINISHED", "finished", True),
+        (Pruned(0, BEGUN, step=1, value=1.0), "KILLED", "pruned", True),
+        (Failed(0, BEGUN, cause="ValueError: x"), "FAILED", "failed", True),
+        (interrupt(0), "SCHEDULED", "interrupted", False),
+        (OutOfMemory(0, BEGUN, cause="no room"), "SCHEDULED", "interrupted", False),
+    ],
+)
+def test_each_outcome_has_its_status(
+    outcome: Outcome, status: str, state: str, ended: bool
+) -> None:
+    update = told(begin(0), outcome)
+    assert update.status == status
+    assert update.tags["automl.state"] == state
+    assert (update.end_ms is not None) == ended
+    assert update.tags.get("automl.cause") == getattr(outcome, "cause", None)
+
+
+def test_a_trial_that_goes_on_is_running_again_without_its_old_cause() -> None:
+    update = told(begin(0), before=[begin(0), interrupt(0)])
+    assert (update.status, update.end_ms) == ("RUNNING", None)
+    assert update.tags["automl.cause"] == ""
+    assert update.tags["automl.state"] == "running"
+
+
+def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None:
+    reports = [Reported(0, BEGUN + step, step, {"value": float(step)}) for step in range(3)]
+    update = told(begin(0), *reports, Finished(0, BEGUN + 9, value=0.0))
+    last = max(update.metrics, key=lambda p: (p.step, p.time_ms))
+    assert last.value == 0.0
+
+
+def test_infinite_values_are_shown_as_nan_and_named() -> None:
+    odd = Reported(0, BEGUN, 0, {"a": math.inf, "b": -math.inf, "c": math.nan, "d": 1.0})
+    update = told(begin(0), odd, Finished(0, BEGUN, value=math.inf))
+    values = {p.key: p.value for p in update.metrics}
+    assert all(math.isnan(values[key]) for key in ("a", "b", "c", "value"))
+    assert values["d"] == 1.0
+    assert update.tags["automl.infinite"].endswith(": a, b")
+
+
+def test_a_failure_tells_its_end_of_the_traceback() -> None:
+    failed = Failed(0, BEGUN, cause="ValueError: x", details="first\n" + "y" * 9000 + "\nlast")
+    note = told(begin(0), failed).tags["mlflow.note.content"]
+    assert len(note) <= 5000
+    assert note.startswith("**ValueError: x**")
+    assert "last" in note
+    assert "first" not in note
+    assert "characters cut" in note
+
+
+def test_the_memory_peak_is_told_at_the_end() -> None:
+    peaks = [MemoryPeak(0, BEGUN, peak_bytes=n) for n in (5, 9, 7)]
+    assert told(begin(0), *peaks).metrics == ()
+    update = told(finish(0), before=[begin(0), *peaks])
+    assert {p.key: p.value for p in update.metrics}["memory_peak_bytes"] == 9.0
+
+
+def checkpoint(kind: CheckpointKind) -> Checkpointed:
+    return Checkpointed(0, BEGUN, step=1, path=f"/s/{kind.value}.pt", kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("keep", "paths"),
+    [("all", {"/s/last.pt", "/s/best.pt"}), ("best", {"/s/best.pt"}), ("none", set())],
+)
+def test_checkpoints_are_stored_at_the_end_as_chosen(keep: str, paths: set[str]) -> None:
+    checkpoints = [checkpoint(kind) for kind in (*CheckpointKind, CheckpointKind.LAST)]
+    before = [begin(0), *checkpoints]
+    assert told(begin(0), *checkpoints, keep=keep).artifacts == ()
+    assert told(interrupt(0), before=before, keep=keep).artifacts == ()
+    assert set(told(finish(0), before=before, keep=keep).artifacts) == paths
+    assert len(told(finish(0), before=before, keep=keep).artifacts) == len(paths)
+
+
+def study_told(
+    *events: SweepStarted, n_finished: int | None = None, done: bool = True
+) -> RunUpdate:
+    view = StudyView(events[0])
+    for event in events:
+        view.take(event)
+    if n_finished is None:
+        return view.update([events[-1]], "ann")
+    ended = sweep_ended(n_finished, done)
+    view.take(ended)
+    return view.update([ended], "ann")
+
+
+def test_a_study_begins_with_its_settings() -> None:
+    update = study_told(sweep_started(a="1"))
+    assert update.params == {"a": "1"}
+    assert (update.status, update.end_ms) == (None, None)
+    assert update.key == {"automl.study": UUID, "automl.kind": "study"}
+
+
+@pytest.mark.parametrize(
+    ("n_finished", "done", "status", "state"),
+    [
+        (2, True, "FINISHED", "done"),
+        (0, True, "FAILED", "failed"),
+        (2, False, "SCHEDULED", "interrupted"),
+    ],
+)
+def test_a_study_ends_with_its_summary(
+    n_finished: int, done: bool, status: str, state: str
+) -> None:
+    update = study_told(sweep_started(), n_finished=n_finished, done=done)
+    assert (update.status, update.tags["automl.state"]) == (status, state)
+    assert update.tags["automl.best_trial"] == "trial-00000"
+    metrics = {p.key: p.value for p in update.metrics}
+    assert metrics == {"trials_finished": n_finished, "trials_failed": 0.0, "best_value": 0.25}
+
+
+def test_settings_that_changed_are_tags_since_params_cannot() -> None:
+    update = study_told(sweep_started(n="20"), sweep_started(n="40"))
+    assert update.params == {"n": "20"}
+    assert update.tags["automl.changed.n"] == "40"
+    assert update.status == "RUNNING"
+    back = study_told(sweep_started(n="20"), sweep_started(n="40"), sweep_started(n="20"))
+    assert back.tags["automl.changed.n"] == "20"
+
+
+def test_an_unknown_best_trial_is_left_out() -> None:
+    view = StudyView(sweep_started())
+    view.take(sweep_started())
+    none = replace(
+        sweep_ended(0), best_trial=None, best_value=None, n_by_state={TrialState.FAILED: 1}
+    )
+    update = view.update([none], "ann")
+    assert "automl.best_trial" not in update.tags
+    assert [p.key for p in update.metrics] == ["trials_failed"]
+
+
+KEYS = {
+    "val_loss": "val_loss",
+    "space.lr.low": "space.lr.low",
+    "val/acc 5": "val/acc 5",
+    "acc@5": "acc_5",
+    "../../x": "x",
+    "a//b": "a/b",
+    "/a/": "a",
+    "": "_",
+    "..": "_",
+    "ä": "ä",
+    "a" * 300: "a" * 250,
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_names_are_made_such_that_mlflow_takes_them(key: str) -> None:
+    assert clean_key(key) == KEYS[key]
+
+
+def test_mlflow_takes_them(shown: Shown) -> None:
+    run_id = shown.client.create_run("0").info.run_id
+    for key in KEYS.values():
+        shown.client.log_metric(run_id, key, 1.0)
+    assert set(shown.client.get_run(run_id).data.metrics) == set(KEYS.values())
+
+
+def test_long_values_are_cut_with_a_note() -> None:
+    (param,) = clean_params({"a": "x" * 9000}).values()
+    assert (len(param), param[-24:]) == (6000, "x … [cut, 9000 characters]"[-24:])
+    (tag,) = clean_tags({"a": "x" * 9000}).values()
+    assert len(tag) == 5000
+    assert clean_params({"a": "x" * 6000}) == {"a": "x" * 6000}
+
+
+def test_secrets_are_masked_by_value_and_by_name() -> None:
+    assert redact("login of ann failed: hunter2", ["hunter2"]) == "login of ann failed: ***"
+    settings = {"a.api_key": "k", "max_tokens": "5", "b": "http://u:pw@h", "token": "t"}
+    assert redact_settings(settings) == {
+        "a.api_key": "***",
+        "max_tokens": "5",
+        "b": "http://u:***@h",
+        "token": "***",
+    }
+    assert "pw" not in clean_params({"a": "http://u:pw@h"})["a"]
