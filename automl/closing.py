@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable
 
-from automl.display import clock, print_best
+from automl.display import Display, clock, print_best
 from automl.errors import AutoMLError, SweepFailedError
 from automl.loop import Loop
 from automl.messages import StopReason
 from automl.parts import Parts
 from automl.status import BestRow, SweepView, write_view
+from automl.study_directory import command_line
 from automl.trial import SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
@@ -27,19 +28,21 @@ class Closing:
         self,
         parts: Parts,
         loop: Loop,
-        say: Callable[[str], None],
+        display: Display,
         view: Callable[[str], SweepView],
         left_behind: bool,
     ) -> None:
         self._parts = parts
         self._loop = loop
         self._stop = loop.stop
-        self._say = say
+        self._display = display
+        self._say = display.say
         self._view = view
         self._left_behind = left_behind
 
     def finish(self) -> int:
         """Returns the exit code. Raises AutoMLError when the sweep failed."""
+        self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
             self._deliver()
@@ -74,7 +77,7 @@ class Closing:
         if not delivery.drain(DRAIN_SECONDS):
             self._say(
                 f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                f"lost. Deliver them with: python -m automl sync study.name={self._name}"
+                f"lost. Deliver them with: {command_line('sync', self._parts.config.study)}"
             )
 
     def _show_results(self) -> None:
@@ -91,7 +94,7 @@ class Closing:
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
         if self._stop is not None:
-            self._say(f"go on with: python -m automl resume study.name={self._name}")
+            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
         self._say("see it all: python -m automl ui")
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from automl.admission.policy import DeviceAccount, gib
-from automl.status import BestRow, RunningRow, SweepView
+from automl.status import BestRow, RunningRow, SweepView, WaitingRow
 from automl.trial import Params, ParamValue, TrialState
 
 _STATE_STYLES = {
@@ -25,6 +26,7 @@ _STATE_STYLES = {
     TrialState.INTERRUPTED: "magenta",
 }
 _MAX_RUNNING_ROWS = 12
+_MAX_WAITING_ROWS = 3
 _PLAIN_SECONDS = 10.0
 """Plain output repeats the progress line at least this often while trials run."""
 
@@ -46,6 +48,9 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """One line that stays."""
 
+    def end(self) -> None:
+        """No view follows; what is printed from now on stays."""
+
 
 def open_display() -> Display:
     """The live table where stdout is a terminal, else plain lines."""
@@ -54,7 +59,7 @@ def open_display() -> Display:
 
 
 class LiveDisplay:
-    """A table that is redrawn in place."""
+    """A table that is redrawn in place, and gone at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -70,13 +75,16 @@ class LiveDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        self.end()
 
     def show(self, view: SweepView) -> None:
         self._live.update(render(view), refresh=True)
 
     def say(self, line: str) -> None:
-        self._console.print(Text(line))
+        self._console.print(Text(line), soft_wrap=True)  # a path or command is copied whole
+
+    def end(self) -> None:
+        self._live.stop()
 
 
 class PlainDisplay:
@@ -107,43 +115,54 @@ class PlainDisplay:
     def say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
 
+    def end(self) -> None:
+        pass
+
 
 # --- the pieces ---------------------------------------------------------------------------------
 
 
 def render(view: SweepView) -> RenderableType:
-    """The whole view as one block."""
-    parts: list[RenderableType] = [_head(view)]
+    """The whole view as one block, readable from 80 columns on."""
+    parts: list[RenderableType] = [*_head(view)]
     if view.running:
-        parts.append(_running_table(view.running))
-    parts.extend(
-        Text(f"{'next trial' if w.number is None else f'trial {w.number}'} {w.reason}", "yellow")
-        for w in view.waiting
-    )
+        parts.append(_running_table(view.running, view.metric))
+        if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:
+            parts.append(Text(f"… and {more} more running", "dim"))
+    parts.extend(_waiting_lines(view.waiting))
     if view.trouble:
         parts.append(Text(f"MLflow: {view.trouble}; {view.n_undelivered} events wait", "red"))
     return Group(*parts)
 
 
-def _head(view: SweepView) -> RenderableType:
+def _head(view: SweepView) -> Iterator[RenderableType]:
+    yield Text.assemble((view.study, "bold"), "  ", (_time_text(view), "dim"))
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
-        Text(view.study, "bold"),
-        ProgressBar(total=view.n_trials, completed=view.n_ended, width=24),
-        Text(f"{view.n_ended}/{view.n_trials}"),
+        ProgressBar(total=view.n_trials, completed=view.n_ended, width=16),
+        Text(f"{view.n_ended}/{view.n_trials}", no_wrap=True),
         _counts_text(view),
-        Text(_time_text(view), "dim"),
     )
-    if view.best is None:
-        return grid
-    return Group(grid, Text(f"best {_best_text(view.metric, view.best)}", "green"))
+    yield grid
+    if view.best is not None:
+        yield Text(f"best {_best_text(view.metric, view.best)}", "green")
+
+
+def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
+    for row in rows[:_MAX_WAITING_ROWS]:
+        if row.number is None:  # as a rule all places are taken, which is as it should be
+            yield Text(f"next trial {row.reason}", "dim")
+        else:
+            yield Text(f"trial {row.number} {row.reason}", "yellow")
+    if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
+        yield Text(f"… and {more} more waiting", "yellow")
 
 
 def _counts_text(view: SweepView) -> Text:
     text = Text()
     for state, style in _STATE_STYLES.items():
         if n := view.counts.get(state.value, 0):
-            text.append(f"{n} {state.value}  ", style)
+            text.append("  " if text else "").append(f"{n} {state.value}", style)
     return text
 
 
@@ -154,31 +173,51 @@ def _time_text(view: SweepView) -> str:
     return text
 
 
-def _running_table(rows: Sequence[RunningRow]) -> Table:
+def _running_table(rows: Sequence[RunningRow], metric: str) -> Table:
+    """What does not fit is cut from the params first, then from the metrics but the study's."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("trial", "device", "time", "step", "last report", "params"):
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    for column in ("trial", "device", "time", "step"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("last report")
+    table.add_column("params", ratio=1)
     for row in rows[:_MAX_RUNNING_ROWS]:
-        step = "" if row.step is None else str(row.step)
-        metrics = "  ".join(f"{k} {v:.4g}" for k, v in row.metrics.items())
         table.add_row(
-            str(row.number), row.device, clock(row.seconds), step, metrics, params_text(row.params)
+            str(row.number),
+            short_device(row.device),
+            clock(row.seconds),
+            "" if row.step is None else str(row.step),
+            _one_line(_report_text(row.metrics, metric)),
+            _one_line(params_text(row.params)),
         )
-    if len(rows) > _MAX_RUNNING_ROWS:
-        table.add_row("…", f"and {len(rows) - _MAX_RUNNING_ROWS} more")
     return table
+
+
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _report_text(metrics: Mapping[str, float], first: str) -> str:
+    """`val_loss 0.03  train_loss 0.02`, the study's metric before the others."""
+    names = sorted(metrics, key=lambda name: name != first)
+    return "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
+
+
+def short_device(device: str) -> str:
+    """`NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`: enough to tell the GPUs of a machine."""
+    text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
+    return re.sub(r"^NVIDIA (GeForce )?", "", text)
 
 
 def _progress_line(view: SweepView) -> str:
     counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
-    line = f"{view.n_ended}/{view.n_trials} trials ({counts}), {_time_text(view)}"
+    line = f"{view.n_ended}/{view.n_trials} trials"
+    line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
         line += f"; best {_best_text(view.metric, view.best)}"
-    for waiting in view.waiting:
-        if waiting.number is not None:  # that all places are taken is no news
-            line += f"; trial {waiting.number} {waiting.reason}"
+    if view.waiting and view.waiting[0].number is not None:  # all places taken is no news
+        line += f"; trial {view.waiting[0].number} {view.waiting[0].reason}"
     if view.trouble:
-        line += f"; MLflow: {view.trouble}"
+        line += f"; MLflow: {view.trouble}; {view.n_undelivered} events wait"
     return line
 
 
@@ -222,14 +261,24 @@ def print_view(view: SweepView, note: str | None) -> None:
 def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
     """The closing table: the best trials, each with its state."""
     console = Console(highlight=False)
-    table = Table(title="best trials", title_justify="left", box=None, pad_edge=False)
+    console.print("best trials")
+    table = _best_table(best, metric)
+    if console.measure(table).maximum <= console.width:
+        console.print(table)
+        return
+    for row, state in best:  # too many params for columns
+        console.print(Text(f"  {state}: {_best_text(metric, row)}"), soft_wrap=True)
+
+
+def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:
+    table = Table(box=None, pad_edge=False)
     names = list(dict.fromkeys(name for row, _ in best for name in row.params))
     for column in ("trial", metric, *names, "state"):
         table.add_column(column, justify="right", no_wrap=True)
     for row, state in best:
         cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
         table.add_row(str(row.number), f"{row.value:.5g}", *cells, state)
-    console.print(table)
+    return table
 
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, Refusal, Request, place
+from automl.admission.policy import Limits, Refusal, Request, at_limit, place
 from automl.devices.device import Reading
 from automl.messages import (
     Asked,
@@ -298,6 +298,8 @@ class Loop:
         self.ports.feed(execution.key, waiting.trial)
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
+        if len(self.executions) >= self.limits.max_concurrent_trials:
+            return at_limit(self.limits)  # reservations come back before we hear that they did
         return place(
             request,
             self.reading,

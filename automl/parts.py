@@ -10,7 +10,8 @@ from automl.config import Config, ExecutionKind
 from automl.devices.reader import DeviceReader
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
-from automl.execution.workers import WorkerLimits, WorkersExecutor
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
 from automl.prepare import Prepared
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.study_directory import is_held, write_atomically
+from automl.study_directory import command_line, is_held, write_atomically
 from automl.trial import Params, TrialState
 
 
@@ -126,7 +126,7 @@ def print_status(config: Config) -> int:
     if view.ended is None and not is_held(path):
         note = (
             f"interrupted {time.time() - view.time:.0f} s ago; go on with: "
-            f"python -m automl resume study.name={view.study}"
+            f"{command_line('resume', replace(config.study, name=view.study))}"
         )
     print_view(view, note)
     return 0

@@ -37,6 +37,12 @@ def trial_name(number: int) -> str:
     return f"trial-{number:05d}"
 
 
+def command_line(command: str, study: StudyConfig) -> str:
+    """What to type to have `command` done with the study: `python -m automl resume study.name=…`."""
+    where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
+    return f"python -m automl {command} study.name={study.name}{where}"
+
+
 class StudyDirectory:
     """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
 
@@ -110,7 +116,7 @@ def _lock(lock_fd: int, name: str) -> None:
         raise StudyInUseError(
             f"study.name={name}: another sweep works on this study ({_holder_text(holder)}); wait "
             f"for it, stop it, or choose another study.name. "
-            f"See it with: python -m automl status study.name={name}"
+            "See it with: python -m automl status"
         ) from None
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
     os.ftruncate(lock_fd, 0)

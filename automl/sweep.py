@@ -29,14 +29,14 @@ from automl.devices.host import own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader
 from automl.display import Display, open_display
 from automl.execution.executor import TrialFeed
-from automl.execution.workers import preload
+from automl.execution.process import preload
 from automl.loop import Loop
 from automl.messages import Asked, DevicesRead, Kind, Message, Released, Signalled, StopReason, Tick
 from automl.parts import Parts, open_parts
 from automl.prepare import Prepared, flat_settings, prepare
 from automl.search.samplers import n_may_pend
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow, write_view
-from automl.study_directory import StudyDirectory, make_name
+from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
 from automl.trial import (
     HOST_UUID,
@@ -77,7 +77,7 @@ def run_sweep(config: Config, stored_config: str, resume: bool) -> int:
     ):
         sweep = Sweep(parts, display)
         sweep.run()
-        return Closing(parts, sweep.loop, display.say, sweep.view, sweep.left_behind).finish()
+        return Closing(parts, sweep.loop, display, sweep.view, sweep.left_behind).finish()
 
 
 class Sweep:
@@ -122,6 +122,7 @@ class Sweep:
 
     def run(self) -> None:
         """Until nothing runs and nothing more will, or the grace after a signal is over."""
+        self._greet()
         self._record_start()
         readings = ReaderThread(
             self.parts.reader,
@@ -199,6 +200,19 @@ class Sweep:
             self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
 
     # --- beginning and end ---
+
+    def _greet(self) -> None:
+        """What it works on, and how to come back to it."""
+        prepared, study = self.parts.prepared, self.parts.study
+        for note in () if prepared.dataset is None else prepared.dataset.notes:
+            self.display.say(note)
+        if study.n_asked:
+            self.display.say(f"study {study.name} goes on after {study.n_asked} trials")
+        self.display.say(
+            f"study {study.name}: to {prepared.config.study.n_trials} trials, up to "
+            f"{self.limits.max_concurrent_trials} at once; if it is interrupted: "
+            f"{command_line('resume', prepared.config.study)}"
+        )
 
     def _record_start(self) -> None:
         study, config = self.parts.study, self.parts.config

@@ -233,6 +233,13 @@ class Session(Protocol):
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause."""
 
+    def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        """Train up to `feed.n_lanes` trials at a time as one batched model, until none is left.
+
+        Each trial taken from the feed ends with an `Outcome`; those that must go on alone with
+        `Interrupted(pack_dissolved=True)`.
+        """
+
     def held_bytes(self) -> int:
         """Device memory that this process holds now, caches included (0 where it uses none)."""
 

@@ -137,10 +137,7 @@ def place(
     if (never := _never(request, accounts)) is not None:
         return never
     if len(ledger.reservations) >= limits.max_concurrent_trials:
-        return Refusal(
-            f"waiting: {len(ledger.reservations)} trials run, "
-            f"admission.max_concurrent_trials={limits.max_concurrent_trials}"
-        )
+        return at_limit(limits)
     if request.alone:
         accounts = [max(accounts, key=lambda a: a.device.total_bytes)]
     fitting = [a for a in accounts if _fits(request, a, ledger, pid)]
@@ -148,6 +145,14 @@ def place(
         return Refusal(_why(request, accounts))
     best = min(fitting, key=lambda a: (a.n_trials, _load(a), a.room_bytes, a.device.uuid))
     return _placement(request, best)
+
+
+def at_limit(limits: Limits) -> Refusal:
+    """As many run as may."""
+    return Refusal(
+        f"waiting: all places are taken, "
+        f"admission.max_concurrent_trials={limits.max_concurrent_trials}"
+    )
 
 
 def _reserved_by_pid(uuid: str, reserved: Mapping[tuple[str, int], int]) -> dict[int, int]:

@@ -12,69 +12,24 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TypeAlias
 
+from automl.errors import StorageError
 from automl.execution.executor import open_session
 from automl.execution.lifeline import die_with_parent
 from automl.execution.memory_slots import SlotWriter
-from automl.trial import (
-    HOST_UUID,
-    Entry,
-    Placement,
-    Reported,
-    Session,
-    TrialEvent,
-    TrialSpec,
-    Verdict,
+from automl.execution.protocol import (
+    Answer,
+    CannotOpen,
+    CannotStore,
+    Fed,
+    Idle,
+    Next,
+    ToWorker,
+    Work,
+    WorkerSetup,
 )
-
-
-@dataclass(frozen=True)
-class Work:
-    """Parent to worker: carry out this trial; what it prints goes to `output_path`."""
-
-    spec: TrialSpec
-    placement: Placement
-    output_path: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Parent to worker: the study's verdicts, by trial; those that go on may be left out."""
-
-    verdicts: Mapping[int, Verdict]
-    unasked: bool = False
-    """The sweep stops; otherwise each message with reports gets one answer."""
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Worker to parent: the trial is over, and its memory given back."""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """Worker to parent: the objective cannot be opened here; no trial can run."""
-
-    cause: str
-    details: str
-
-
-ToWorker: TypeAlias = "Work | Answer | None"
-"""None: end."""
-ToParent: TypeAlias = "Sequence[TrialEvent] | Idle | Broken"
-
-
-@dataclass(frozen=True)
-class WorkerSetup:
-    """What a new worker is told. Picklable."""
-
-    entry: Entry
-    device_uuid: str
-    slots_path: str
-    slot: int
+from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 
 def main(setup: WorkerSetup, pipe: Connection) -> None:
@@ -90,12 +45,14 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
-                pipe.send(Broken(f"{type(error).__name__}: {error}", traceback.format_exc()))
+                pipe.send(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
                 return
             slot = SlotWriter(setup.slots_path, setup.slot, session.held_bytes)
-        reporter = Reporter(pipe)
-        session.run(work.spec, work.placement, reporter.one)
-        reporter.settle()
+        try:
+            _carry_out(session, work, pipe)
+        except StorageError as error:
+            pipe.send(CannotStore(str(error)))
+            return
         session.give_back_memory()
         slot.write()
         pipe.send(Idle())
@@ -107,6 +64,15 @@ def _next_work(pipe: Connection) -> Work | None:
         message: ToWorker = pipe.recv()
         if message is None or isinstance(message, Work):
             return message
+
+
+def _carry_out(session: Session, work: Work, pipe: Connection) -> None:
+    reporter = Reporter(pipe)
+    if work.n_lanes == 1:
+        session.run(work.spec, work.placement, reporter.one)
+    else:
+        session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
+    reporter.settle()
 
 
 class Reporter:
@@ -126,9 +92,8 @@ class Reporter:
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         if not any(isinstance(event, Reported) for event in events):
             self._pipe.send(events)
-            return {}
-        while self._n_unanswered:
-            self._take()
+            return self._verdicts
+        self.settle()
         before, self._sent_seconds = self._sent_seconds, time.monotonic()
         self._pipe.send(events)
         self._n_unanswered += 1
@@ -141,15 +106,41 @@ class Reporter:
         return self([event]).get(event.trial, Verdict.GO_ON)
 
     def settle(self) -> None:
-        """At the end of the work: no answer is left in the pipe."""
+        """Wait until every report was answered."""
         while self._n_unanswered:
             self._take()
 
+    def next(self) -> TrialSpec | None:
+        """Ask for another trial."""
+        self._pipe.send(Next())
+        while not isinstance(message := self._receive(), Fed):
+            pass
+        return message.spec
+
     def _take(self) -> None:
-        answer: ToWorker = self._pipe.recv()
+        answer = self._receive()
         assert isinstance(answer, Answer), f"{answer} came while a trial runs"
-        self._verdicts |= answer.verdicts
-        self._n_unanswered -= not answer.unasked
+
+    def _receive(self) -> ToWorker:
+        message: ToWorker = self._pipe.recv()
+        if isinstance(message, Answer):
+            self._verdicts |= message.verdicts
+            self._n_unanswered -= not message.unasked
+        return message
+
+
+class PipeFeed:
+    """The trials of a pack: the one it begins with, then those that the parent has."""
+
+    def __init__(self, work: Work, reporter: Reporter) -> None:
+        self._first: TrialSpec | None = work.spec
+        self._reporter = reporter
+        self.n_lanes = work.n_lanes
+
+    def next(self) -> TrialSpec | None:
+        """See `automl.trial.Feed`."""
+        spec, self._first = self._first, None
+        return spec if spec is not None else self._reporter.next()
 
 
 def _print_to(path: str) -> None:

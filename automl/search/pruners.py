@@ -2,7 +2,8 @@
 
 A rung is a place in training at which trials are compared. Values come as keys, of which the lower
 is the better (`standings.py` turns values round when they are maximised; NaN is worst of all), and
-`keys` are those of all trials at the rung, running ones and the judged one included, in order.
+`keys` are those of all trials at the rung, running ones and the judged one included, in order:
+of each trial the best that it had reported when it reached the rung.
 """
 
 from __future__ import annotations

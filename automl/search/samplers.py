@@ -96,6 +96,8 @@ class Proposer:
             if param.name in drawn:
                 return param.domain.cast(drawn[param.name])
             distribution = self._distributions[param.name]
+            if distribution.single():  # nothing to draw, and TPE would divide by its width
+                return param.domain.ends[0]
             value = sampler.sample_independent(study, trial, param.name, distribution)
             return param.domain.cast(value)
 

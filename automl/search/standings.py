@@ -107,8 +107,9 @@ class Standings:
         course.steps.add(step)
         course.best_key = min(course.best_key, key)
         for rung in self._pruner.rungs(course.last_step, step):
-            insort(self._rungs.setdefault(rung, []), key)
-            course.unjudged.append((rung, key))
+            # A trial is worth its best report, so one that overfits later is not stopped for it.
+            insort(self._rungs.setdefault(rung, []), course.best_key)
+            course.unjudged.append((rung, course.best_key))
         course.last_step = max(course.last_step, step)
         return True
 

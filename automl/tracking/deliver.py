@@ -35,7 +35,7 @@ NICENESS = 10
 TICK_SECONDS = 0.7
 """Live runs are brought up to date this often."""
 MAX_BACKOFF_SECONDS = 20.0
-LOCK_WAIT_SECONDS = 10.0
+LOCK_WAIT_SECONDS = 3.0
 """For a predecessor that is just ending."""
 DRAIN = "drain"
 

@@ -47,6 +47,8 @@ class Delivery:
         self._uri = uri
         self._job = job
         self._errors_path = log.with_name("delivery.log")
+        self._folder = Path.cwd()
+        """Where a relative URI leads, even if the objective goes elsewhere later."""
         self._written = LineCounter(log)
         self._delivered = LineCounter(log)
         self._changed = threading.Condition()  # guards all below
@@ -70,7 +72,7 @@ class Delivery:
         Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
-        log = study_directory / LOG_NAME
+        log = (study_directory / LOG_NAME).absolute()
         job = Job(str(log), uri.text, uri.setting, config.checkpoints.value)
         delivery = cls(log, uri, job)
         delivery._follower.start()
@@ -185,7 +187,7 @@ class Delivery:
     def _run_once(self) -> bool:
         """Start the process and take its messages to the end; whether it shall stay ended."""
         with self._errors_path.open("ab") as errors:
-            process = _spawn(errors.fileno())
+            process = _spawn(errors.fileno(), self._folder)
         assert process.stdout is not None
         with process:
             with self._changed:
@@ -255,7 +257,7 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
     return 0
 
 
-def _spawn(errors_fd: int) -> subprocess.Popen[bytes]:
+def _spawn(errors_fd: int, folder: Path) -> subprocess.Popen[bytes]:
     """The process, in a session of its own: Ctrl-C in the terminal does not reach it."""
     root = str(Path(automl.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -265,6 +267,7 @@ def _spawn(errors_fd: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors_fd,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )

@@ -52,13 +52,13 @@ class Region:
 class Layout:
     """The regions of a pack whose lanes have these shapes, deepest first."""
 
-    def __init__(self, shapes: Sequence[MLPShape], padded: Sequence[int]) -> None:
-        """`padded[t]` is the width of slot t, counted from the top."""
+    def __init__(self, shapes: Sequence[MLPShape], width: int) -> None:
+        """Hidden layers are padded to `width`; 0: they are not, and all shapes are the same."""
         self.shapes, self.n_lanes = tuple(shapes), len(shapes)
         depths = [len(shape.hidden_widths) for shape in shapes]
         assert depths == sorted(depths, reverse=True) and depths[-1] > 0
         self.counts = [sum(d > t for d in depths) for t in range(depths[0] + 1)]  # the last is 0
-        self.widths = tuple(padded[: depths[0]])
+        self.widths = (width,) * depths[0] if width else shapes[0].hidden_widths[::-1]
         self.n_elements = 0
         self.regions: dict[str, Region] = {}
         n_inputs, n_outputs = shapes[0].n_inputs, shapes[0].n_outputs

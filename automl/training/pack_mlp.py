@@ -48,9 +48,15 @@ class Scratch:
             self._flat[name] = torch.zeros(n_elements, dtype=self.dtype, device=self.device)
         return self._flat[name][:n_elements].view(shape)
 
-    def of(self, numbers: Sequence[float]) -> torch.Tensor:
-        """The numbers as a vector."""
-        return torch.tensor(numbers, dtype=self.dtype, device=self.device)
+
+@dataclass(frozen=True)
+class _Mask:
+    """What a training step leaves out of one hidden layer: 0, or 1 / (1 - rate) where kept."""
+
+    uniform: torch.Tensor
+    rate: torch.Tensor
+    scale: torch.Tensor
+    mask: torch.Tensor
 
 
 @dataclass
@@ -61,8 +67,7 @@ class _Slot:
     bias: torch.Tensor
     products: list[Product]
     """Into `h`: from the layer below, then from the input for the lanes that begin here."""
-    mask: torch.Tensor | None = None
-    scale: torch.Tensor | None = None
+    mask: _Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class PackedPass:
                 torch.bmm(a, b, out=product)
             slot.h.add_(slot.bias).relu_()
             if slot.mask is not None:
-                slot.h.mul_(slot.mask)
+                slot.h.mul_(slot.mask.mask)
         a, b, product = self._out_product
         torch.bmm(a, b, out=product)
         return self.out.add_(self._out_bias)
@@ -154,17 +159,17 @@ class TrainingPass(PackedPass):
         g = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
         self._build_out_backward(g[0])
         self._backward = [self._backward_slot(t, g) for t in range(len(layout.widths))]
-        self._draws: list[tuple[torch.Tensor, float, torch.Generator]] = []
+        self._draws: list[tuple[torch.Tensor, torch.Generator]] = []
         if any(d.rate > 0 for d in dropouts):
             self._build_masks(dropouts)
 
     def draw_masks(self) -> None:
         """Draw what each lane leaves out in the next step, in the order of its layers."""
-        for mask, keep, generator in self._draws:
-            mask.bernoulli_(keep, generator=generator)
+        for uniform, generator in self._draws:
+            uniform.uniform_(generator=generator)
         for slot in self._slots:
-            if slot.mask is not None and slot.scale is not None:
-                slot.mask.mul_(slot.scale)
+            if (m := slot.mask) is not None:
+                torch.ge(m.uniform, m.rate, out=m.mask).mul_(m.scale)
 
     def backward(self) -> None:
         """From `out_g` to the gradients of all weights."""
@@ -173,7 +178,7 @@ class TrainingPass(PackedPass):
             torch.bmm(a, b, out=product)
         for slot in self._backward:
             if slot.forward.mask is not None:
-                slot.g.mul_(slot.forward.mask)
+                slot.g.mul_(slot.forward.mask.mask)
             _relu_backward(slot.g, slot.forward.h, 0, grad_input=slot.g)
             torch.sum(slot.g, 1, out=slot.bias_g)
             for a, b, product in slot.products:
@@ -204,16 +209,16 @@ class TrainingPass(PackedPass):
         return _BackwardSlot(slot, g[t][: counts[t]], grads[f"bias{t}"], products)
 
     def _build_masks(self, dropouts: Sequence[Dropout]) -> None:
-        """Lanes without dropout keep a mask of ones, which changes no bit of theirs."""
-        scale = self._scratch.of([1 / (1 - d.rate) for d in dropouts])
-        from_top = self._slots[::-1]
-        for t, slot in enumerate(from_top):
-            slot.mask = self._scratch.get(f"mask{t}", *slot.h.shape).fill_(1.0)
-            slot.scale = scale[: len(slot.h)].view(-1, 1, 1)
+        """As `models.py` draws them, in float32. Lanes without dropout, and all that is padded,
+        keep a 1 that no draw changes."""
+        rates = torch.tensor([d.rate for d in dropouts], device=self._scratch.device).view(-1, 1, 1)
+        scales = torch.tensor([1 / (1 - d.rate) for d in dropouts], device=rates.device)
+        for slot in self._slots[::-1]:
+            n, mask = len(slot.h), torch.ones(slot.h.shape, device=rates.device)
+            slot.mask = _Mask(mask.clone(), rates[:n], scales[:n].view(-1, 1, 1), mask)
         for position, dropout in enumerate(dropouts):
             widths = self._values.layout.shapes[position].hidden_widths
-            for slot, width in zip(reversed(from_top[: len(widths)]), widths, strict=True):
+            for slot, width in zip(self._slots[-len(widths) :], widths, strict=True):
                 if dropout.rate > 0 and slot.mask is not None:
-                    slot.mask[position] = 0.0  # what is padded must not grow with each scaling
-                    mask = slot.mask[position, :, :width]
-                    self._draws.append((mask, 1 - dropout.rate, dropout.generator))
+                    part = slot.mask.uniform[position, :, :width]
+                    self._draws.append((part, dropout.generator))

@@ -25,14 +25,11 @@ class PackOptimizer(Protocol):
     moments: Mapping[str, Lanes]
     """By the names that the alone trainer's checkpoint gives them."""
 
-    def begin_epoch(self, n_batches: int) -> None:
-        """Make ready for the steps of an epoch."""
+    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
+        """Make ready for an epoch; `n_steps` are the steps that each lane has made before it."""
 
     def step(self, index: int) -> None:
         """One step along the gradients; `index` counts from the epoch's start."""
-
-    def n_steps(self, position: int) -> int | None:
-        """Steps that a lane has made, where its checkpoint holds them."""
 
 
 class _SGD:
@@ -48,7 +45,7 @@ class _SGD:
         self._decay = _spread(values, [p.weight_decay for p in params])
         self._decays = any(p.weight_decay > 0 for p in params)
 
-    def begin_epoch(self, n_batches: int) -> None:
+    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
         """Nothing changes from step to step."""
 
     def step(self, index: int) -> None:
@@ -57,21 +54,16 @@ class _SGD:
         torch.addcmul(self._grads, self._momentum, self._keep, out=self._momentum)
         self._values.addcmul_(self._momentum, self._minus_lr)
 
-    def n_steps(self, position: int) -> int | None:
-        return None
-
 
 class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
-    def __init__(
-        self, values: Lanes, grads: Lanes, params: Sequence[MLPParams], n_steps: Sequence[int]
-    ) -> None:
+    def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
         self._lanes, self._values, self._grads = values, values.flat, grads.flat
         mean, square, self._work = _like(values), _like(values), _like(values)
         self.moments = {"mean": mean, "square": square}
         self._mean, self._square = mean.flat, square.flat
-        self._params, self._n_steps = params, list(n_steps)
+        self._params = params
         self._new_mean = _spread(values, [1 - p.beta1 for p in params])
         self._new_square = _spread(values, [1 - p.beta2 for p in params])
         self._decoupled = params[0].optimizer == "adamw"
@@ -82,10 +74,10 @@ class _Adam:
         self._eps: list[list[torch.Tensor]] = []
         self._lr: list[list[torch.Tensor]] = []
 
-    def begin_epoch(self, n_batches: int) -> None:
+    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
         """Compute the bias corrections of each step, and cut them up by region."""
         column = torch.float64
-        done = torch.tensor(self._n_steps, dtype=column)
+        done = torch.tensor(n_steps, dtype=column)
         steps = done + torch.arange(1, n_batches + 1, dtype=column).unsqueeze(1)  # (S, K)
         beta1, beta2, lr = (
             torch.tensor([getattr(p, name) for p in self._params], dtype=column)
@@ -95,7 +87,6 @@ class _Adam:
         # lr/c1 · m / (√v/√c2 + ε) = (lr √c2/c1) · m / (√v + ε √c2)
         self._eps = self._by_region(_EPS * root)
         self._lr = self._by_region(lr * root / (1 - beta1**steps))
-        self._n_steps = [n + n_batches for n in self._n_steps]
 
     def step(self, index: int) -> None:
         if self._decays and self._decoupled:
@@ -112,9 +103,6 @@ class _Adam:
         torch._foreach_mul_(self._parts, self._lr[index])
         self._values.sub_(work)
 
-    def n_steps(self, position: int) -> int | None:
-        return self._n_steps[position]
-
     def _by_region(self, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
         """(S, K) → for each step, a tensor per region that broadcasts over it."""
         numbers = F.pad(numbers, (0, 1), value=1.0).to(self._values)
@@ -123,12 +111,12 @@ class _Adam:
 
 
 def make_pack_optimizer(
-    values: Lanes, grads: Lanes, params: Sequence[MLPParams], n_steps: Sequence[int]
+    values: Lanes, grads: Lanes, params: Sequence[MLPParams]
 ) -> PackOptimizer:
-    """The optimizer that all of `params` name; `n_steps` are the steps each lane has made."""
+    """The optimizer that all of `params` name."""
     if params[0].optimizer == "sgd":
         return _SGD(values, grads, params)
-    return _Adam(values, grads, params, n_steps)
+    return _Adam(values, grads, params)
 
 
 def _like(lanes: Lanes) -> Lanes:

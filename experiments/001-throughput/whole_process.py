@@ -6,6 +6,7 @@ of the MLflow store and the writing of the last record are in it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
@@ -30,6 +31,8 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONPATH": str(HERE),  # where automl finds objectives such as nothing:train
 }
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_LEFTOVERS_SECONDS = 30.0  # Ray's daemons take a few seconds to end
 _REMOVED = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "RAY_ADDRESS")
 
 
@@ -41,9 +44,9 @@ class Timing:
     """Unix time at which it was started."""
     wall_seconds: float
     cpu_seconds: float
-    """CPU time of the process and its children; too low where it does not wait for them (Ray)."""
+    """CPU time of the process and all its descendants."""
     others_cores: float
-    """Cores that all else kept busy meanwhile: near 0 on a quiet machine. Too high for Ray."""
+    """Cores that all else kept busy meanwhile: near 0 on a quiet machine."""
 
 
 class ProcessFailedError(Exception):
@@ -63,6 +66,7 @@ def ours(config_name: str, *overrides: str) -> tuple[str, ...]:
 
 def run(command: Sequence[str], folder: Path) -> Timing:
     """Run to the end in `folder`; output goes to `output.txt` there. Raises ProcessFailedError."""
+    _adopt_orphans()
     environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
     output = folder / "output.txt"
     with output.open("ab") as stream:
@@ -78,11 +82,30 @@ def run(command: Sequence[str], folder: Path) -> Timing:
             check=False,
         )
         wall = time.perf_counter() - start
+    _reap_orphans()
     if done.returncode != 0:
         tail = output.read_text(errors="replace")[-2000:]
         raise ProcessFailedError(f"exit {done.returncode}: {' '.join(command)}\n{tail}")
     cpu, busy = _own_seconds() - own, _busy_seconds() - busy
     return Timing(began, wall, cpu, others_cores=max(0.0, busy - cpu) / wall)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends (a forkserver, Ray's daemons).
+
+    Otherwise their CPU time is counted nowhere, and they could go on into the next one's time.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _reap_orphans() -> None:
+    """Wait for them, and for those that they leave. Raises ProcessFailedError naming who stays."""
+    while children := psutil.Process().children():
+        _, alive = psutil.wait_procs(children, timeout=_LEFTOVERS_SECONDS)
+        if alive:
+            names = ", ".join(f"{process.pid} ({process.name()})" for process in alive)
+            raise ProcessFailedError(f"these processes were left running: {names}")
 
 
 def _own_seconds() -> float:

@@ -241,7 +241,7 @@ def test_without_a_fresh_reading_nothing_is_admitted(now: Reading | None, reason
 def test_the_limit_of_trials_at_once() -> None:
     ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME))
     assert refusal(decide(Request(0), reading(gpu()), ledger, max_concurrent_trials=2)) == (
-        "waiting: 2 trials run, admission.max_concurrent_trials=2"
+        "waiting: all places are taken, admission.max_concurrent_trials=2"
     )
 
 

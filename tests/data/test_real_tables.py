@@ -39,7 +39,7 @@ def test_adult_is_learned_from_the_training_part_alone() -> None:
 
 
 def test_adult_can_be_learned() -> None:
-    """A linear model reaches 14.7 %, where a network has 14.1 %: the features say what they should."""
+    """A linear model reaches 14.7 % (a network: 14.1 %): the features say what they should."""
     from sklearn.linear_model import LogisticRegression
 
     data, test = load_dataset(adult()), load_test(adult())

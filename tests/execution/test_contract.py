@@ -10,7 +10,8 @@ import pytest
 
 from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
-from automl.execution.workers import WorkerLimits, WorkersExecutor
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
 from automl.trial import (
     HOST_UUID,
     Entry,

@@ -10,7 +10,7 @@ from automl.config import GridSamplerConfig
 from automl.errors import ConfigError
 from automl.search.grid import axis, grid
 from automl.search.space import parse_space
-from automl.trial import Params
+from automl.trial import Params, ParamValue
 from tests.search.conftest import Studies, ask, finish
 
 ENTRIES: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_a_study_asks_each_combination_once_over_its_restarts_and_is_then_exhaus
 
 
 def test_an_enqueued_combination_is_not_tried_again(studies: Studies) -> None:
-    first = {"depth": 3, "lr": 0.2, "optimizer": "adam"}
+    first: dict[str, ParamValue] = {"depth": 3, "lr": 0.2, "optimizer": "adam"}
     study = studies.open(
         entries=ENTRIES, sampler=GridSamplerConfig(), enqueue=[first, {"optimizer": "sgd"}]
     )

@@ -10,7 +10,7 @@ import pytest
 from automl.errors import ConfigError
 from automl.search.domains import Choices, Fixed, Range
 from automl.search.space import parse_space
-from automl.trial import Params
+from automl.trial import Params, ParamValue
 from tests.search.conftest import ENTRIES
 
 
@@ -112,7 +112,8 @@ def test_conditions_chain_and_a_list_of_values_means_any_of_them() -> None:
     )
 
     def names(a: str) -> list[str]:
-        return list(space.fill(lambda p: {"a": a, "b": 1, "c": 2}[p.name]))
+        values: dict[str, ParamValue] = {"a": a, "b": 1, "c": 2}
+        return list(space.fill(lambda param: values[param.name]))
 
     assert names("x") == names("y") == ["a", "b", "c"]
     assert names("z") == ["a"]

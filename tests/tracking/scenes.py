@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,3 +80,10 @@ def wait_for(holds: Callable[[], bool], what: str, timeout_seconds: float = 30.0
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_seconds} s"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,126 @@
+"""One worker process, from the parent's side: started by the fork server, spoken to, ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from automl.execution import worker
+from automl.execution.protocol import Answer, Fed, ToWorker, Work, WorkerSetup
+from automl.trial import TrialSpec, Verdict
+
+CONTEXT = multiprocessing.get_context("forkserver")
+_END_SECONDS = 2.0
+"""How long an idle worker may take to end before it is killed."""
+
+
+def preload(module: str) -> None:
+    """Start the fork server with a module loaded in it. It must not touch CUDA there."""
+    CONTEXT.set_forkserver_preload([module])
+    forkserver.ensure_running()
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """When a trial or a worker is ended."""
+
+    max_workers: int
+    trial_timeout_seconds: float | None = None
+    silence_timeout_seconds: float | None = None
+    recycle_after_trials: int = 1000
+    recycle_growth_bytes: int = 2 * 1024**3
+
+
+class WorkerProcess:
+    """A child process of one device. One pool thread speaks to it at a time; any may stop it."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self.device_uuid, self.slot = setup.device_uuid, setup.slot
+        self.idle = True
+        """Ready for work; false from `begin` until it says that it is idle again."""
+        self._n_trials = 0
+        self._first_memory_bytes: int | None = None
+        self._sending = threading.Lock()
+        self.pipe, theirs = CONTEXT.Pipe()
+        self.process: ForkServerProcess = CONTEXT.Process(
+            target=worker.main, args=(setup, theirs), name=f"automl-worker-{setup.slot}"
+        )
+        self.process.start()
+        theirs.close()
+        assert self.process.pid is not None
+        self.pid: int = self.process.pid
+        self._memory_at_start_bytes = _resident_bytes(self.pid)
+
+    @property
+    def grown_bytes(self) -> int:
+        """Main memory it took since it was forked."""
+        return max(0, _resident_bytes(self.pid) - self._memory_at_start_bytes)
+
+    def begin(self, work: Work) -> None:
+        self.idle = False
+        self._n_trials += 1
+        self._send(work)
+
+    def feed(self, spec: TrialSpec | None) -> None:
+        self._n_trials += spec is not None
+        self._send(Fed(spec))
+
+    def answer(self, verdicts: Mapping[int, Verdict]) -> None:
+        self._send(Answer(verdicts))
+
+    def stop(self, trials: Iterable[int]) -> None:
+        """Tell trials to stop at their next report."""
+        self._send(Answer(dict.fromkeys(trials, Verdict.STOP), unasked=True))
+
+    def kill(self) -> None:
+        """End the process and its children now."""
+        with suppress(ProcessLookupError):  # it has ended, or has no group of its own yet
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.kill()
+
+    def end(self) -> None:
+        """Let the process end if it is idle, else make it."""
+        if self.idle:
+            self._send(None)
+            self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            self.kill()
+            self.process.join()
+        self.pipe.close()
+        self.process.close()
+
+    def how_it_died(self) -> str:
+        """`SIGSEGV`, or `exit status 3`; waits for the end."""
+        self.process.join()
+        code = self.process.exitcode
+        assert code is not None
+        return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+
+    def is_worn(self, limits: WorkerLimits) -> bool:
+        """Whether it has served long enough, or its memory grew and stayed."""
+        memory = _resident_bytes(self.pid)
+        if self._first_memory_bytes is None:
+            self._first_memory_bytes = memory
+        grown = memory - self._first_memory_bytes
+        return self._n_trials >= limits.recycle_after_trials or grown > limits.recycle_growth_bytes
+
+    def _send(self, message: ToWorker) -> None:
+        with self._sending, suppress(OSError):  # dead: whoever waits for its word is told so
+            self.pipe.send(message)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Main memory of a process (Linux; 0 elsewhere, where workers are recycled by count alone)."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,81 @@
+"""What parent and worker say to each other over their pipe. Plain, picklable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from automl.trial import Entry, Placement, TrialEvent, TrialSpec, Verdict
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a new worker is told."""
+
+    entry: Entry
+    device_uuid: str
+    slots_path: str
+    slot: int
+
+
+# --- parent to worker; None: end ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """Carry out this trial, or a pack that begins with it; what it prints goes to a file."""
+
+    spec: TrialSpec
+    placement: Placement
+    output_path: str
+    n_lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The answer to `Next`: another trial for the pack, or none now."""
+
+    spec: TrialSpec | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The study's verdicts by trial; those that go on may be left out."""
+
+    verdicts: Mapping[int, Verdict]
+    unasked: bool = False
+    """The sweep stops; otherwise each message with reports gets one answer."""
+
+
+ToWorker: TypeAlias = "Work | Fed | Answer | None"
+
+# --- worker to parent ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Next:
+    """A lane is free: is there another trial of this kind?"""
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The work is over, and its memory given back."""
+
+
+@dataclass(frozen=True)
+class CannotOpen:
+    """The objective cannot be made ready here; no trial can run."""
+
+    cause: str
+    details: str
+
+
+@dataclass(frozen=True)
+class CannotStore:
+    """A checkpoint cannot be written (full disk): not the trial's failure, the sweep's."""
+
+    message: str
+
+
+ToParent: TypeAlias = "Sequence[TrialEvent] | Next | Idle | CannotOpen | CannotStore"

@@ -1,0 +1,171 @@
+"""Follows one execution in a worker, a trial or a pack of them, until every trial has an outcome.
+
+A worker that dies, falls silent or takes too long is ended here, with its whole process group, and
+each trial that it still had gets the outcome that follows from that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from automl.errors import StorageError
+from automl.execution.output import last_lines
+from automl.execution.process import WorkerLimits, WorkerProcess
+from automl.execution.protocol import CannotOpen, CannotStore, Idle, Next, ToParent, Work
+from automl.trial import (
+    Failed,
+    Feed,
+    Interrupted,
+    OnEvents,
+    Outcome,
+    Placement,
+    Reported,
+    TrialEvent,
+    TrialSpec,
+)
+
+_OUTPUT_LINES = 20
+"""Of what a failed trial printed, this much goes into its details."""
+
+
+class Supervision:
+    """One execution in one worker; `run` returns when it is over."""
+
+    def __init__(
+        self, worker: WorkerProcess, feed: Feed, on_events: OnEvents, limits: WorkerLimits
+    ) -> None:
+        self.worker = worker
+        self._feed = feed
+        self._on_events = on_events
+        self._limits = limits
+        self._is_pack = feed.n_lanes > 1
+        self._began: dict[int, float] = {}
+        """Trials without an outcome, and when (monotonic) each was taken."""
+        self._output = Path()
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Numbers of the trials that run; any thread."""
+        return tuple(self._began)
+
+    def run(self, first: TrialSpec, placement: Placement, output: Path) -> None:
+        """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""
+        self._output = output
+        self._heard = time.monotonic()
+        self._began[first.number] = self._heard
+        self.worker.begin(Work(first, placement, str(output), self._feed.n_lanes))
+        while self._follow(self._receive()):
+            pass
+        assert not self._began, f"trials {self.live} have no outcome"
+        with suppress(FileNotFoundError):
+            if output.stat().st_size == 0:  # most trials print nothing
+                output.unlink()
+
+    def _follow(self, message: ToParent | None) -> bool:
+        """Act on the worker's message (None: it died); whether more is to come."""
+        match message:
+            case None:
+                self._all_died()
+            case Idle():
+                self.worker.idle = True
+            case CannotOpen(cause=cause, details=details):
+                self._all_failed(cause, details)
+            case CannotStore(message=text):
+                raise StorageError(text)
+            case Next():
+                self._give_next()
+                return True
+            case events:
+                self._pass_on(events)
+                return True
+        return False
+
+    def _receive(self) -> ToParent | None:
+        """The next message; time-outs are events too."""
+        while True:
+            ready = wait([self.worker.pipe, self.worker.process.sentinel], self._patience())
+            if self.worker.pipe in ready:
+                try:
+                    message: ToParent = self.worker.pipe.recv()
+                except (EOFError, OSError):
+                    return None
+                self._heard = time.monotonic()
+                return message
+            if ready:
+                return None
+            if overdue := self._overdue():
+                self.worker.kill()
+                self._pass_on([self._failed(number, cause) for number, cause in overdue.items()])
+                return None
+
+    def _give_next(self) -> None:
+        spec = self._feed.next()
+        if spec is not None:
+            self._began[spec.number] = time.monotonic()
+        self.worker.feed(spec)
+
+    def _pass_on(self, events: Sequence[TrialEvent]) -> None:
+        events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
+        for event in events:
+            if isinstance(event, Outcome):
+                del self._began[event.trial]
+        verdicts = self._on_events(events)
+        if any(isinstance(event, Reported) for event in events):
+            self.worker.answer(verdicts)
+
+    # --- ends that the worker did not tell ---
+
+    def _all_died(self) -> None:
+        if not self._began:
+            return  # after its last outcome, or ended here
+        cause = f"its process died: {self.worker.how_it_died()}"
+        if line := last_lines(self._output, 1):
+            cause += f"; last output: {line}"
+        now = time.time()
+        self._pass_on(
+            [
+                Interrupted(number, now, f"its pack broke: {cause}", pack_dissolved=True)
+                if self._is_pack
+                else Interrupted(number, now, cause, by_worker_death=True)
+                for number in self.live
+            ]
+        )
+
+    def _all_failed(self, cause: str, details: str) -> None:
+        now = time.time()
+        self._pass_on([Failed(n, now, cause, details, hopeless=True) for n in self.live])
+
+    def _failed(self, number: int, cause: str) -> Failed:
+        if line := last_lines(self._output, 1):
+            cause += f"; last output: {line}"
+        return Failed(number, time.time(), cause)
+
+    def _with_output(self, failed: Failed) -> Failed:
+        lines = last_lines(self._output, _OUTPUT_LINES)
+        if not lines or self._is_pack:  # the output of a pack is nobody's in particular
+            return failed
+        return replace(failed, details=f"{failed.details}\nlast output:\n{lines}".lstrip())
+
+    # --- time-outs ---
+
+    def _deadlines(self) -> Iterator[tuple[float, int, str]]:
+        if (limit := self._limits.trial_timeout_seconds) is not None:
+            cause = f"exceeded execution.trial_timeout_seconds={limit:g}"
+            yield from ((began + limit, n, cause) for n, began in self._began.items())
+        if (limit := self._limits.silence_timeout_seconds) is not None:
+            cause = f"reported nothing for execution.silence_timeout_seconds={limit:g}"
+            yield from ((self._heard + limit, n, cause) for n in self._began)
+
+    def _patience(self) -> float | None:
+        """Seconds until the next deadline; None: there is none."""
+        deadlines = [at for at, _, _ in self._deadlines()]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _overdue(self) -> dict[int, str]:
+        now = time.monotonic()
+        return {number: cause for at, number, cause in self._deadlines() if now >= at}

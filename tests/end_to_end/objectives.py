@@ -1,0 +1,91 @@
+"""Objectives of whole-program tests, found by `tests.end_to_end.objectives:NAME`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import automl
+
+N_EPOCHS = 12
+
+
+def study_folder(trial: automl.TrialContext) -> Path:
+    """Where a test leaves word for its objective, whatever process that runs in."""
+    return trial.directory.parent.parent
+
+
+def counts(trial: automl.TrialContext) -> None:
+    """Twelve epochs, each with a checkpoint; writes down every epoch that it really trains."""
+    state = trial.restore()
+    for epoch in range(0 if state is None else state["epoch"] + 1, N_EPOCHS):
+        hashlib.pbkdf2_hmac("sha256", b"work", b"", 30_000)  # about 10 ms
+        with (trial.directory / "trained").open("a") as trained:
+            trained.write(f"{epoch}\n")
+        losses = {"train_loss": 1 / (epoch + 1), "val_loss": trial.number + 1 / (epoch + 1)}
+        trial.report(epoch, losses, checkpoint=lambda epoch=epoch: {"epoch": epoch})
+
+
+def never_returns(trial: automl.TrialContext) -> None:
+    """Reports once, and then nothing more."""
+    if trial.restore() is None:
+        trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: {"epoch": 0})
+    threading.Event().wait()
+
+
+def ends_as_told(trial: automl.TrialContext) -> object:
+    """Ends in the way that its param names."""
+    match trial.params["how"]:
+        case "raises":
+            raise ValueError(f"the rows\nof trial {trial.number} are odd")
+        case "exits":
+            sys.exit("cannot go on")
+        case "nan":
+            return float("nan")
+        case "inf":
+            return float("inf")
+        case "string":
+            return "1.5"
+        case "nothing":
+            return None
+        case "nan_reports":
+            trial.report(0, {"val_loss": float("nan")})
+            return None
+        case _:
+            trial.report(0, {"val_loss": 0.25})
+            return None
+
+
+def always_raises(trial: automl.TrialContext) -> None:
+    raise ValueError("the table is gone")
+
+
+def raises_differently(trial: automl.TrialContext) -> None:
+    raise ValueError(f"the table of trial {trial.number} is gone")
+
+
+def looks_up_another_param(trial: automl.TrialContext) -> float:
+    return float(trial.params["learning_rate"])
+
+
+def reports_another_metric(trial: automl.TrialContext) -> None:
+    trial.report(0, {"loss": 0.5, "acc": 0.9})
+
+
+def kills_the_server(trial: automl.TrialContext) -> None:
+    """In its third trial it ends the process group that `server.pid` beside `studies/` names."""
+    if trial.number == 2:
+        pid = int((study_folder(trial).parent.parent / "server.pid").read_text())
+        os.killpg(pid, signal.SIGKILL)
+    for epoch in range(3):
+        losses = {"train_loss": 0.5, "val_loss": 0.5 / (epoch + 1)}
+        trial.report(epoch, losses, checkpoint=lambda epoch=epoch: {"epoch": epoch})
+
+
+@automl.objective(params=["lr"], metrics=["val_loss", "acc"])
+def declared(trial: automl.TrialContext) -> float:
+    return float(trial.params["lr"])

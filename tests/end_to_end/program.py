@@ -1,0 +1,130 @@
+"""`python -m automl` as a user runs it: a process in a folder, its words, its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OBJECTIVES = "tests.end_to_end.objectives"
+PATIENCE_SECONDS = 90.0
+"""For what a sweep does within seconds, on a machine that is busy with other things."""
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return once the condition holds; it is looked at again and again. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {PATIENCE_SECONDS:.0f} s: {what}")
+        time.sleep(0.005)
+
+
+def mine(name: str) -> tuple[str, ...]:
+    """The words that make a function of `objectives.py` the objective, over an empty space."""
+    return ("objective=python", f"objective.target={OBJECTIVES}:{name}", "space={x: 1}")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A program that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A program that may still run, in a session of its own; what it says goes to two files."""
+
+    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+        n_before = len(list(folder.glob("*.stdout")))
+        self._stdout, self._stderr = (
+            folder / f"program-{n_before}.{name}" for name in ("stdout", "stderr")
+        )
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the program alone, as `kill` does."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`, and its end."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self) -> Done:
+        """Until it ends by itself. Raises subprocess.TimeoutExpired."""
+        code = self.process.wait(PATIENCE_SECONDS)
+        return Done(code, self.stdout, self.stderr)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Return once the condition holds; the program must live until then."""
+
+        def holds() -> bool:
+            if condition():
+                return True
+            ended = self.process.poll()
+            assert ended is None, f"exit {ended} before: {what}\n{self.stdout}\n{self.stderr}"
+            return False
+
+        wait_until(holds, what)
+
+    def end(self) -> None:
+        """Whatever is left of it and of its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Program:
+    """Starts programs in one folder, and ends those that a test left running."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"},
+            "PYTHONPATH": str(ROOT),
+        }
+        self._started: list[Running] = []
+
+    def start(self, *words: str) -> Running:
+        """`python -m automl WORDS`."""
+        return self.start_module("automl", *words)
+
+    def start_module(self, module: str, *words: str) -> Running:
+        running = Running([sys.executable, "-m", module, *words], self.folder, self.environment)
+        self._started.append(running)
+        return running
+
+    def run(self, *words: str) -> Done:
+        """`python -m automl WORDS`, to its end."""
+        return self.start(*words).wait()
+
+    def end_all(self) -> None:
+        for running in self._started:
+            running.end()

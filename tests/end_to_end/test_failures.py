@@ -1,0 +1,76 @@
+"""Objectives that fail: a failure is a result with a cause, and the sweep knows when to give up."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+CAUSES = {
+    "raises": "ValueError: the rows of trial",
+    "exits": "SystemExit: cannot go on",
+    "nan": "the objective returned nan: return a finite number",
+    "inf": "the objective returned inf: return a finite number",
+    "string": "the objective returned '1.5' (str): return a finite number",
+    "nothing": "nothing returned and nothing reported",
+    "nan_reports": "val_loss was never a finite number",
+}
+
+
+def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(program: Program) -> None:
+    how = ",".join([*CAUSES, "well"])
+    words = (*mine("ends_as_told"), f"space={{how: {{choices: [{how}]}}}}", "sampler=grid")
+    done = program.run("study.name=odd", "study.n_trials=20", "devices=host", *words)
+    assert done.code == 0, done.stderr
+    assert "odd: 1 finished, 7 failed" in done.stdout
+    records = Records(program.folder, "odd")
+    runs = {run.data.params["how"]: run for run in records.trial_runs().values()}
+    assert set(runs) == {*CAUSES, "well"}
+    assert runs["well"].info.status == "FINISHED"
+    for name, cause in CAUSES.items():
+        assert runs[name].info.status == "FAILED"
+        assert cause in runs[name].data.tags["automl.cause"]
+        assert f"trial {runs[name].data.tags['automl.trial']} failed: {cause}" in done.stdout
+    assert "Traceback" in runs["raises"].data.tags["mlflow.note.content"]
+
+
+def swept(call: Call, name: str, *words: str) -> tuple[int, str, str]:
+    done = call(f"study.name={name}", "study.n_trials=12", "devices=host", *mine(name), *words)
+    return done.code, done.stdout, done.stderr
+
+
+@pytest.mark.usefixtures("program")
+def test_ten_failures_in_a_row_with_one_error_stop_it(call: Call, program: Program) -> None:
+    code, said, error = swept(call, "always_raises", "admission.max_concurrent_trials=1")
+    assert code == 1
+    assert error.startswith("automl: stopped: ")
+    assert "ValueError: the table is gone" in error
+    assert "always_raises: 10 failed" in said
+
+
+@pytest.mark.usefixtures("program")
+def test_all_failing_is_a_failed_sweep(call: Call) -> None:
+    code, said, error = swept(call, "raises_differently")
+    assert code == 1
+    assert "no trial finished; the last error: ValueError: the table of trial" in error
+    assert "raises_differently: 12 failed" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "there"),
+    [
+        ("looks_up_another_param", "learning_rate", "params: x"),
+        ("reports_another_metric", "val_loss", "acc, loss"),
+    ],
+)
+@pytest.mark.usefixtures("program")
+def test_an_objective_that_does_not_fit_stops_after_its_first_trial(
+    name: str, wanted: str, there: str, call: Call
+) -> None:
+    code, said, error = swept(call, name, "admission.max_concurrent_trials=1")
+    assert code == 1
+    assert f"{name}: 1 failed" in said
+    assert wanted in error
+    assert there in error

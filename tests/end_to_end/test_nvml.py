@@ -1,0 +1,46 @@
+"""A driver that shows full GPUs: trials wait, everybody can see why, and go when there is room."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+from tests.nvml_stub.fixtures import LARGE, SMALL
+from tests.nvml_stub.stub import GIB, NvmlStub
+
+
+def test_trials_wait_while_the_gpus_are_full(
+    program: Program, call: Call, nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uuid in (SMALL, LARGE):
+        nvml_stub.gpu(uuid).fill()
+    nvml_stub.gpu(LARGE).host([(os.getpid(), 20 * GIB)])
+    program.environment = nvml_stub.environment(program.environment)
+    sweep = program.start(
+        "study.name=waits",
+        "study.n_trials=3",
+        "devices=nvml",
+        "devices.interval_seconds=0.1",
+        "admission.request=2GiB",
+        *mine("counts"),
+    )
+    records = Records(program.folder, "waits")
+    sweep.wait_until((records.path / "status.json").exists, "a first status")
+    sweep.wait_until(
+        lambda: "2.0 GiB asked" in call("status", "study.name=waits").stdout, "the reason"
+    )
+    shown = " ".join(call("status", "study.name=waits").stdout.split())
+    assert "waiting: 2.0 GiB asked, 0.0 GiB room on GPU-" in shown
+    assert f"held by pid {os.getpid()}" in shown
+    assert records.params() == {}, "no trial has started"
+
+    nvml_stub.gpu(LARGE).empty()
+    done = sweep.wait()
+    assert (done.code, done.stderr) == (0, "")
+    assert "waits: 3 finished" in done.stdout
+    devices = {run.data.tags["automl.device"] for run in records.trial_runs().values()}
+    assert devices == {f"Stub A10 {LARGE}"}

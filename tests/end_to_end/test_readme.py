@@ -1,0 +1,52 @@
+"""The commands in README.md are ones that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from automl.cli.arguments import parse
+from automl.cli.commands import run
+from automl.cli.compose import compose
+from tests.end_to_end.program import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    """Lines of fenced blocks that begin with `make` or `python -m automl`, a `$` before or not."""
+    lines = []
+    for block in re.findall(r"^```[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
+            if re.match(r"(make|python -m automl|automl)\b", words):
+                lines.append(words)
+    return lines
+
+
+@pytest.mark.parametrize("line", sorted(set(commands())))
+def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line, comments=True)
+    if words[0] == "make":
+        for target in words[1:]:
+            assert "=" in target or re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
+        return
+    monkeypatch.chdir(tmp_path)
+    arguments = parse(words[3:] if words[0] == "python" else words[1:])
+    if arguments.help or arguments.version or arguments.completion:
+        assert run(arguments) == 0
+    elif arguments.command in ("resume", "sync"):
+        assert any(word.startswith("study.name=") for word in arguments.overrides)
+    else:
+        compose(arguments)
+
+
+def test_the_two_commands_of_the_first_screen_are_there() -> None:
+    assert {"make sweep", "make test"} <= set(commands())
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.search(r"^make check$", ci, re.MULTILINE)
+    assert re.search(r"^check: .*\btest\b", MAKEFILE, re.MULTILINE), "CI runs what a user runs"

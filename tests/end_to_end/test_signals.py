@@ -1,0 +1,56 @@
+"""Trials that do not stop when they are told to; and the study that such a sweep holds."""
+
+from __future__ import annotations
+
+import signal
+
+from automl.cli import main
+from tests.end_to_end.conftest import Call, snapshot
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+WORDS = (
+    "study.name=stuck",
+    "study.n_trials=3",
+    "admission.max_concurrent_trials=1",
+    "devices=host",
+    *mine("never_returns"),
+)
+
+
+def test_trials_that_hang_hold_nobody_up(program: Program, call: Call) -> None:
+    records = Records(program.folder, "stuck")
+    first = program.start(*WORDS)
+    first.wait_until(lambda: (0, 0) in records.losses(), "the trial's only report")
+
+    refused = call("study.name=stuck", *WORDS)
+    assert refused.code == 2
+    assert f"another sweep works on this study (pid {first.process.pid} of " in refused.stderr
+    assert "choose another study.name" in refused.stderr
+
+    first.signal(signal.SIGINT)
+    first.wait_until(lambda: "once more: at once" in first.stdout, "the word about Ctrl-C")
+    first.signal(signal.SIGINT)
+    assert first.wait().code == 130
+
+    n_lines = records.n_lines()
+    second = program.start("resume", "study.name=stuck", "study.grace_seconds=0.3")
+    second.wait_until(lambda: records.n_lines() > n_lines + 1, "the trial's second start")
+    second.signal(signal.SIGTERM)
+    ended = second.wait()
+    assert ended.code == 143
+    assert "go on with: python -m automl resume study.name=stuck" in ended.stdout
+    (interrupted,) = records.interrupted()
+    assert "study.grace_seconds=0.3" in interrupted.cause
+    assert {n: run.info.status for n, run in records.trial_runs().items()} == {0: "SCHEDULED"}
+    assert records.optuna_states() == {0: "RUNNING"}
+
+
+def test_a_study_in_use_is_not_touched_by_those_who_are_refused(program: Program) -> None:
+    records = Records(program.folder, "stuck")
+    holder = program.start(*WORDS)
+    holder.wait_until(lambda: (0, 0) in records.losses(), "the trial's only report")
+    holder.signal(signal.SIGSTOP)  # so that it writes nothing while we look
+    before = snapshot(records.path)
+    assert main(["resume", "study.name=stuck"]) == 2
+    assert snapshot(records.path) == before

@@ -1,0 +1,175 @@
+"""One sweep with real Optuna, torch and MLflow, looked at from every side that a user has."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mlflow import MlflowClient
+
+import automl
+from tests.end_to_end.program import Done, Program, Running
+from tests.end_to_end.records import Records
+
+N_EPOCHS = 4
+LOSSES = ("train_loss", "val_loss")
+# Each trial's end is certain: two that learn, one that overflows, one that stands still and is
+# the worst at its first rung.
+WORDS = (
+    "study.name=whole",
+    "study.n_trials=4",
+    "study.enqueue=[{lr: 0.2}, {lr: 0.5}, {lr: 1e30}, {lr: 1e-9}]",
+    "space={lr: {low: 1e-9, high: 1e30, log: true}, optimizer: sgd, width: 16, batch_size: 32}",
+    f"training.epochs={N_EPOCHS}",
+    "pruner.min_steps=1",
+    "pruner.factor=2",
+    "pruner.min_trials=3",
+    "admission.max_concurrent_trials=1",
+    "devices=host",
+)
+
+
+@pytest.fixture(scope="module")
+def swept(story: Program) -> Done:
+    (story.folder / "mlflow.db").unlink()  # this sweep meets a folder that is empty
+    return story.run(*WORDS)
+
+
+@pytest.fixture
+def records(swept: Done, story: Program) -> Records:
+    return Records(story.folder, "whole")
+
+
+def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
+    assert (swept.code, swept.stderr) == (0, "")
+    assert "whole: 2 finished, 1 pruned, 1 failed" in swept.stdout
+    assert "best model: studies/whole/checkpoints/trial-0000" in swept.stdout
+    assert "trial 2 failed: DivergedError: training diverged in epoch 0" in swept.stdout
+    assert "see it all: python -m automl ui" in swept.stdout
+
+
+def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:
+    parent, trials = records.parent(), records.trial_runs()
+    assert {n: run.info.status for n, run in trials.items()} == {
+        0: "FINISHED",
+        1: "FINISHED",
+        2: "FAILED",
+        3: "KILLED",
+    }
+    assert {n: run.info.run_name for n, run in trials.items()} == {
+        n: f"trial-{n:05d}" for n in range(4)
+    }
+    assert {run.data.tags["mlflow.parentRunId"] for run in trials.values()} == {parent.info.run_id}
+    assert (parent.info.run_name, parent.info.status) == ("whole", "FINISHED")
+
+
+def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
+    parent = records.parent()
+    assert parent.data.params["training.epochs"] == str(N_EPOCHS)
+    assert parent.data.params["pruner"] == "halving"
+    assert parent.data.metrics["trials_finished"] == 2
+    assert parent.data.metrics["trials_pruned"] == 1
+    assert parent.data.metrics["trials_failed"] == 1
+    assert parent.data.metrics["best_value"] == min(
+        run.data.metrics["value"]
+        for run in records.trial_runs().values()
+        if "value" in run.data.metrics
+    )
+
+
+def test_params_and_both_losses_by_epoch(records: Records) -> None:
+    runs, losses, params = records.trial_runs(), records.losses(), records.params()
+    n_epochs = {0: N_EPOCHS, 1: N_EPOCHS, 2: 0, 3: 1}
+    for number, run in runs.items():
+        assert run.data.params == {name: str(value) for name, value in params[number].items()}
+        for loss in LOSSES:
+            assert records.steps(run, loss) == list(range(n_epochs[number])), f"trial {number}"
+    assert runs[1].data.params["lr"] == "0.5"
+    assert runs[1].data.metrics["val_loss"] == losses[1, N_EPOCHS - 1]["val_loss"]
+
+
+def test_tags(records: Records) -> None:
+    runs = records.trial_runs()
+    states = {n: run.data.tags["automl.state"] for n, run in runs.items()}
+    assert states == {0: "finished", 1: "finished", 2: "failed", 3: "pruned"}
+    assert {run.data.tags["automl.device"] for run in runs.values()} == {"cpu"}
+    assert len({run.data.tags["automl.study"] for run in records.runs()}) == 1
+    assert "training diverged" in runs[2].data.tags["automl.cause"]
+
+
+def test_optuna_s_own_backend_reads_the_journal(records: Records) -> None:
+    assert records.optuna_states() == {0: "COMPLETE", 1: "COMPLETE", 2: "FAIL", 3: "PRUNED"}
+
+
+def test_artifacts_load_and_the_model_predicts(
+    records: Records, story: Program, tmp_path: Path
+) -> None:
+    client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
+    run_id = records.trial_runs()[1].info.run_id
+    for name in ("last.pt", "best.pt"):
+        path = client.download_artifacts(run_id, f"checkpoints/{name}", str(tmp_path))
+        content = torch.load(path, weights_only=True)
+        assert (content["trial"], content["params"]["lr"]) == (1, 0.5)
+    points = np.array([[0.0, 0.0], [0.1, -0.1], [0.95, 0.95], [-0.95, 0.9]])
+    labels = automl.load(tmp_path / "checkpoints" / "best.pt").predict(points)
+    assert list(labels) == [1, 1, 0, 0]
+
+
+# --- the UI ---
+
+
+@pytest.fixture(scope="module")
+def ui(swept: Done, story: Program) -> Iterator[int]:
+    """The port at which `python -m automl ui` answers."""
+    port = free_port()
+    running = story.start("ui", f"ui.port={port}")
+    running.wait_until(lambda: f"http://127.0.0.1:{port}" in running.stdout, "the UI's address")
+    yield port
+    _end_politely(running)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _end_politely(running: Running) -> None:
+    running.process.terminate()
+    assert running.wait().code == 0
+
+
+def ask(port: int, path: str, body: object = None, host: str | None = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        headers = {"Host": host or f"127.0.0.1:{port}", "Content-Type": "application/json"}
+        method = "GET" if body is None else "POST"
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_the_ui_answers_with_the_runs_in_it(ui: int) -> None:
+    status, page = ask(ui, "/")
+    assert status == 200
+    assert b"<html" in page
+    _, experiment = ask(ui, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=whole")
+    number = json.loads(experiment)["experiment"]["experiment_id"]
+    status, found = ask(ui, "/api/2.0/mlflow/runs/search", {"experiment_ids": [number]})
+    assert status == 200
+    names = {run["info"]["run_name"] for run in json.loads(found)["runs"]}
+    assert names == {"whole", *(f"trial-{n:05d}" for n in range(4))}
+
+
+def test_the_ui_refuses_a_foreign_host(ui: int) -> None:
+    assert ask(ui, "/", host="10.evil.example")[0] == 403
+    assert ask(ui, "/", host=f"localhost:{ui}")[0] == 200

@@ -1,0 +1,206 @@
+"""The journal file: torn tails, failed writes, foreign writers, and that Optuna itself reads it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+
+from automl.errors import StorageError, StudyInUseError
+from automl.search.journal import LockedJournal
+from tests.search.conftest import Studies, ask, finish, report, run
+
+FULL = Path("/dev/full")
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in numbers)
+
+
+def read(journal: LockedJournal) -> list[int]:
+    return [log["n"] for log in journal.read_logs(0)]
+
+
+def test_lines_come_back_once_each(tmp_path: Path) -> None:
+    journal = LockedJournal(tmp_path / "journal.log")
+    journal.append_logs([{"n": 1}, {"n": 2}])
+    assert [log["n"] for log in journal.read_logs(0)] == [1, 2]
+    journal.append_logs([{"n": 3, "text": "x" * 200_000}])
+    assert [log["n"] for log in journal.read_logs(2)] == [3]
+    assert list(journal.read_logs(3)) == []
+    journal.close()
+
+
+def test_a_torn_tail_is_cut_at_every_point_and_kept_aside(tmp_path: Path) -> None:
+    whole = lines(1, 2, 3)
+    for n_bytes in range(len(whole) + 1):
+        path = tmp_path / f"{n_bytes}.log"
+        path.write_bytes(whole[:n_bytes])
+        n_whole = whole[:n_bytes].count(b"\n")
+        journal = LockedJournal(path)
+        journal.append_logs([{"n": 9}])
+        assert read(journal) == [*[1, 2, 3][:n_whole], 9]
+        journal.close()
+        torn = whole[:n_bytes].rpartition(b"\n")[2]
+        aside = Path(f"{path}.torn")
+        assert (aside.read_bytes() if aside.exists() else b"") == (torn + b"\n" if torn else b"")
+
+
+def test_a_torn_tail_longer_than_a_read_is_cut_too(tmp_path: Path) -> None:
+    path = tmp_path / "journal.log"
+    path.write_bytes(lines(1) + b"x" * 200_000)
+    journal = LockedJournal(path)
+    assert path.read_bytes() == lines(1)
+    journal.close()
+
+
+def test_a_study_goes_on_from_any_cut_of_its_last_lines(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    run(study, 3)
+    report(study, ask(study).number, 0, 1.0)
+    study.close()
+    whole = (tmp_path / "journal.log").read_bytes()
+    last_lines = sum(map(len, whole.splitlines(keepends=True)[-4:]))
+    for n_bytes in [*range(len(whole) - last_lines, len(whole), 37), len(whole) - 1]:
+        folder = tmp_path / str(n_bytes)
+        folder.mkdir()
+        (folder / "journal.log").write_bytes(whole[:n_bytes])
+        cut = studies.open(directory=folder)
+        for trial in cut.interrupted():
+            finish(cut, trial.number)
+        run(cut, 5)
+        cut.close()
+        again = studies.open(directory=folder)
+        assert [trial.number for trial in again.interrupted()] == []
+        assert again.n_asked == 5
+
+
+def test_damage_within_the_file_is_named_and_nothing_is_thrown_away(tmp_path: Path) -> None:
+    path = tmp_path / "journal.log"
+    for damage in (b'{"n":1{"n":1}\n', b"1,2\n", b"\0\0\0\n"):
+        content = lines(1) + damage + lines(3)
+        path.write_bytes(content)
+        journal = LockedJournal(path)
+        with pytest.raises(StorageError, match=r"journal.log: damaged in lines 1 to 3 .*restore"):
+            read(journal)
+        journal.close()
+        assert path.read_bytes() == content
+
+
+def test_a_journal_in_use_is_refused(tmp_path: Path) -> None:
+    journal = LockedJournal(tmp_path / "journal.log")
+    with pytest.raises(StudyInUseError, match="another process writes this study"):
+        LockedJournal(tmp_path / "journal.log")
+    journal.close()
+    LockedJournal(tmp_path / "journal.log").close()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"nowhere/journal.log cannot be written \(No such file"):
+        LockedJournal(tmp_path / "nowhere" / "journal.log")
+
+
+def test_a_lock_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    lock = tmp_path / "journal.log.lock"
+    lock.symlink_to(tmp_path / "journal.log")
+    LockedJournal(tmp_path / "journal.log").close()
+    assert not lock.is_symlink()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_a_failed_write_refuses_everything_after(tmp_path: Path) -> None:
+    path = tmp_path / "journal.log"
+    path.symlink_to(FULL)
+    journal = LockedJournal(path)
+    with pytest.raises(StorageError, match=r"cannot be written \(No space left on device"):
+        journal.append_logs([{"n": 1}])
+    for call in (journal.sync, lambda: journal.append_logs([]), lambda: read(journal)):
+        with pytest.raises(StorageError, match="No space left on device"):
+            call()
+    journal.close()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from automl.errors import StorageError
+from tests.search.conftest import Studies, ask, finish, report, run
+
+folder = Path(sys.argv[1])
+study = Studies(folder).open()
+run(study, 3)
+asked = ask(study)
+size_bytes = (folder / "journal.log").stat().st_size
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 20, limits[1]))
+
+def refused(call):
+    try:
+        call()
+    except StorageError as error:
+        assert "File too large" in str(error), error
+        return True
+    return False
+
+assert refused(study.ask)
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)  # room again: file and memory differ already
+assert refused(study.ask)
+assert refused(lambda: report(study, asked.number, 0, 1.0))
+assert refused(lambda: finish(study, asked.number))
+assert (folder / "journal.log").stat().st_size == size_bytes
+print(study.n_asked)
+"""
+
+
+def test_a_full_disk_stops_a_study_and_leaves_it_whole(studies: Studies, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "4\n", "")
+    study = studies.open()
+    assert [trial.number for trial in study.interrupted()] == [3]
+    assert study.n_asked == 4
+
+
+def test_optunas_own_backend_reads_the_file(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    trials = run(study, 4)
+    report(study, ask(study).number, 3, 0.5)
+    stock = optuna.load_study(
+        study_name="toy",
+        storage=JournalStorage(JournalFileBackend(str(tmp_path / "journal.log"))),
+    )
+    assert [t.state.name for t in stock.trials] == ["COMPLETE"] * 4 + ["RUNNING"]
+    assert stock.trials[4].intermediate_values == {3: 0.5}
+    searched = {k: v for k, v in trials[2].params.items() if k != "dropout"}
+    assert stock.trials[2].params == searched
+    best = study.best()
+    assert best is not None
+    assert (stock.best_trial.number, stock.best_value) == (best.number, best.value)
+
+
+def test_what_another_program_notes_in_the_file_is_kept(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    run(study, 2)
+    stock = optuna.load_study(
+        study_name="toy",
+        storage=JournalStorage(JournalFileBackend(str(tmp_path / "journal.log"))),
+    )
+    stock.set_user_attr("note", "from the dashboard")
+    run(study, 4)
+    study = studies.reopen(study)
+    assert study.n_asked == 4
+    notes = [json.loads(line) for line in (tmp_path / "journal.log").read_text().splitlines()]
+    assert any(line.get("user_attr") == {"note": "from the dashboard"} for line in notes)
+
+
+def test_an_ask_is_one_line(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    n_before = len((tmp_path / "journal.log").read_bytes().splitlines())
+    ask(study)
+    assert len((tmp_path / "journal.log").read_bytes().splitlines()) == n_before + 1

@@ -1,0 +1,178 @@
+"""What is proposed: inside the space, the same after a restart, and learned from what ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from automl.config import (
+    QMCSamplerConfig,
+    RandomSamplerConfig,
+    SamplerConfig,
+    TPESamplerConfig,
+)
+from automl.errors import ConfigError
+from automl.search.space import parse_space
+from automl.trial import OutOfMemory, Params, Pruned, TrialState
+from tests.search.conftest import ENTRIES, Studies, ask, finish, report, run, value_of
+
+SAMPLERS = {
+    "random": RandomSamplerConfig(),
+    "sobol": QMCSamplerConfig(),
+    "halton": QMCSamplerConfig(qmc_type="halton", scramble=False),
+    "tpe": TPESamplerConfig(n_startup_trials=4),
+    "tpe-alone": TPESamplerConfig(n_startup_trials=4, multivariate=False, constant_liar=False),
+    "tpe-group": TPESamplerConfig(n_startup_trials=4, group=True),
+}
+
+
+@pytest.fixture(params=list(SAMPLERS.values()), ids=list(SAMPLERS))
+def sampler(request: pytest.FixtureRequest) -> SamplerConfig:
+    assert isinstance(request.param, SamplerConfig)
+    return request.param
+
+
+def test_params_are_inside_the_space_and_differ(studies: Studies, sampler: SamplerConfig) -> None:
+    space = parse_space(ENTRIES)
+    trials = run(studies.open(sampler=sampler), 16)
+    for trial in trials:
+        space.check(trial.params)
+        assert ("momentum" in trial.params) == (trial.params["optimizer"] == "sgd")
+        assert trial.params["dropout"] == 0.1
+        assert {type(trial.params["depth"]), type(trial.params["lr"])} == {int, float}
+    assert len({trial.params["lr"] for trial in trials}) == 16
+
+
+def test_a_study_stopped_and_resumed_proposes_what_a_whole_one_does(
+    studies: Studies, sampler: SamplerConfig
+) -> None:
+    settings: dict[str, Any] = {"sampler": sampler, "seed": 7}
+    (studies.directory / "whole").mkdir()
+    whole = run(studies.open(directory=studies.directory / "whole", **settings), 20)
+    study, parts = studies.open(**settings), []
+    for n_trials in (3, 5, 11, 20):
+        parts += run(study, n_trials)
+        study = studies.reopen(study, **settings)
+    assert parts == whole
+
+
+def test_trials_side_by_side_differ_and_come_again_after_a_restart(
+    studies: Studies, sampler: SamplerConfig
+) -> None:
+    study = studies.open(sampler=sampler)
+    run(study, 6)
+    asked = [ask(study) for _ in range(6)]
+    assert len({trial.params["lr"] for trial in asked}) == 6
+    study = studies.reopen(study, sampler=sampler)
+    assert study.interrupted() == tuple(asked)
+
+
+def test_the_seed_decides(studies: Studies) -> None:
+    def first(seed: int) -> Params:
+        folder = studies.directory / str(len(list(studies.directory.iterdir())))
+        folder.mkdir()
+        return ask(studies.open(directory=folder, seed=seed)).params
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+
+
+def test_qmc_is_even_over_restarts(studies: Studies) -> None:
+    """Of 8 points of a Sobol sequence one lies in each eighth of each axis; random ones do not."""
+    entries = {"x": {"low": 0.0, "high": 8.0}, "y": {"low": 0.0, "high": 8.0}}
+    points: list[Params] = []
+    study = studies.open(entries=entries, sampler=QMCSamplerConfig())
+    for _ in range(8):
+        points.append(ask(study).params)
+        study = studies.reopen(study, entries=entries, sampler=QMCSamplerConfig())
+    for axis in ("x", "y"):
+        eighths = [value for point in points if isinstance(value := point[axis], float)]
+        assert sorted(map(int, eighths)) == list(range(8))
+
+
+def test_tpe_learns(studies: Studies) -> None:
+    entries = {"depth": {"low": 2, "high": 64}, "lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+    trials = run(studies.open(entries=entries, sampler=TPESamplerConfig()), 50)
+    late = sum(map(value_of, trials[-15:]))
+    early = sum(map(value_of, trials[:15]))
+    assert late < early / 2
+
+
+def test_tpe_learns_what_does_not_fit_though_it_counts_as_failed(studies: Studies) -> None:
+    """The best values lie where memory ends: without the constraint TPE would go there."""
+    entries = {"width": {"low": 1, "high": 1000}}
+    study = studies.open(entries=entries, sampler=TPESamplerConfig(n_startup_trials=10))
+    too_wide = []
+    for number in range(50):
+        width = ask(study).params["width"]
+        assert isinstance(width, int)
+        too_wide.append(width > 500)
+        if too_wide[-1]:
+            study.tell(number, OutOfMemory(number, 0.0, "needs too much"))
+        else:
+            finish(study, number, -float(width))
+    n_failed = sum(too_wide)
+    assert study.counts()[TrialState.FAILED] == n_failed
+    assert study.n_asked == 50
+    assert sum(too_wide[-20:]) < 10 <= n_failed
+    study = studies.reopen(study, entries=entries)
+    assert study.counts()[TrialState.FAILED] == n_failed
+
+
+def test_tpe_takes_pruned_trials_without_a_report(studies: Studies) -> None:
+    study = studies.open(sampler=TPESamplerConfig(n_startup_trials=2))
+    for _ in range(8):
+        asked = ask(study)
+        if asked.number % 2:
+            report(study, asked.number, 0, 1.0)
+        study.tell(asked.number, Pruned(asked.number, 0.0, step=0, value=float("nan")))
+    assert study.counts()[TrialState.PRUNED] == 8
+    assert study.ranking(8) == ()
+
+
+def test_enqueued_params_come_first_and_are_completed(studies: Studies) -> None:
+    enqueue: list[Params] = [
+        {"depth": 3, "lr": 0.1},
+        {"optimizer": "sgd", "momentum": 0, "lr": 1e-3},
+    ]
+    study = studies.open(sampler=TPESamplerConfig(), enqueue=enqueue)
+    first, second, third = (ask(study) for _ in range(3))
+    space = parse_space(ENTRIES)
+    for asked, params in zip((first, second), enqueue, strict=True):
+        assert {name: asked.params[name] for name in params} == params
+        assert asked.params.keys() >= {"depth", "lr", "optimizer", "dropout"}
+        space.check(asked.params)
+    assert isinstance(second.params["momentum"], float)
+    assert third.number == 2
+
+
+def test_a_kill_between_enqueued_trials_loses_none(studies: Studies) -> None:
+    enqueue = [{"depth": 3}, {"depth": 4}, {"depth": 5}]
+    study = studies.open(enqueue=enqueue)
+    depths = [ask(study).params["depth"]]
+    study = studies.reopen(study, enqueue=enqueue)
+    depths += [ask(study).params["depth"], ask(study).params["depth"]]
+    assert depths == [3, 4, 5]
+
+
+def test_enqueued_params_outside_the_space_are_refused(studies: Studies) -> None:
+    with pytest.raises(ConfigError, match=r"study.enqueue\[1\].depth=99: must be whole numbers"):
+        studies.open(enqueue=[{"depth": 3}, {"depth": 99}])
+    assert not (studies.directory / "journal.log").exists()
+
+
+def test_single_valued_ranges_and_an_all_fixed_space_work(
+    studies: Studies, sampler: SamplerConfig
+) -> None:
+    entries = {"a": {"low": 3, "high": 3}, "b": {"choices": ["x"]}, "c": {"low": 0.5, "high": 0.5}}
+    study = studies.open(entries=entries, sampler=sampler)
+    for _ in range(6):
+        asked = ask(study)
+        assert asked.params == {"a": 3, "b": "x", "c": 0.5}
+        finish(study, asked.number)
+
+
+def test_group_without_multivariate_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"sampler.group=True: needs sampler.multivariate=true"):
+        TPESamplerConfig(group=True, multivariate=False)

@@ -1,0 +1,293 @@
+"""A study from its opening to its ranking: identity, verdicts, outcomes, storage URLs."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from automl.config import HalvingPrunerConfig, MedianPrunerConfig
+from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.trial import (
+    Direction,
+    Failed,
+    Finished,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Pruned,
+    Reported,
+    TrialState,
+    Verdict,
+)
+from tests.search.conftest import ENTRIES, Studies, ask, finish, report, run
+
+IDENTITY: dict[str, Any] = {"space": ENTRIES, "study": {"metric": "val_loss", "seed": 0}}
+
+
+def test_a_study_keeps_its_uuid_and_another_has_its_own(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    uuid = study.uuid
+    assert studies.reopen(study).uuid == uuid
+    (tmp_path / "other").mkdir()
+    assert studies.open(directory=tmp_path / "other").uuid != uuid
+
+
+def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
+    studies: Studies, tmp_path: Path
+) -> None:
+    run(studies.open(identity=IDENTITY), 2)
+    studies.close_and_check()
+    before = (tmp_path / "journal.log").read_bytes()
+    changed = {
+        "space": ENTRIES | {"depth": {"low": 2, "high": 9}},
+        "study": {"metric": "val_error", "seed": 0},
+        "data": {"digest": "abc"},
+    }
+    with pytest.raises(ConfigError) as raised:
+        studies.open(identity=changed)
+    assert str(raised.value).splitlines() == [
+        "study.name=toy was begun with other settings, so its trials could not be compared with "
+        "new ones:",
+        "  space.depth.high: 8 in the study, 9 now",
+        '  study.metric: "val_loss" in the study, "val_error" now',
+        '  data.digest: not set in the study, "abc" now',
+        "Take the changes back to go on with it, or choose another study.name.",
+    ]
+    assert (tmp_path / "journal.log").read_bytes() == before
+    assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
+
+
+def test_a_tuple_in_an_identity_is_no_change(studies: Studies) -> None:
+    study = studies.open(identity={"a": (1, 2)})
+    studies.reopen(study, identity={"a": [1, 2]})
+
+
+def test_a_study_in_use_is_refused(studies: Studies) -> None:
+    studies.open()
+    with pytest.raises(StudyInUseError):
+        studies.open()
+
+
+def test_a_renamed_folder_is_refused(studies: Studies) -> None:
+    studies.open().close()
+    with pytest.raises(ConfigError, match=r"study.name=other: .*journal.log holds study toy"):
+        studies.open(name="other")
+
+
+def test_a_study_that_someone_else_made_is_refused(studies: Studies, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    optuna.create_study(study_name="toy", storage=url).ask()
+    with pytest.raises(ConfigError, match="holds a study of this name that automl did not make"):
+        studies.open(storage=url)
+
+
+def test_a_study_that_was_killed_while_it_was_made_is_made(studies: Studies) -> None:
+    study = studies.open()
+    study.close()
+    journal = studies.directory / "journal.log"
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
+    assert studies.open().n_asked == 0
+
+
+OUTCOMES: list[tuple[Outcome, TrialState]] = [
+    (Finished(0, 0.0, 3.0), TrialState.FINISHED),
+    (Finished(1, 0.0, 1.0), TrialState.FINISHED),
+    (Pruned(2, 0.0, step=1, value=0.5), TrialState.PRUNED),
+    (Failed(3, 0.0, "ValueError: no"), TrialState.FAILED),
+    (OutOfMemory(4, 0.0, "no room"), TrialState.FAILED),
+    (Finished(5, 0.0, 1.0), TrialState.FINISHED),
+    (Pruned(6, 0.0, step=1, value=0.4), TrialState.PRUNED),
+]
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_outcomes_are_counted_and_ranked_and_read_back_the_same(
+    studies: Studies, direction: Direction
+) -> None:
+    study = studies.open(direction=direction)
+    for outcome, _ in OUTCOMES:
+        ask(study)
+        study.tell(outcome.trial, outcome)
+    running = ask(study)
+
+    def facts() -> tuple[object, ...]:
+        return study.counts(), study.n_asked, study.best(), study.ranking(9), study.ranking(2)
+
+    counts = study.counts()
+    assert {state: n for state, n in counts.items() if n} == {
+        TrialState.RUNNING: 1,
+        TrialState.FINISHED: 3,
+        TrialState.PRUNED: 2,
+        TrialState.FAILED: 2,
+    }
+    order = {Direction.minimize: [1, 5, 0, 6, 2], Direction.maximize: [0, 1, 5, 2, 6]}
+    assert [trial.number for trial in study.ranking(9)] == order[direction]
+    assert [trial.number for trial in study.ranking(2)] == order[direction][:2]
+    before = facts()
+    study = studies.reopen(study, direction=direction)
+    assert facts() == before
+    assert study.interrupted() == (running,)
+    finish(study, running.number)
+
+
+def test_a_trial_that_is_interrupted_is_not_told(studies: Studies) -> None:
+    study = studies.open()
+    ask(study)
+    with pytest.raises(TypeError, match="Interrupted does not end a trial"):
+        study.tell(0, Interrupted(0, 0.0, "Ctrl-C"))
+    assert study.counts()[TrialState.RUNNING] == 1
+
+
+def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
+    studies: Studies, tmp_path: Path
+) -> None:
+    pruner = HalvingPrunerConfig(min_steps=1, factor=2, min_trials=2)
+    verdicts = []
+    for i, order in enumerate(itertools.permutations(range(4))):
+        (tmp_path / str(i)).mkdir()
+        study = studies.open(directory=tmp_path / str(i), pruner=pruner)
+        for _ in order:
+            ask(study)
+        values = [0.3, 0.1, 0.2, 0.2]
+        reports = [Reported(n, 0.0, 0, {"val_loss": values[n]}) for n in order]
+        verdicts.append(sorted(study.report(reports).items()))
+        study.close()
+    assert all(verdict == verdicts[0] for verdict in verdicts)
+    assert [v is Verdict.PRUNE for _, v in verdicts[0]] == [True, False, False, False]
+
+
+def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
+    pruner = MedianPrunerConfig(n_startup_trials=3, n_warmup_steps=1)
+    study = studies.open(pruner=pruner)
+    for value in (1.0, 2.0, 3.0):
+        number = ask(study).number
+        assert report(study, number, 0, value) is report(
+            study, number, 1, value
+        ) is Verdict.GO_ON or (value == 3.0)
+        finish(study, number)
+    study = studies.reopen(study, pruner=pruner)
+    number = ask(study).number
+    assert report(study, number, 1, 9.0) is Verdict.PRUNE
+    study = studies.reopen(study, pruner=pruner)
+    assert report(study, number, 1, 0.0) is Verdict.PRUNE, "killed before it was told: still so"
+
+
+def test_a_step_counts_once_and_a_report_without_the_metric_is_not_judged(
+    studies: Studies, tmp_path: Path
+) -> None:
+    study = studies.open(pruner=HalvingPrunerConfig(min_steps=1, min_trials=1))
+    number = ask(study).number
+    report(study, number, 0, 0.5)
+    size_bytes = (tmp_path / "journal.log").stat().st_size
+    report(study, number, 0, 0.1)
+    assert study.report([Reported(number, 0.0, 1, {"other": 1.0})]) == {number: Verdict.GO_ON}
+    assert study.report([]) == {}
+    assert (tmp_path / "journal.log").stat().st_size == size_bytes
+
+
+def test_a_late_report_of_a_trial_that_has_ended_is_dropped(studies: Studies) -> None:
+    study = studies.open()
+    number = ask(study).number
+    finish(study, number)
+    assert report(study, number, 5, 0.1) is Verdict.GO_ON
+
+
+def test_values_that_are_no_numbers_are_kept_and_rank_nowhere(studies: Studies) -> None:
+    study = studies.open()
+    number = ask(study).number
+    for step, value in enumerate((float("nan"), float("inf"), -float("inf"))):
+        report(study, number, step, value)
+    study.tell(number, Pruned(number, 0.0, step=2, value=float("inf")))
+    study = studies.reopen(study)
+    assert study.ranking(1) == ()
+    assert study.counts()[TrialState.PRUNED] == 1
+
+
+def test_a_trial_of_another_writer_that_lacks_params_is_completed(
+    studies: Studies, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    study = studies.open(storage=url)
+    run(study, 2)
+    study.close()
+    stock = optuna.load_study(study_name="toy", storage=url)
+    stock.ask().suggest_categorical("optimizer", ["sgd", "adam"])
+    stock.enqueue_trial({"depth": 5})
+    study = studies.open(storage=url)
+    half, queued = study.interrupted()
+    assert (half.number, queued.number) == (2, 3)
+    assert half.params.keys() >= {"depth", "lr", "optimizer", "dropout"}
+    assert half.params["optimizer"] == stock.trials[2].params["optimizer"]
+    assert queued.params["depth"] == 5
+    assert studies.reopen(study, storage=url).interrupted() == (half, queued)
+    assert [t.state.name for t in stock.trials[2:]] == ["RUNNING", "RUNNING"]
+
+
+def test_a_database_serves_as_well(studies: Studies, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db"}
+    study = studies.open(**settings)
+    trials = run(study, 3)
+    study.tell(ask(study).number, OutOfMemory(3, 0.0, "no room"))
+    running = ask(study)
+    report(study, running.number, 0, 0.5)
+    before = study.uuid, study.counts(), study.ranking(9)
+    study = studies.reopen(study, **settings)
+    assert (study.uuid, study.counts(), study.ranking(9)) == before
+    assert study.interrupted() == (running,)
+    assert not (tmp_path / "journal.log").exists()
+    assert [t.params for t in run(studies.open(directory=tmp_path), 3)] == [
+        t.params for t in trials
+    ]
+
+
+def test_a_database_that_is_lost_stops_the_study(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open(storage=f"sqlite:///{tmp_path}/study.db")
+    number = ask(study).number
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("DROP TABLE trial_intermediate_values")
+    database.close()
+    with pytest.raises(StorageError, match=r"the database does not answer .*resume the study"):
+        report(study, number, 0, 0.5)
+
+
+def test_another_program_that_asks_too_is_noticed(studies: Studies, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = studies.open(storage=url)
+    optuna.load_study(study_name="toy", storage=url).ask()
+    with pytest.raises(StorageError, match="another program adds trials to this study"):
+        study.ask()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "nosuchdb://ann:s3cret@host/name",
+        "postgresql://ann:s3cret@127.0.0.1:1/name?password=s3cret",
+        "redis://ann:s3cret@127.0.0.1:1",
+        "sqlite:////nowhere/at/all.db",
+    ],
+)
+def test_an_unusable_url_is_refused_without_its_credentials(studies: Studies, url: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        studies.open(storage=url)
+    message = str(raised.value)
+    assert message.startswith("study.storage=")
+    assert "sqlite:///file.db" in message
+    assert "s3cret" not in message
+
+
+def test_optuna_says_nothing_to_users(
+    studies: Studies, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(studies.open(), 2)
+    run(studies.open(storage=f"sqlite:///{tmp_path}/study.db"), 1)
+    studies.close_and_check()
+    with pytest.raises(ConfigError):
+        studies.open(storage="nonsense")
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,160 @@
+"""The delivering process: started, followed, killed, refused, drained."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from automl.config import KeepCheckpoints, TrackingConfig
+from automl.errors import ConfigError, StudyInUseError
+from automl.tracking.confirmed import Confirmed
+from automl.tracking.delivery import Delivery, deliver_all
+from automl.tracking.events import EventLog
+from automl.trial import CheckpointKind
+from tests.tracking.conftest import Shown
+from tests.tracking.scenes import (
+    NAME,
+    begin,
+    finish,
+    free_port,
+    report,
+    sweep_ended,
+    sweep_started,
+    trial,
+    wait_for,
+    write,
+    write_checkpoint,
+)
+
+READY_SECONDS = 90.0
+
+
+def delivering_pid(study: Path) -> int:
+    """The process that delivers, as it says itself."""
+    try:
+        header = (study / "events.delivered").read_text().splitlines()[0]
+    except (FileNotFoundError, IndexError):
+        return 0
+    return int(json.loads(header)["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown: Shown) -> None:
+    with Delivery.start(study, TrackingConfig(checkpoints=KeepCheckpoints.best)) as delivery:
+        delivery.wait_ready(READY_SECONDS)
+        with EventLog.open(study / "events.log") as log:
+            for event in (sweep_started(), begin(0), report(0, 0)):
+                log.append(event)
+            wait_for(lambda: delivery.lag() == 0, "the report is delivered")
+            assert shown.run("trial-00000").info.status == "RUNNING"
+            assert shown.run("trial-00000").data.metrics["val_loss"] == 0.0
+            for kind in CheckpointKind:
+                log.append(write_checkpoint(study, 0, kind))
+            log.append(finish(0))
+            log.append(sweep_ended(1))
+        assert delivery.drain(READY_SECONDS)
+        assert (delivery.lag(), delivery.trouble()) == (0, None)
+    assert not is_alive(delivering_pid(study))
+    assert shown.run(NAME).info.status == "FINISHED"
+    assert shown.artifacts("trial-00000") == {"best.pt": b"best of 0"}
+    assert (study / "delivery.log").read_text() == ""
+
+
+def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
+    study: Path, shown: Shown
+) -> None:
+    with Delivery.start(study, TrackingConfig()) as delivery:
+        delivery.wait_ready(READY_SECONDS)
+        write(study, sweep_started(), *trial(0), begin(1))
+        pid = delivering_pid(study)
+        assert os.getsid(pid) == pid != os.getsid(0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
+        wait_for(lambda: delivery.lag() == 0, "the first trial is delivered")
+        os.kill(pid, signal.SIGKILL)
+        write(study, report(1, 0), finish(1))
+        wait_for(lambda: delivering_pid(study) not in (0, pid), "another process delivers", 90.0)
+        assert delivery.drain(READY_SECONDS)
+    assert Counter(run.info.run_name for run in shown.runs()) == {
+        NAME: 1,
+        "trial-00000": 1,
+        "trial-00001": 1,
+    }
+    assert shown.run("trial-00001").info.status == "FINISHED"
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from automl.config import TrackingConfig
+from automl.tracking.delivery import Delivery
+delivery = Delivery.start(Path(sys.argv[1]), TrackingConfig())
+delivery.wait_ready(90)
+assert "mlflow" not in sys.modules
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_process_ends_with_its_parent(study: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, study], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        pid = delivering_pid(study)
+        assert is_alive(pid)
+        parent.kill()
+    wait_for(lambda: not is_alive(pid), "the orphan ends")
+
+
+def test_a_dead_server_is_refused_at_the_start(study: Path) -> None:
+    config = TrackingConfig(uri=f"http://ann:s3cret@127.0.0.1:{free_port()}")
+    with Delivery.start(study, config) as delivery, pytest.raises(ConfigError) as caught:
+        delivery.wait_ready(READY_SECONDS)
+    message = str(caught.value)
+    assert "refused" in message
+    assert message.startswith("tracking.uri=http://ann:***@")
+    assert "s3cret" not in message + (study / "delivery.log").read_text()
+
+
+def test_an_unknown_store_is_refused_without_a_process(study: Path) -> None:
+    with pytest.raises(ConfigError, match="no store of the kind"):
+        Delivery.start(study, TrackingConfig(uri="htp://x"))
+    assert list(study.iterdir()) == []
+
+
+def test_sync_delivers_what_is_left_and_says_so(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0), sweep_ended(1))
+    said: list[str] = []
+    assert deliver_all(study, TrackingConfig(), said.append) == 0
+    assert said == [f"MLflow has all of study {NAME}: 7 events were delivered"]
+    assert len(shown.runs()) == 2
+
+
+def test_sync_of_a_study_that_is_being_delivered_is_refused(study: Path) -> None:
+    write(study, sweep_started())
+    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    try:
+        with pytest.raises(StudyInUseError, match=str(os.getpid())):
+            deliver_all(study, TrackingConfig(), print)
+    finally:
+        confirmed.close()
+
+
+def test_sync_of_no_study_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"study\.name=nobody"):
+        deliver_all(folder / "studies" / "nobody", TrackingConfig(), print)

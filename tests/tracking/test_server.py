@@ -1,0 +1,131 @@
+"""The UI's own server: it shows the runs, takes events over HTTP, dies, comes back, and ends."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from automl.config import TrackingConfig
+from automl.errors import AutoMLError, ConfigError
+from automl.tracking.delivery import Delivery
+from automl.tracking.ui import serve_ui
+from automl.trial import CheckpointKind
+from tests.tracking.conftest import Shown
+from tests.tracking.scenes import (
+    NAME,
+    begin,
+    finish,
+    free_port,
+    report,
+    sweep_ended,
+    sweep_started,
+    trial,
+    wait_for,
+    write,
+    write_checkpoint,
+)
+from tests.tracking.test_delivery import READY_SECONDS
+
+SERVE = """
+import sys
+from automl.config import TrackingConfig
+from automl.tracking.ui import serve_ui
+sys.exit(serve_ui(TrackingConfig(), int(sys.argv[1])))
+"""
+
+
+@contextmanager
+def ui(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    """`serve_ui` in a process of its own, as the command runs it; it has said its address."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(port)], cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert said == f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def status(port: int, path: str, host: str | None = None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path, headers={"Host": host or f"127.0.0.1:{port}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def processes_below(pid: int) -> set[int]:
+    """All descendants of a process, from /proc."""
+    found: set[int] = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            found |= {child} | processes_below(child)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
+    """One server, died and come back in mid-sweep: two starts of MLflow's server, so one test."""
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    with ui(folder, port) as server:
+        below = processes_below(server.pid)
+        assert below
+        assert status(port, "/") == 200
+        evil = "10.evil.example"
+        path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
+        assert (status(port, path), status(port, path, evil)) == (200, 403)
+        delivery = Delivery.start(study, TrackingConfig(uri=uri))
+        delivery.wait_ready(READY_SECONDS)
+        write(study, sweep_started(), *trial(0), begin(1), report(1, 0))
+        wait_for(lambda: delivery.lag() == 0, "the first trial is delivered", READY_SECONDS)
+        assert Shown(uri).run("trial-00001").info.status == "RUNNING"
+    wait_for(lambda: not any(map(is_running, below)), "all of the server ends")
+    assert server.returncode == 0
+
+    checkpoint = write_checkpoint(study, 1, CheckpointKind.BEST)
+    write(study, report(1, 1), checkpoint, finish(1), sweep_ended(2))
+    wait_for(lambda: delivery.trouble() is not None, "the dead server is noticed")
+    assert "refused" in str(delivery.trouble())
+    assert delivery.lag() == 4
+
+    with ui(folder, port):
+        assert delivery.drain(READY_SECONDS)
+        assert delivery.trouble() is None
+        shown = Shown(uri)
+        assert {run.info.run_name for run in shown.runs()} == {NAME, "trial-00000", "trial-00001"}
+        assert len(shown.runs()) == 3
+        assert [step for step, _, _ in shown.history("trial-00001", "val_loss")] == [0, 1]
+        assert shown.artifacts("trial-00001") == {"best.pt": b"best of 1"}
+        with pytest.raises(ConfigError, match=rf"ui\.port={port}: it cannot be used"):
+            serve_ui(TrackingConfig(), port)
+
+
+def test_a_tracking_server_has_its_own_ui(folder: Path) -> None:
+    said: list[str] = []
+    assert serve_ui(TrackingConfig(uri="http://ann:s3cret@host:5000"), 5000, said.append) == 0
+    assert said == ["MLflow's own server shows the runs: http://ann:***@host:5000"]
+
+
+def test_a_server_that_does_not_start_says_why(folder: Path) -> None:
+    (folder / "text.db").write_text("this is no database " * 100)
+    with pytest.raises(AutoMLError, match="did not start"):
+        serve_ui(TrackingConfig(uri="sqlite:///text.db"), free_port())

@@ -1,0 +1,83 @@
+"""MLflow's database comes into being once, whole, however many want it at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from automl.errors import ConfigError
+from automl.tracking.store import explain, open_client
+from automl.tracking.uri import TrackingUri
+from tests.tracking.scenes import free_port
+
+OPEN = """
+import sys, time
+from pathlib import Path
+from automl.tracking.store import open_client
+from automl.tracking.uri import TrackingUri
+from automl.tracking.environment import set_for_delivery
+print("here", flush=True)
+sys.stdin.readline()
+open_client(TrackingUri(f"sqlite:///{sys.argv[1]}", "tracking.uri")).create_experiment(sys.argv[2])
+"""
+
+
+def opener(path: Path, name: str) -> subprocess.Popen[bytes]:
+    """A process that has imported MLflow and opens the store when it is told to."""
+    command = [sys.executable, "-W", "ignore", "-c", OPEN, str(path), name]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_two_first_openers_at_once_share_one_database(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "mlflow.db"
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / ".mlflow.db.building").write_text("of a builder that was killed")
+    openers = [opener(path, name) for name in ("a", "b")]
+    for process in openers:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+    for process in openers:
+        process.communicate(b"\n", timeout=100)
+        assert process.returncode == 0
+    names = {e.name for e in MlflowClient(f"sqlite:///{path}").search_experiments()}
+    assert names == {"Default", "a", "b"}
+    assert sorted(p.name for p in path.parent.iterdir()) == [".mlflow.db.lock", "mlflow.db"]
+
+
+def test_a_broken_database_is_refused_with_its_cause(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    connection = sqlite3.connect(path)
+    connection.execute("create table experiments (id int)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match=r"mlflow\.db: MLflow cannot use it"):
+        open_client(TrackingUri(f"sqlite:///{path}", "tracking.uri"))
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("hello, this is no database " * 100)
+    with pytest.raises(ConfigError, match="not a database"):
+        open_client(TrackingUri(f"sqlite:///{path}", "tracking.uri"))
+
+
+def test_a_dead_database_server_is_refused_at_once() -> None:
+    """MLflow itself would try for 100 s."""
+    uri = TrackingUri(f"postgresql://ann:s3cret@127.0.0.1:{free_port()}/x", "tracking.uri")
+    with pytest.raises(ConfigError, match="refused") as caught:
+        open_client(uri)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_error_is_explained_by_its_root_and_kept_short() -> None:
+    uri = TrackingUri("http://ann:s3cret@host", "tracking.uri")
+    error = RuntimeError("a page of text about s3cret " * 100)
+    assert len(explain(error, uri)) < 500
+    assert "s3cret" not in explain(error, uri)
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert explain(error, uri) == "[Errno 111] Connection refused"
