@@ -38,7 +38,7 @@ def trial_name(number: int) -> str:
 
 
 def command_line(command: str, study: StudyConfig) -> str:
-    """What to type to have `command` done with the study: `python -m automl resume study.name=…`."""
+    """What to type to have `command` done with the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
     return f"python -m automl {command} study.name={study.name}{where}"
 

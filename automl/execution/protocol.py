@@ -54,6 +54,11 @@ ToWorker: TypeAlias = "Work | Fed | Answer | None"
 
 
 @dataclass(frozen=True)
+class Begun:
+    """The process is up and the objective ready: from here on time-outs count."""
+
+
+@dataclass(frozen=True)
 class Next:
     """A lane is free: is there another trial of this kind?"""
 
@@ -78,4 +83,4 @@ class CannotStore:
     message: str
 
 
-ToParent: TypeAlias = "Sequence[TrialEvent] | Next | Idle | CannotOpen | CannotStore"
+ToParent: TypeAlias = "Sequence[TrialEvent] | Begun | Next | Idle | CannotOpen | CannotStore"

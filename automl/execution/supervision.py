@@ -6,6 +6,7 @@ each trial that it still had gets the outcome that follows from that.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 from automl.errors import StorageError
 from automl.execution.output import last_lines
 from automl.execution.process import WorkerLimits, WorkerProcess
-from automl.execution.protocol import CannotOpen, CannotStore, Idle, Next, ToParent, Work
+from automl.execution.protocol import Begun, CannotOpen, CannotStore, Idle, Next, ToParent, Work
 from automl.trial import (
     Failed,
     Feed,
@@ -45,7 +46,9 @@ class Supervision:
         self._limits = limits
         self._is_pack = feed.n_lanes > 1
         self._began: dict[int, float] = {}
-        """Trials without an outcome, and when (monotonic) each was taken."""
+        """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
+        self._heard = math.inf
+        """When the worker last said something; infinity: not begun yet."""
         self._output = Path()
 
     @property
@@ -56,8 +59,7 @@ class Supervision:
     def run(self, first: TrialSpec, placement: Placement, output: Path) -> None:
         """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""
         self._output = output
-        self._heard = time.monotonic()
-        self._began[first.number] = self._heard
+        self._began[first.number] = math.inf
         self.worker.begin(Work(first, placement, str(output), self._feed.n_lanes))
         while self._follow(self._receive()):
             pass
@@ -75,6 +77,10 @@ class Supervision:
                 self.worker.idle = True
             case CannotOpen(cause=cause, details=details):
                 self._all_failed(cause, details)
+            case Begun():
+                self._heard = time.monotonic()
+                self._began = dict.fromkeys(self._began, self._heard)
+                return True
             case CannotStore(message=text):
                 raise StorageError(text)
             case Next():
@@ -94,7 +100,8 @@ class Supervision:
                     message: ToParent = self.worker.pipe.recv()
                 except (EOFError, OSError):
                     return None
-                self._heard = time.monotonic()
+                if self._heard < math.inf:
+                    self._heard = time.monotonic()
                 return message
             if ready:
                 return None
@@ -163,7 +170,7 @@ class Supervision:
 
     def _patience(self) -> float | None:
         """Seconds until the next deadline; None: there is none."""
-        deadlines = [at for at, _, _ in self._deadlines()]
+        deadlines = [at for at, _, _ in self._deadlines() if at < math.inf]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _overdue(self) -> dict[int, str]:

@@ -20,6 +20,7 @@ from automl.execution.lifeline import die_with_parent
 from automl.execution.memory_slots import SlotWriter
 from automl.execution.protocol import (
     Answer,
+    Begun,
     CannotOpen,
     CannotStore,
     Fed,
@@ -48,6 +49,7 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
                 pipe.send(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
                 return
             slot = SlotWriter(setup.slots_path, setup.slot, session.held_bytes)
+        pipe.send(Begun())
         try:
             _carry_out(session, work, pipe)
         except StorageError as error:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
+from automl.errors import StorageError
 from automl.trial import (
     Failed,
+    Feed,
     Finished,
     Interrupted,
     OnEvent,
+    OnEvents,
     Placement,
     Pruned,
     Reported,
@@ -29,6 +33,22 @@ class ScriptedSession:
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         act = getattr(self, f"_{spec.params['act']}")
         act(spec, lambda step: on_event(_report(spec, step)), on_event)
+
+    def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        """Lanes of one step each; a free lane asks for the next. `die` kills the whole pack."""
+        while (spec := feed.next()) is not None:
+            if spec.params["act"] == "die":
+                self._die(spec, None, lambda event: Verdict.GO_ON)
+            on_events([_report(spec, 0)])
+            on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
+
+    def _full_disk(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        raise StorageError("last.pt cannot be written (No space left on device)")
+
+    def _fork_and_hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        child = subprocess.Popen(["sleep", "3600"])
+        print(os.getpid(), child.pid, flush=True)  # noqa: T201 - read from the trial's output file
+        time.sleep(3600)
 
     def held_bytes(self) -> int:
         return 0

@@ -1,0 +1,163 @@
+"""What only worker processes do: packs over a pipe, time-outs, recycling, dying with the parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.errors import StorageError
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from automl.trial import (
+    HOST_UUID,
+    Entry,
+    Failed,
+    Finished,
+    Hosted,
+    Interrupted,
+    Outcome,
+    Placement,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+ENTRY = Entry("tests.execution.objectives:open_scripted")
+HOST = Placement(HOST_UUID, "cpu", 0)
+
+
+def spec(number: int, act: str = "finish") -> TrialSpec:
+    return TrialSpec(number, {"act": act}, "", 0)
+
+
+def execute(
+    path: Path, specs: Sequence[TrialSpec], limits: WorkerLimits | None = None
+) -> list[TrialEvent]:
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor = WorkersExecutor(ENTRY, path, limits or WorkerLimits(max_workers=1))
+    try:
+        executor.execute(TrialFeed(specs, lambda taken: None), HOST, on_events)
+    finally:
+        executor.close()
+    return events
+
+
+def outcomes(events: Sequence[TrialEvent]) -> dict[int, Outcome]:
+    return {event.trial: event for event in events if isinstance(event, Outcome)}
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came to hold within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        os.sched_yield()
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_pack_gets_all_its_trials(tmp_path: Path) -> None:
+    ended = outcomes(execute(tmp_path, [spec(n) for n in (4, 7, 9)]))
+    assert sorted(ended) == [4, 7, 9]
+    assert all(isinstance(o, Finished) and o.value == 3.0 for o in ended.values())
+
+
+def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
+    ended = outcomes(execute(tmp_path, [spec(0), spec(1, "die"), spec(2)]))
+    assert isinstance(ended[0], Finished)
+    broken = ended[1]
+    assert isinstance(broken, Interrupted)
+    assert broken.pack_dissolved
+    assert broken.cause == "its pack broke: its process died: SIGKILL"
+    assert not broken.by_worker_death
+    assert 2 not in ended, "never taken from the feed"
+
+
+def test_a_full_disk_is_the_sweeps_trouble_not_the_trials(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No space left on device"):
+        execute(tmp_path, [spec(0, "full_disk")])
+
+
+def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=2))
+    pids: list[int] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(4):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Hosted):
+            executor.kill()
+        return {}
+
+    executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="by a watching thread elsewhere")
+def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)], cwd=Path(__file__).parents[2]
+    )
+    output = tmp_path / "trial-00000.log"
+    assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
+    pids = [int(word) for word in output.read_text().split()]
+    assert len(pids) == 2, "the worker and its child"
+    assert all(map(is_alive, pids))
+    parent.kill()
+    parent.wait()
+    assert wait_until(lambda: not any(map(is_alive, pids)), 2.0)
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from tests.execution.test_workers import ENTRY, HOST, spec
+if __name__ == "__main__":
+    executor = WorkersExecutor(ENTRY, Path(sys.argv[1]), WorkerLimits(max_workers=1))
+    feed = TrialFeed([spec(0, "fork_and_hang")], lambda taken: None)
+    executor.execute(feed, HOST, lambda events: {})
+"""
