@@ -237,19 +237,19 @@ class Loop:
     def _admit(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
+            decision = self._place(head.request, now_seconds)
+            if isinstance(decision, Refusal) and not decision.never:
+                self.waiting[0] = replace(head, reason=decision.reason)
+                return  # nor is anything asked for ahead while nothing can start
             group = self._group(head)
-            request = _together(group)
-            decision = self._place(request, now_seconds)
-            if isinstance(decision, Refusal) and decision.never and len(group) > 1:
-                group, request = group[:1], head.request
-                decision = self._place(request, now_seconds)
+            decision = self._place(_together(group), now_seconds)
+            while isinstance(decision, Refusal) and len(group) > 1:  # as many as there is room for
+                group = group[: len(group) // 2]
+                decision = self._place(_together(group), now_seconds)
             if isinstance(decision, Placement):
                 self._start(group, decision, now_seconds)
-            elif decision.never:
-                self._never_fits(head, decision)
             else:
-                self.waiting[0] = replace(head, reason=decision.reason)
-                return
+                self._never_fits(head, decision)
 
     def _group(self, head: Waiting) -> list[Waiting]:
         """The head, and what starts with it as one pack, asked for ahead where that may be."""

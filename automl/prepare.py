@@ -5,7 +5,7 @@ Everything here reads; what it returns is what a sweep is made from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -15,6 +15,7 @@ from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.search.space import Space, parse_space
+from automl.training.packing import pack_key, pack_size
 from automl.training.plan import (
     Declaration,
     SessionSetup,
@@ -76,6 +77,12 @@ class Prepared:
         """Memory to ask for: what the user declared, else the estimate; None: not known."""
         declared = self.config.admission.request_bytes
         return declared if declared is not None else request_bytes(self.plan, params, self.dataset)
+
+    def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
+        """What a trial can be packed with, and how many at most; None: it trains alone."""
+        key = pack_key(self.plan, params, on_host=on_host)
+        n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
+        return None if n_lanes < 2 else (key, n_lanes)
 
 
 def prepare(config: Config) -> Prepared:

@@ -25,7 +25,7 @@ from automl.carry import Carrier, device_label
 from automl.closing import Closing
 from automl.config import Config, ExecutionKind
 from automl.devices.device import Reading
-from automl.devices.host import own_memory_bytes
+from automl.devices.host import HostReader, own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader
 from automl.display import Display, open_display
 from automl.execution.executor import TrialFeed
@@ -113,6 +113,7 @@ class Sweep:
         )
         self.left_behind = False
         """Trials did not stop in time; their threads still run."""
+        self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
         self._n_ended_before = self._n_ended()
         self._shown_seconds = 0.0
@@ -159,7 +160,10 @@ class Sweep:
         return n_may_pend(self.parts.config.sampler, self._n_ended())
 
     def kind_of(self, trial: Asked) -> Kind | None:
-        return None
+        if not self.parts.executor.can.packs:
+            return None
+        pack = self.parts.prepared.pack_of(trial.params, on_host=self._on_host)
+        return None if pack is None else Kind(*pack)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         key = trials[0].number

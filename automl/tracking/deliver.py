@@ -68,7 +68,6 @@ class Channel:
 
 
 def main() -> int:
-    os.nice(NICENESS)
     channel = Channel()
     words = _words_of_parent()
     job = Job(**json.loads(next(words)))
@@ -82,6 +81,7 @@ def main() -> int:
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
         return error.exit_code
+    os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     channel.send(ready=True, confirmed=study.offset)
     _Loop(study, channel, draining).run()

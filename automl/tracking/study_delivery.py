@@ -21,8 +21,8 @@ from automl.tracking.study_view import StudyView
 from automl.tracking.trial_view import TrialView
 from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent
 
-MAX_EVENTS_AT_ONCE = 20_000
-"""Read in one go: bounds memory when a long backlog is delivered."""
+MAX_EVENTS_AT_ONCE = 2000
+"""Read, delivered and confirmed in one go: bounds memory, and what a kill makes us repeat."""
 MAX_SINGLE_SEARCHES = 50
 """Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
 

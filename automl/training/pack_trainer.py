@@ -204,24 +204,31 @@ class PackTrainer:
     def _train(self, placed: _Placed) -> torch.Tensor:
         """One pass over the training part; the sums (K,) of its losses."""
         for lane in placed.lanes:
-            lane.dropout.generator.manual_seed(stream_seed(lane.seed, Stream.DROPOUT, lane.epoch))
-        placed.optimizer.begin_epoch([n.epoch * self._n_batches for n in placed.lanes], self._n_batches)
-        x, y = self._train_part.x, self._train_part.y
-        n_lanes = len(placed.lanes)
-        totals = torch.zeros(n_lanes, 1, self._batch_size, dtype=torch.float64, device=x.device)
+            if lane.dropout.rate > 0:
+                seed = stream_seed(lane.seed, Stream.DROPOUT, lane.epoch)
+                lane.dropout.generator.manual_seed(seed)
+        n_steps = [lane.epoch * self._n_batches for lane in placed.lanes]
+        placed.optimizer.begin_epoch(n_steps, self._n_batches)
+        totals = torch.zeros(
+            len(placed.lanes), 1, self._batch_size, dtype=torch.float64, device=self._device
+        )
         for index, rows in enumerate(self._orders(placed)):
-            work = placed.training_pass(len(rows) // n_lanes)
-            torch.index_select(x, 0, rows, out=work.x)
-            targets = y.index_select(0, rows).view(n_lanes, -1)
-            placed.round_weights()
-            work.draw_masks()
-            out = work.forward().to(self.problem.dtype)
-            losses = self._loss.train(out, targets, work.out_g)
-            totals[:, :, : work.n_rows].add_(losses)
-            work.backward()
-            placed.widen_grads()
-            placed.optimizer.step(index)
+            losses = self._step(placed, index, rows)
+            totals[:, :, : losses.shape[2]].add_(losses)
         return totals.sum((1, 2))
+
+    def _step(self, placed: _Placed, index: int, rows: torch.Tensor) -> torch.Tensor:
+        """One optimizer step on the rows (K · B,); their losses (K, 1, B)."""
+        work = placed.training_pass(len(rows) // len(placed.lanes))
+        torch.index_select(self._train_part.x, 0, rows, out=work.x)
+        y = self._train_part.y.index_select(0, rows).view(len(placed.lanes), -1)
+        placed.round_weights()
+        work.draw_masks()
+        losses = self._loss.train(work.forward().to(self.problem.dtype), y, work.out_g)
+        work.backward()
+        placed.widen_grads()
+        placed.optimizer.step(index)
+        return losses
 
     def _evaluate(self, placed: _Placed) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums (K,) over the validation part: losses, and misses or squared errors."""
