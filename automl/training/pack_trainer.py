@@ -27,10 +27,10 @@ from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, check_finite
 
-# Numbers in one layer's activations while looking at the validation part. On a CPU they fit its
-# second cache (1 MiB); on a GPU they bound memory.
-_LOOK_NUMBERS_ON_HOST = 2**18
-_LOOK_NUMBERS_ON_GPU = 2**26
+# Numbers in one lane's activations while looking at the validation part: 16 lanes then fit the
+# second cache of a CPU. Not by the lanes there are: sums over rows would depend on the neighbours.
+_LOOK_NUMBERS_ON_HOST = 2**14
+_LOOK_NUMBERS_ON_GPU = 2**20
 
 
 @dataclass
@@ -235,7 +235,7 @@ class PackTrainer:
         placed.round_weights()
         x, y = self._validation_part.x, self._validation_part.y
         limit = _LOOK_NUMBERS_ON_HOST if self._device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
-        n_rows = max(64, limit // (len(placed.lanes) * max(placed.values.layout.widths)))
+        n_rows = max(64, limit // max(placed.values.layout.widths))
         loss, miss = (torch.zeros(len(placed.lanes), dtype=torch.float64, device=x.device) for _ in "lm")
         for some_x, some_y in zip(x.split(n_rows), y.split(n_rows), strict=True):
             look = placed.look(len(some_x))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from whole_process import fresh_folder, ours, parent_folder, run, script, write
 
-_N_TRIALS = 32
+_N_TRIALS = 56
 
 
 def one_round(table: Path, n_trials: int, work: Path | None, only: str) -> dict[str, float]:

@@ -34,7 +34,11 @@ def count(folder: Path, n_epochs: int) -> Records:
                  GROUP BY m.run_uuid HAVING count(*) = ?)""",
             (2 * n_epochs,),
         ).fetchone()
-    checkpoints = {path.parent for path in folder.rglob("*.pt") if "studies" not in path.parts[:-1]}
+    checkpoints = {
+        path.parent
+        for path in folder.rglob("*.pt")
+        if "studies" not in path.relative_to(folder).parts
+    }
     return Records(n_complete, len(checkpoints))
 
 

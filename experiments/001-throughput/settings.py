@@ -32,7 +32,7 @@ class Setting:
 
 SETTINGS = {
     "disc": Setting(_SMALL, n_epochs=20),
-    "real_work": Setting(_ONE_SHAPE, n_epochs=5),
+    "real_work": Setting(_ONE_SHAPE, n_epochs=10),
     "error_over_time": Setting(_SMALL, n_epochs=5, recorded=(*_LOSSES, "val_error")),
 }
 

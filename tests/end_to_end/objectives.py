@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import automl
@@ -27,13 +28,15 @@ def counts(trial: automl.TrialContext) -> None:
         with (trial.directory / "trained").open("a") as trained:
             trained.write(f"{epoch}\n")
         losses = {"train_loss": 1 / (epoch + 1), "val_loss": trial.number + 1 / (epoch + 1)}
-        trial.report(epoch, losses, checkpoint=lambda epoch=epoch: {"epoch": epoch})
+        trial.report(epoch, losses, checkpoint=partial(dict, epoch=epoch))
 
 
 def never_returns(trial: automl.TrialContext) -> None:
-    """Reports once, and then nothing more."""
+    """Reports once, and then nothing more; writes down that it hangs."""
     if trial.restore() is None:
-        trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: {"epoch": 0})
+        trial.report(0, {"val_loss": 0.5}, checkpoint=partial(dict, epoch=0))
+    with (trial.directory / "hangs").open("a") as hangs:
+        hangs.write("again\n")
     threading.Event().wait()
 
 
@@ -44,15 +47,15 @@ def ends_as_told(trial: automl.TrialContext) -> object:
             raise ValueError(f"the rows\nof trial {trial.number} are odd")
         case "exits":
             sys.exit("cannot go on")
-        case "nan":
+        case "returns_nan":
             return float("nan")
-        case "inf":
+        case "returns_inf":
             return float("inf")
-        case "string":
+        case "returns_text":
             return "1.5"
-        case "nothing":
+        case "returns_nothing":
             return None
-        case "nan_reports":
+        case "reports_nan":
             trial.report(0, {"val_loss": float("nan")})
             return None
         case _:
@@ -83,7 +86,7 @@ def kills_the_server(trial: automl.TrialContext) -> None:
         os.killpg(pid, signal.SIGKILL)
     for epoch in range(3):
         losses = {"train_loss": 0.5, "val_loss": 0.5 / (epoch + 1)}
-        trial.report(epoch, losses, checkpoint=lambda epoch=epoch: {"epoch": epoch})
+        trial.report(epoch, losses, checkpoint=partial(dict, epoch=epoch))
 
 
 @automl.objective(params=["lr"], metrics=["val_loss", "acc"])

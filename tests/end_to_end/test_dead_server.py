@@ -1,4 +1,4 @@
-"""An MLflow server that dies in the middle of a sweep: the sweep ends well, and `sync` catches up."""
+"""An MLflow server that dies during a sweep: the sweep ends well, and `sync` catches up."""
 
 from __future__ import annotations
 

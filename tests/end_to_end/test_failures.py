@@ -11,11 +11,11 @@ from tests.end_to_end.records import Records
 CAUSES = {
     "raises": "ValueError: the rows of trial",
     "exits": "SystemExit: cannot go on",
-    "nan": "the objective returned nan: return a finite number",
-    "inf": "the objective returned inf: return a finite number",
-    "string": "the objective returned '1.5' (str): return a finite number",
-    "nothing": "nothing returned and nothing reported",
-    "nan_reports": "val_loss was never a finite number",
+    "returns_nan": "the objective returned nan: return a finite number",
+    "returns_inf": "the objective returned inf: return a finite number",
+    "returns_text": "the objective returned '1.5' (str): return a finite number",
+    "returns_nothing": "nothing returned and nothing reported",
+    "reports_nan": "val_loss was never a finite number",
 }
 
 
@@ -41,8 +41,8 @@ def swept(call: Call, name: str, *words: str) -> tuple[int, str, str]:
     return done.code, done.stdout, done.stderr
 
 
-@pytest.mark.usefixtures("program")
-def test_ten_failures_in_a_row_with_one_error_stop_it(call: Call, program: Program) -> None:
+@pytest.mark.usefixtures("folder")
+def test_ten_failures_in_a_row_with_one_error_stop_it(call: Call) -> None:
     code, said, error = swept(call, "always_raises", "admission.max_concurrent_trials=1")
     assert code == 1
     assert error.startswith("automl: stopped: ")
@@ -50,7 +50,7 @@ def test_ten_failures_in_a_row_with_one_error_stop_it(call: Call, program: Progr
     assert "always_raises: 10 failed" in said
 
 
-@pytest.mark.usefixtures("program")
+@pytest.mark.usefixtures("folder")
 def test_all_failing_is_a_failed_sweep(call: Call) -> None:
     code, said, error = swept(call, "raises_differently")
     assert code == 1
@@ -65,7 +65,7 @@ def test_all_failing_is_a_failed_sweep(call: Call) -> None:
         ("reports_another_metric", "val_loss", "acc, loss"),
     ],
 )
-@pytest.mark.usefixtures("program")
+@pytest.mark.usefixtures("folder")
 def test_an_objective_that_does_not_fit_stops_after_its_first_trial(
     name: str, wanted: str, there: str, call: Call
 ) -> None:

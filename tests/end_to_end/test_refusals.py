@@ -9,6 +9,7 @@ import pytest
 
 from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
 
 WORDS = (
     "study.name=kept",
@@ -19,6 +20,8 @@ WORDS = (
     "sampler=random",
     "devices=host",
 )
+WHO_WAS_HERE = ("studies/kept/lock", "studies/kept/events.delivered", "studies/kept/delivery.log")
+"""They tell which process held or delivered the study last, and nothing of the study."""
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +32,13 @@ def kept(story: Program) -> Program:
 
 @pytest.fixture
 def inside(kept: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the finished study; a refused sweep changes no byte in it."""
+    """The folder of the finished study; a refused sweep changes no byte of what is in it."""
     monkeypatch.chdir(kept.folder)
     before = snapshot(kept.folder)
     yield kept.folder
     after = snapshot(kept.folder)
+    for name in WHO_WAS_HERE:
+        after[name] = before[name]
     assert [path for path in {**before, **after} if before.get(path) != after.get(path)] == []
 
 
@@ -43,19 +48,19 @@ def inside(kept: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("space.depth.high=6", ["space", "depth", "high", "4 in the study, 6 now"]),
         ("space.dropout=0.1", ["dropout", "not set in the study, 0.1 now"]),
         ("~space.width", ["width", "not set now"]),
-        ("study.metric=val_error", ["study.metric: val_loss in the study, val_error now"]),
-        ("study.direction=maximize", ["study.direction: minimize in the study, maximize now"]),
+        ("study.metric=val_error", ['study.metric: "val_loss" in the study, "val_error" now']),
+        ("study.direction=maximize", ['study.direction: "minimize" in the study, "maximize" now']),
         ("study.seed=1", ["study.seed: 0 in the study, 1 now"]),
         ("study.enqueue=[{lr: 0.01}]", ["study.enqueue: "]),
         ("training.epochs=2", ["training.epochs: 1 in the study, 2 now"]),
-        ("training.precision=float64", ["float32 in the study, float64 now"]),
+        ("training.precision=float64", ['"float32" in the study, "float64" now']),
         ("data.n_train=101", ["data.n_train: 100 in the study, 101 now", "data.digest: "]),
         ("data.split_seed=1", ["data.split_seed: 0 in the study, 1 now"]),
-        ("data=digits", ["data.kind: disc in the study, digits now"]),
-        ("model.growth=doubling space=doubling", ["model.growth: constant in the study"]),
+        ("data=digits", ['data.kind: "disc" in the study, "digits" now']),
+        ("model.growth=doubling space=doubling", ['model.growth: "constant" in the study']),
         (
             "objective=python objective.target=tests.end_to_end.objectives:counts",
-            ["objective.kind: builtin in the study, python now"],
+            ['objective.kind: "builtin" in the study, "python" now'],
         ),
     ],
 )
@@ -83,7 +88,7 @@ def test_a_study_that_is_not_there(inside: Path, call: Call) -> None:
     ("change", "said"),
     [
         ("tracking.uri=ftp://here", "tracking.uri=ftp://here"),
-        ("tracking.uri=sqlite:////proc/nowhere/mlflow.db", "cannot be written"),
+        ("tracking.uri=sqlite:////proc/nowhere/mlflow.db", "choose another store"),
         ("tracking.uri=http://127.0.0.1:1", "start that server"),
         ("study.n_trials=0", "study.n_trials=0"),
     ],
@@ -94,12 +99,11 @@ def test_what_cannot_work(change: str, said: str, inside: Path, call: Call) -> N
     assert said in refused.stderr
 
 
-def test_a_finished_study_has_nothing_to_do(
+def test_a_larger_total_goes_on_with_the_same_study(
     kept: Program, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(kept.folder)
-    journal = (kept.folder / "studies" / "kept" / "journal.log").read_bytes()
-    done = call("resume", "study.name=kept")
-    assert done.code == 0
-    assert "kept: 2 finished" in done.stdout
-    assert (kept.folder / "studies" / "kept" / "journal.log").read_bytes() == journal
+    done = call(*WORDS, "study.n_trials=3")
+    assert done.code == 0, done.stderr
+    assert "kept: 3 finished" in done.stdout
+    Records(kept.folder, "kept").check_exact(3, 1, ["train_loss", "val_loss"])

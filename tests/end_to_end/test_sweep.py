@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,17 +106,15 @@ def test_optuna_s_own_backend_reads_the_journal(records: Records) -> None:
     assert records.optuna_states() == {0: "COMPLETE", 1: "COMPLETE", 2: "FAIL", 3: "PRUNED"}
 
 
-def test_artifacts_load_and_the_model_predicts(
-    records: Records, story: Program, tmp_path: Path
-) -> None:
+def test_artifacts_load_and_the_model_predicts(records: Records, story: Program) -> None:
     client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
     run_id = records.trial_runs()[1].info.run_id
     for name in ("last.pt", "best.pt"):
-        path = client.download_artifacts(run_id, f"checkpoints/{name}", str(tmp_path))
+        path = client.download_artifacts(run_id, f"checkpoints/{name}")
         content = torch.load(path, weights_only=True)
         assert (content["trial"], content["params"]["lr"]) == (1, 0.5)
     points = np.array([[0.0, 0.0], [0.1, -0.1], [0.95, 0.95], [-0.95, 0.9]])
-    labels = automl.load(tmp_path / "checkpoints" / "best.pt").predict(points)
+    labels = automl.load(path).predict(points)
     assert list(labels) == [1, 1, 0, 0]
 
 

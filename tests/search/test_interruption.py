@@ -54,7 +54,7 @@ def test_kills_lose_no_trial_and_repeat_none(studies: Studies, tmp_path: Path) -
     told: list[AskedTrial] = []
     draw = random.Random(0)
     for _ in range(3):
-        told += asked_until_killed(tmp_path, draw.randrange(1, 120))
+        told += asked_until_killed(tmp_path, draw.randrange(1, 60))
         study = studies.open(seed=3)
         # The last trial may have been written but not told of.
         assert study.n_asked in (len(told), len(told) + 1)
@@ -76,9 +76,11 @@ def test_many_threads_report_while_the_main_thread_asks_and_tells(
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def train(trial: AskedTrial) -> None:
-        for step in range(N_STEPS):
-            report(study, trial.number, step, trial.number + 1 / (step + 1))
-        ended.put(trial.number)
+        try:
+            for step in range(N_STEPS):
+                report(study, trial.number, step, trial.number + 1 / (step + 1))
+        finally:
+            ended.put(trial.number)
 
     with ThreadPoolExecutor(N_THREADS) as pool:
         jobs = [pool.submit(train, ask(study)) for _ in range(N_THREADS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,26 @@ def test_what_another_program_notes_in_the_file_is_kept(studies: Studies, tmp_pa
     assert study.n_asked == 4
     notes = [json.loads(line) for line in (tmp_path / "journal.log").read_text().splitlines()]
     assert any(line.get("user_attr") == {"note": "from the dashboard"} for line in notes)
+
+
+def test_asks_and_ends_are_on_disk_before_they_return_and_reports_need_not(
+    studies: Studies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = studies.open()
+    flushed: list[int] = []
+    to_disk = os.fsync
+
+    def counted(fd: int) -> None:
+        flushed.append(fd)
+        to_disk(fd)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    number = ask(study).number
+    assert len(flushed) == 1
+    report(study, number, 0, 1.0)
+    assert len(flushed) == 1
+    finish(study, number)
+    assert len(flushed) == 2
 
 
 def test_an_ask_is_one_line(studies: Studies, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def ui(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
-            assert said == f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
+            address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+            assert said == f"MLflow UI: {address} (Ctrl-C ends it)\n"
             yield process
         finally:
             process.send_signal(signal.SIGINT)
