@@ -5,8 +5,11 @@ a lock behind when it is killed within an append. This one keeps the file open a
 life, cuts a torn tail when it opens the file, and refuses everything after a failed write, since
 file and memory may differ from then on. Optuna's dashboard and stock backend read the same file.
 
-A line reaches the file before `append_logs` returns, so a killed process loses none; it reaches
-the disk with the next `sync`. One line is one fact: a trial is created with all its params at once.
+A line reaches the file before `append_logs` returns, so a killed process loses none. It reaches
+the disk within 50 ms of the next `sync`, many sharing one flush (of 5 ms here): should the power
+fail before, the event log still holds how trials ended, and a trial whose asking is lost is asked
+for again with the same number and seed. One line is one fact: a trial is created with all its
+params at once.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +28,13 @@ from optuna.storages.journal import BaseJournalBackend
 from automl.errors import StorageError, StudyInUseError
 
 _CHUNK_BYTES = 64 * 1024
+FLUSH_SECONDS = 0.05
 
 
 class LockedJournal(BaseJournalBackend):
     """Use it for a journal that one process writes at a time.
 
-    Needs no lock of its own: Optuna's JournalStorage calls it under one, and `sync` touches
+    Needs no lock of its own: Optuna's JournalStorage calls it under one, and flushing touches
     nothing but the file descriptor.
     """
 
@@ -53,6 +58,10 @@ class LockedJournal(BaseJournalBackend):
         except StudyInUseError:
             os.close(self._fd)
             raise
+        self._dirty = threading.Event()
+        self._closing = threading.Event()
+        self._flusher = threading.Thread(target=self._flush_often, name="journal", daemon=True)
+        self._flusher.start()
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The lines that were appended, by anyone, since the last call."""
@@ -88,20 +97,33 @@ class LockedJournal(BaseJournalBackend):
             raise self._fail(_cannot_write(self._path, error)) from error
 
     def sync(self) -> None:
-        """Return when all lines are on disk. Raises StorageError, and then for ever."""
+        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
         self._raise_failure()
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            raise self._fail(_cannot_write(self._path, error)) from error
+        self._dirty.set()
 
     def close(self) -> None:
-        """Give the file back; later calls raise."""
+        """Flush, and give the file back; later calls raise."""
+        self._closing.set()
+        self._dirty.set()
+        self._flusher.join()
+        if self._fd < 0:
+            return
         if self._failure is None:
+            os.fsync(self._fd)
             self._failure = f"{self._path}: the study is closed."
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        os.close(self._fd)
+        self._fd = -1
+
+    def _flush_often(self) -> None:
+        while True:
+            self._dirty.wait()
+            self._dirty.clear()
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._fail(_cannot_write(self._path, error))
+            if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
+                return
 
     def _take(self) -> None:
         try:

@@ -133,7 +133,7 @@ class Study:
         return self._standings.n_trials
 
     def ask(self) -> AskedTrial | None:
-        """The next trial, on disk with all its params; None when a grid is exhausted.
+        """The next trial, recorded with all its params; None when a grid is exhausted.
 
         Raises StorageError, after which the study takes nothing more.
         """
@@ -176,7 +176,7 @@ class Study:
         }
 
     def tell(self, number: int, outcome: Outcome) -> None:
-        """End trial `number`, on disk. An interrupted one is not told: it goes on later.
+        """End trial `number`. An interrupted one is not told: it goes on later.
 
         Raises StorageError, after which the study takes nothing more.
         """
