@@ -15,7 +15,7 @@ from automl.execution.workers import WorkersExecutor
 from automl.prepare import Prepared
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically
-from automl.tracking.delivery import Delivery
+from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.events import EventLog
 
 READY_SECONDS = 60.0
@@ -59,13 +59,16 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
 
 @contextmanager
 def open_parts(
-    prepared: Prepared, directory: StudyDirectory, reader: DeviceReader, stored_config: str
+    prepared: Prepared,
+    directory: StudyDirectory,
+    reader: DeviceReader,
+    *,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
 ) -> Iterator[Parts]:
     """Open study, event log, MLflow's delivery and executor; close them in the other order."""
     config = prepared.config
     with ExitStack() as stack:
-        delivery = Delivery.start(directory.path, config.tracking)
-        stack.callback(delivery.stop)
         study = Study.open(
             config.study,
             space=prepared.space,
@@ -75,6 +78,9 @@ def open_parts(
             directory=directory.path,
         )
         stack.callback(study.close)
+        # Not before the study has agreed: the process makes MLflow's database where there is none.
+        delivery = Delivery.start(directory.path, config.tracking, deliverer)
+        stack.callback(delivery.stop)
         delivery.wait_ready(READY_SECONDS)
         write_atomically(directory.config, stored_config)
         log = EventLog.open(directory.events)

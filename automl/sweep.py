@@ -29,7 +29,6 @@ from automl.devices.host import HostReader, own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader
 from automl.display import Display, open_display
 from automl.execution.executor import TrialFeed
-from automl.execution.process import preload
 from automl.loop import Loop
 from automl.messages import Asked, DevicesRead, Kind, Message, Released, Signalled, StopReason, Tick
 from automl.parts import Parts, open_parts
@@ -38,6 +37,7 @@ from automl.search.samplers import n_may_pend
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow, write_view
 from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
+from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
     HOST_UUID,
     Failed,
@@ -57,13 +57,18 @@ TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
 
 
-def run_sweep(config: Config, stored_config: str, resume: bool) -> int:
+def run_sweep(
+    config: Config,
+    stored_config: str,
+    *,
+    resume: bool = False,
+    deliverer: DelivererProcess | None = None,
+) -> int:
     """Run a sweep from its checks to its closing table; returns the exit code.
 
-    Raises ConfigError before anything is written, and other AutoMLErrors for what breaks later.
+    `deliverer` is a process that loads MLflow already (see `warm.py`). Raises ConfigError before
+    anything is written, and other AutoMLErrors for what breaks later.
     """
-    if config.execution.kind is not ExecutionKind.inline:
-        preload("automl.training.session")  # torch loads there while this process prepares
     prepared = prepare(config)
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
@@ -71,7 +76,9 @@ def run_sweep(config: Config, stored_config: str, resume: bool) -> int:
     with (
         contextlib.closing(open_reader(config.devices)) as reader,
         StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
-        open_parts(prepared, directory, reader, stored_config) as parts,
+        open_parts(
+            prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
+        ) as parts,
         open_display() as display,
         sweep_log(directory.path / "sweep.log", display),
     ):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automl.cli.arguments import Arguments
 from automl.cli.paths import conf_dir
+
+if TYPE_CHECKING:
+    from automl.cli.compose import Composed
 
 
 def run(arguments: Arguments) -> int:
@@ -56,6 +60,15 @@ def _dispatch(arguments: Arguments) -> int:
             assert config.study.name is not None
             return deliver_all(Path(config.study.dir) / config.study.name, config.tracking)
         case command:
-            from automl.sweep import run_sweep
+            return _sweep(composed, resume=command == "resume")
 
-            return run_sweep(config, composed.stored_config, resume=command == "resume")
+
+def _sweep(composed: Composed, *, resume: bool) -> int:
+    from automl.warm import warmed_up
+
+    with warmed_up(composed.config) as deliverer:
+        from automl.sweep import run_sweep  # takes a second: Optuna and its kin
+
+        return run_sweep(
+            composed.config, composed.stored_config, resume=resume, deliverer=deliverer
+        )

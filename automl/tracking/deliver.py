@@ -50,6 +50,8 @@ class Job:
     uri: str
     setting: str
     checkpoints: str
+    errors: str
+    """File for all that is logged here."""
 
     def line(self) -> str:
         return json.dumps(vars(self))
@@ -69,13 +71,19 @@ class Channel:
 
 def main() -> int:
     channel = Channel()
+    set_for_delivery(os.environ)
+    import automl.tracking.study_delivery  # noqa: F401  MLflow loads while the parent prepares
+
     words = _words_of_parent()
-    job = Job(**json.loads(next(words)))
+    first = next(words, None)
+    if first is None:
+        return 0  # there is nothing to deliver after all
+    job = Job(**json.loads(first))
+    _write_errors_to(job.errors)
     draining = threading.Event()
     threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
     uri = TrackingUri(job.uri, job.setting)
     _log_redacted(uri)
-    set_for_delivery(os.environ)
     try:
         study = _open(job, uri, channel)
     except AutoMLError as error:
@@ -187,6 +195,13 @@ class _RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record), self._secrets)
+
+
+def _write_errors_to(path: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(fd, 2)
+    os.dup2(fd, 1)
+    os.close(fd)
 
 
 def _log_redacted(uri: TrackingUri) -> None:

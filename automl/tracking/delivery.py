@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import automl
 from automl.config import TrackingConfig
@@ -39,14 +39,17 @@ RESTART_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
+DelivererProcess: TypeAlias = subprocess.Popen[bytes]
+
 
 class Delivery:
     """The delivery of one study. Start it before the event log is written, drain it after."""
 
-    def __init__(self, log: Path, uri: TrackingUri, job: Job) -> None:
+    def __init__(self, log: Path, uri: TrackingUri, job: Job, warm: DelivererProcess) -> None:
         self._uri = uri
         self._job = job
-        self._errors_path = log.with_name("delivery.log")
+        self._warm: DelivererProcess | None = warm
+        self._errors_path = Path(job.errors)
         self._folder = Path.cwd()
         """Where a relative URI leads, even if the objective goes elsewhere later."""
         self._written = LineCounter(log)
@@ -66,15 +69,23 @@ class Delivery:
         self._follower = threading.Thread(target=self._follow, name="delivery", daemon=True)
 
     @classmethod
-    def start(cls, study_directory: Path, config: TrackingConfig) -> Delivery:
+    def start(
+        cls,
+        study_directory: Path,
+        config: TrackingConfig,
+        warm: DelivererProcess | None = None,
+    ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
-        Raises ConfigError when nothing could ever be delivered to that URI.
+        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. Raises
+        ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
         log = (study_directory / LOG_NAME).absolute()
-        job = Job(str(log), uri.text, uri.setting, config.checkpoints.value)
-        delivery = cls(log, uri, job)
+        errors = log.with_name("delivery.log")
+        errors.touch()
+        job = Job(str(log), uri.text, uri.setting, config.checkpoints.value, str(errors))
+        delivery = cls(log, uri, job, warm or spawn(Path.cwd()))
         delivery._follower.start()
         return delivery
 
@@ -186,8 +197,7 @@ class Delivery:
 
     def _run_once(self) -> bool:
         """Start the process and take its messages to the end; whether it shall stay ended."""
-        with self._errors_path.open("ab") as errors:
-            process = _spawn(errors.fileno(), self._folder)
+        process, self._warm = self._warm or spawn(self._folder), None
         assert process.stdout is not None
         with process:
             with self._changed:
@@ -257,8 +267,11 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
     return 0
 
 
-def _spawn(errors_fd: int, folder: Path) -> subprocess.Popen[bytes]:
-    """The process, in a session of its own: Ctrl-C in the terminal does not reach it."""
+def spawn(folder: Path) -> DelivererProcess:
+    """Start a process that loads MLflow and waits for a study to deliver.
+
+    In a session of its own: Ctrl-C in the terminal does not reach it. It ends with its parent.
+    """
     root = str(Path(automl.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
@@ -266,7 +279,6 @@ def _spawn(errors_fd: int, folder: Path) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", "automl.tracking.deliver"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=errors_fd,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,

@@ -1,0 +1,25 @@
+"""What takes long to load begins to, side by side, before the sweep itself is even imported:
+torch in the server that worker processes are forked from, MLflow in the delivering process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from automl.config import Config, ExecutionKind
+from automl.execution.process import preload
+from automl.tracking.delivery import DelivererProcess, spawn
+
+
+@contextmanager
+def warmed_up(config: Config) -> Iterator[DelivererProcess]:
+    """Gives the delivering process; one that is not needed after all is ended."""
+    if config.execution.kind is not ExecutionKind.inline:
+        preload("automl.training.session")
+    with spawn(Path.cwd()) as deliverer:
+        try:
+            yield deliverer
+        finally:
+            deliverer.kill()
