@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: help sweep test check format lint types test-gpu clean
 
 help: ## Print this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl

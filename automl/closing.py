@@ -64,7 +64,7 @@ class Closing:
             SweepEnded(
                 time=time.time(),
                 done=self._stop is None,
-                n_by_state=self._parts.study.counts(),
+                n_by_state=self._counts(),
                 best_trial=None if best is None else best.number,
                 best_value=None if best is None else best.value,
             )
@@ -86,7 +86,7 @@ class Closing:
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(rows, self._parts.config.study.metric)
-        counts = ", ".join(f"{n} {state.value}" for state, n in study.counts().items() if n)
+        counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {clock(self._view(self._how()).seconds)}")
         best = study.best()
         if best is not None:
@@ -96,6 +96,12 @@ class Closing:
         if self._stop is not None:
             self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
         self._say("see it all: python -m automl ui")
+
+    def _counts(self) -> dict[TrialState, int]:
+        """Trials by state; what the study still calls running has been interrupted by now."""
+        counts = dict(self._parts.study.counts())
+        n_left = counts.pop(TrialState.RUNNING, 0)
+        return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}
 
     @property
     def _name(self) -> str:

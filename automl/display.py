@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from automl.admission.policy import DeviceAccount, gib
+from automl.admission.policy import ALL_TAKEN, DeviceAccount, gib
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
 from automl.trial import Params, ParamValue, TrialState
 
@@ -27,6 +28,7 @@ _STATE_STYLES = {
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3
+_ANY_WIDTH = 10_000
 _PLAIN_SECONDS = 10.0
 """Plain output repeats the progress line at least this often while trials run."""
 
@@ -78,7 +80,10 @@ class LiveDisplay:
         self.end()
 
     def show(self, view: SweepView) -> None:
-        self._live.update(render(view), refresh=True)
+        # A `^C` that the terminal shows behind the last line must not break that line in two: the
+        # table would be erased one line too low.
+        width = self._console.width - len("^C^C")
+        self._live.update(Constrain(render(view), width), refresh=True)
 
     def say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)  # a path or command is copied whole
@@ -150,10 +155,8 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
 
 def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
     for row in rows[:_MAX_WAITING_ROWS]:
-        if row.number is None:  # as a rule all places are taken, which is as it should be
-            yield Text(f"next trial {row.reason}", "dim")
-        else:
-            yield Text(f"trial {row.number} {row.reason}", "yellow")
+        who = "next trial" if row.number is None else f"trial {row.number}"
+        yield Text(f"{who} {row.reason}", "dim" if row.reason.startswith(ALL_TAKEN) else "yellow")
     if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
         yield Text(f"… and {more} more waiting", "yellow")
 
@@ -214,8 +217,10 @@ def _progress_line(view: SweepView) -> str:
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
         line += f"; best {_best_text(view.metric, view.best)}"
-    if view.waiting and view.waiting[0].number is not None:  # all places taken is no news
-        line += f"; trial {view.waiting[0].number} {view.waiting[0].reason}"
+    first = view.waiting[0] if view.waiting else None
+    if first is not None and not first.reason.startswith(ALL_TAKEN):
+        who = "the next trial" if first.number is None else f"trial {first.number}"
+        line += f"; {who} {first.reason}"
     if view.trouble:
         line += f"; MLflow: {view.trouble}; {view.n_undelivered} events wait"
     return line
@@ -263,7 +268,8 @@ def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
     console = Console(highlight=False)
     console.print("best trials")
     table = _best_table(best, metric)
-    if console.measure(table).maximum <= console.width:
+    unbounded = console.options.update_width(_ANY_WIDTH)
+    if console.measure(table, options=unbounded).maximum <= console.width:
         console.print(table)
         return
     for row, state in best:  # too many params for columns

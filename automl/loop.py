@@ -85,6 +85,8 @@ class Loop:
     """Total of the study."""
     n_asked: int
     """Trials that the study has, those to be taken over included."""
+    least_request: Request = field(default_factory=lambda: Request(0))
+    """What a trial asks for at least; none is asked for while not even that has room."""
     deadline_seconds: float | None = None
     pid: int | None = None
     """The process in which trials train, where all share one."""
@@ -207,7 +209,7 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
-        smallest = self._place(Request(0), now_seconds)
+        smallest = self._place(self.least_request, now_seconds)
         if isinstance(smallest, Refusal):
             self.refusal = smallest.reason
             return False

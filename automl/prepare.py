@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from automl.config import Config, ExecutionKind, ObjectiveKind, PrunerConfig
+from automl.config import (
+    PRUNERS,
+    SAMPLERS,
+    Config,
+    ExecutionKind,
+    ObjectiveKind,
+    PrunerConfig,
+    SamplerConfig,
+)
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -159,9 +167,7 @@ def flat_settings(config: Config) -> dict[str, str]:
     return flat
 
 
-def option_name(option: object | PrunerConfig) -> str:
-    """`TPESamplerConfig` → `tpe`."""
-    name = type(option).__name__
-    for suffix in ("SamplerConfig", "PrunerConfig"):
-        name = name.removesuffix(suffix)
-    return name.lower()
+def option_name(option: SamplerConfig | PrunerConfig) -> str:
+    """What the user chose it by: `TPESamplerConfig` → `tpe`."""
+    options: dict[str, type] = {**SAMPLERS, **PRUNERS}
+    return next(name for name, kind in options.items() if kind is type(option))

@@ -15,7 +15,7 @@ from typing import Any
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.study_directory import command_line, is_held, write_atomically
+from automl.study_directory import command_line, existing, is_held, write_atomically
 from automl.trial import Params, TrialState
 
 
@@ -109,7 +109,10 @@ def find_study(config: Config) -> Path:
         path = folder / config.study.name
         if path.is_dir():
             return path
-        raise ConfigError(f"study.name={config.study.name}: there is no such study in {folder}.")
+        raise ConfigError(
+            f"study.name={config.study.name}: there is no such study in {folder}; "
+            f"{existing(folder)}."
+        )
     studies = sorted(folder.glob("*/status.json"), key=lambda p: p.stat().st_mtime)
     if not studies:
         raise ConfigError(f"study.dir={folder}: holds no study yet; start one: python -m automl")

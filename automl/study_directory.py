@@ -64,7 +64,7 @@ class StudyDirectory:
         if must_exist and not path.is_dir():
             raise ConfigError(
                 f"study.name={config.name}: there is no such study in {config.dir}; "
-                f"{_existing(path.parent)}"
+                f"{existing(path.parent)}"
             )
         fresh = not path.exists()
         try:
@@ -75,7 +75,7 @@ class StudyDirectory:
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
                 "name another folder with study.dir=…"
             ) from error
-        _lock(lock_fd, config.name)
+        _lock(lock_fd, config)
         return cls(path, fresh=fresh, lock_fd=lock_fd)
 
     @property
@@ -107,16 +107,16 @@ class StudyDirectory:
         os.close(self._lock_fd)
 
 
-def _lock(lock_fd: int, name: str) -> None:
+def _lock(lock_fd: int, study: StudyConfig) -> None:
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
         os.close(lock_fd)
         raise StudyInUseError(
-            f"study.name={name}: another sweep works on this study ({_holder_text(holder)}); wait "
-            f"for it, stop it, or choose another study.name. "
-            "See it with: python -m automl status"
+            f"study.name={study.name}: another sweep works on this study "
+            f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
+            f"See it with: {command_line('status', study)}"
         ) from None
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
     os.ftruncate(lock_fd, 0)
@@ -159,6 +159,7 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _existing(folder: Path) -> str:
+def existing(folder: Path) -> str:
+    """The studies in a folder, for a message."""
     names = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
     return f"there are: {', '.join(names)}" if names else "it holds no study yet"

@@ -115,6 +115,7 @@ class Sweep:
             limits=self.limits,
             n_trials=config.study.n_trials,
             n_asked=parts.study.n_asked,
+            least_request=Request(config.admission.request_bytes or 0),
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             pid=os.getpid() if config.execution.kind is ExecutionKind.inline else None,
         )
@@ -217,12 +218,20 @@ class Sweep:
         prepared, study = self.parts.prepared, self.parts.study
         for note in () if prepared.dataset is None else prepared.dataset.notes:
             self.display.say(note)
-        if study.n_asked:
-            self.display.say(f"study {study.name} goes on after {study.n_asked} trials")
+        n_trials, again = (
+            prepared.config.study.n_trials,
+            command_line("resume", prepared.config.study),
+        )
+        if study.n_asked >= n_trials and not study.counts().get(TrialState.RUNNING):
+            self.display.say(
+                f"study {study.name} has {study.n_asked} trials already, study.n_trials={n_trials} "
+                f"asks for no more; go on with: {again} study.n_trials={study.n_asked + 20}"
+            )
+            return
+        before = f", {study.n_asked} of them from before" if study.n_asked else ""
         self.display.say(
-            f"study {study.name}: to {prepared.config.study.n_trials} trials, up to "
-            f"{self.limits.max_concurrent_trials} at once; if it is interrupted: "
-            f"{command_line('resume', prepared.config.study)}"
+            f"study {study.name}: to {n_trials} trials{before}, up to "
+            f"{self.limits.max_concurrent_trials} at once; if it is interrupted: {again}"
         )
 
     def _record_start(self) -> None:
@@ -247,15 +256,19 @@ class Sweep:
         """After the grace running trials are killed; where that cannot be, they are left."""
         if self._grace_until is None or time.monotonic() < self._grace_until:
             return False
-        self._grace_until = None if self.parts.executor.kill() else self._grace_until
+        if self.parts.executor.kill(self._too_late()):
+            self._grace_until = None
         return self._grace_until is not None
+
+    def _too_late(self) -> str:
+        seconds = self.parts.config.study.grace_seconds
+        return f"did not report within study.grace_seconds={seconds:g}"
 
     def _leave_behind(self) -> None:
         """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
         self.left_behind = True
-        seconds = self.parts.config.study.grace_seconds
         for number in self.loop.running:
-            cause = f"did not report within study.grace_seconds={seconds:g}; left behind"
+            cause = f"{self._too_late()}; left behind"
             self.parts.log.append(Interrupted(number, time.time(), cause))
 
     # --- messages ---

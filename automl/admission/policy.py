@@ -21,6 +21,9 @@ from automl.trial import HOST_UUID, Placement
 
 GIB = 1024**3
 
+ALL_TAKEN = "waiting: all places are taken"
+"""How a refusal begins that is as it should be."""
+
 CUDA_CONTEXT_BYTES = 600 * 1024**2
 """What a new process takes of a GPU before its first tensor. Measured 400–560 MiB on current
 drivers and torch; counted only until the driver shows the real figure."""
@@ -149,10 +152,7 @@ def place(
 
 def at_limit(limits: Limits) -> Refusal:
     """As many run as may."""
-    return Refusal(
-        f"waiting: all places are taken, "
-        f"admission.max_concurrent_trials={limits.max_concurrent_trials}"
-    )
+    return Refusal(f"{ALL_TAKEN}, admission.max_concurrent_trials={limits.max_concurrent_trials}")
 
 
 def _reserved_by_pid(uuid: str, reserved: Mapping[tuple[str, int], int]) -> dict[int, int]:

@@ -48,8 +48,8 @@ class Executor(Protocol):
     def stop_trials(self) -> None:
         """Tell all running trials to stop at their next report."""
 
-    def kill(self) -> bool:
-        """End running trials now (they become interrupted); False where that cannot be done."""
+    def kill(self, cause: str) -> bool:
+        """End running trials now, as interrupted for `cause`; False where that cannot be done."""
 
     def close(self) -> None:
         """Give back processes and memory. No trial is running any more."""

@@ -39,7 +39,7 @@ class InlineExecutor:
     def stop_trials(self) -> None:
         """Each learns it as the answer to its next report."""
 
-    def kill(self) -> bool:
+    def kill(self, cause: str) -> bool:
         """Threads cannot be ended."""
         return False
 

@@ -49,6 +49,8 @@ class Supervision:
         """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
         self._heard = math.inf
         """When the worker last said something; infinity: not begun yet."""
+        self.killed_for: str | None = None
+        """Why the sweep killed the worker; None: it did not."""
         self._output = Path()
 
     @property
@@ -130,6 +132,10 @@ class Supervision:
     def _all_died(self) -> None:
         if not self._began:
             return  # after its last outcome, or ended here
+        if self.killed_for is not None:
+            killed_for, now = self.killed_for, time.time()
+            self._pass_on([Interrupted(number, now, killed_for) for number in self.live])
+            return
         cause = f"its process died: {self.worker.how_it_died()}"
         if line := last_lines(self._output, 1):
             cause += f"; last output: {line}"

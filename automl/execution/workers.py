@@ -62,10 +62,12 @@ class WorkersExecutor:
                 if supervision is not None:
                     worker.stop(supervision.live)
 
-    def kill(self) -> bool:
+    def kill(self, cause: str) -> bool:
         """See `Executor.kill`."""
         with self._lock:
-            for worker in self._busy:
+            for worker, supervision in self._busy.items():
+                if supervision is not None:
+                    supervision.killed_for = cause
                 worker.kill()
         return True
 

@@ -56,7 +56,8 @@ class Layout:
         """Hidden layers are padded to `width`; 0: they are not, and all shapes are the same."""
         self.shapes, self.n_lanes = tuple(shapes), len(shapes)
         depths = [len(shape.hidden_widths) for shape in shapes]
-        assert depths == sorted(depths, reverse=True) and depths[-1] > 0
+        assert depths == sorted(depths, reverse=True), "deepest first"
+        assert depths[-1] > 0, "a linear model trains alone"
         self.counts = [sum(d > t for d in depths) for t in range(depths[0] + 1)]  # the last is 0
         self.widths = (width,) * depths[0] if width else shapes[0].hidden_widths[::-1]
         self.n_elements = 0
@@ -114,8 +115,10 @@ class Lanes:
     def write_vector(self, position: int, vector: torch.Tensor) -> None:
         """Set one lane from a flat vector (P,), as the alone trainer's optimizer holds it."""
         own = self.of(position)
-        pieces = vector.split([part.numel() for part in own])
-        self.write(position, [piece.view(part.shape) for piece, part in zip(pieces, own, strict=True)])
+        pieces = torch.split(vector, [part.numel() for part in own])
+        self.write(
+            position, [piece.view(part.shape) for piece, part in zip(pieces, own, strict=True)]
+        )
 
     def vector(self, position: int) -> torch.Tensor:
         """One lane as a flat vector (P,), without padding."""

@@ -38,7 +38,7 @@ class _CrossEntropy:
         n_classes = out.shape[1]
         log_p = torch.log_softmax(out, 1)
         losses = log_p.gather(1, y.expand(len(out), 1, -1)).neg_()
-        # The first of the largest, as argmax takes it, which is 30 times slower over this dimension.
+        # The first of the largest, as argmax has it, which takes 30 times as long in this shape.
         ranks = torch.arange(n_classes, 0, -1, dtype=out.dtype, device=out.device).unsqueeze(1)
         first = (out == out.amax(1, keepdim=True)).to(out.dtype).mul_(ranks).amax(1)
         wrong = first != (n_classes - y)

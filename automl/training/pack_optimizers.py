@@ -23,7 +23,7 @@ class PackOptimizer(Protocol):
     """Steps of all lanes in place. Made anew for each layout."""
 
     moments: Mapping[str, Lanes]
-    """By the names that the alone trainer's checkpoint gives them."""
+    """Its state, by the names that the alone trainer's checkpoint gives it."""
 
     def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
         """Make ready for an epoch; `n_steps` are the steps that each lane has made before it."""
@@ -38,7 +38,7 @@ class _SGD:
     def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
         self._values, self._grads = values.flat, grads.flat
         momentum = _like(values)
-        self.moments = {"momentum": momentum}
+        self.moments: Mapping[str, Lanes] = {"momentum": momentum}
         self._momentum = momentum.flat
         self._minus_lr = _spread(values, [-p.lr for p in params])
         self._keep = _spread(values, [p.momentum for p in params])
@@ -61,7 +61,7 @@ class _Adam:
     def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
         self._lanes, self._values, self._grads = values, values.flat, grads.flat
         mean, square, self._work = _like(values), _like(values), _like(values)
-        self.moments = {"mean": mean, "square": square}
+        self.moments: Mapping[str, Lanes] = {"mean": mean, "square": square}
         self._mean, self._square = mean.flat, square.flat
         self._params = params
         self._new_mean = _spread(values, [1 - p.beta1 for p in params])
@@ -109,9 +109,7 @@ class _Adam:
         return [list(step) for step in zip(*columns, strict=True)]
 
 
-def make_pack_optimizer(
-    values: Lanes, grads: Lanes, params: Sequence[MLPParams]
-) -> PackOptimizer:
+def make_pack_optimizer(values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> PackOptimizer:
     """The optimizer that all of `params` name."""
     if params[0].optimizer == "sgd":
         return _SGD(values, grads, params)

@@ -50,7 +50,9 @@ class _Lane:
 class _Placed:
     """Lanes in their places: all that is made anew when the lanes change."""
 
-    def __init__(self, lanes: Mapping[int, _Lane], width: int, scratch: Scratch, dtype: torch.dtype):
+    def __init__(
+        self, lanes: Mapping[int, _Lane], width: int, scratch: Scratch, dtype: torch.dtype
+    ):
         by_depth = sorted(lanes.items(), key=lambda item: -len(item[1].shape.hidden_widths))
         self.positions = {number: position for position, (number, _) in enumerate(by_depth)}
         self.lanes = [lane for _, lane in by_depth]
@@ -61,10 +63,10 @@ class _Placed:
         )
         # bfloat16 computes with a rounded copy of float32 weights, as autocast does.
         self.mixed = scratch.dtype is not dtype
-        self._working = [
+        self._work_values, self._work_grads = (
             Lanes(layout, scratch.dtype, scratch.device) if self.mixed else lanes
             for lanes in (self.values, self.grads)
-        ]
+        )
         self._scratch = scratch
         self._passes: dict[int, TrainingPass] = {}
         self._looks: dict[int, PackedPass] = {}
@@ -78,22 +80,26 @@ class _Placed:
         """The pass for batches of so many rows."""
         if n_rows not in self._passes:
             dropouts = [lane.dropout for lane in self.lanes]
-            self._passes[n_rows] = TrainingPass(*self._working, self._scratch, n_rows, dropouts)
+            self._passes[n_rows] = TrainingPass(
+                self._work_values, self._work_grads, self._scratch, n_rows, dropouts
+            )
         return self._passes[n_rows]
 
     def look(self, n_rows: int) -> PackedPass:
         """The pass for so many rows of the validation part."""
         if n_rows not in self._looks:
-            self._looks[n_rows] = PackedPass(self._working[0], self._scratch, n_rows)
+            self._looks[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
         return self._looks[n_rows]
 
     def round_weights(self) -> None:
+        """Before a pass: bring the rounded copy up to date."""
         if self.mixed:
-            self._working[0].flat.copy_(self.values.flat)
+            self._work_values.flat.copy_(self.values.flat)
 
     def widen_grads(self) -> None:
+        """After a pass: what the optimizer sees of its gradients."""
         if self.mixed:
-            self.grads.flat.copy_(self._working[1].flat)
+            self.grads.flat.copy_(self._work_grads.flat)
 
 
 class PackTrainer:
@@ -168,11 +174,9 @@ class PackTrainer:
 
     @torch.inference_mode()
     def rewind(self) -> None:
-        """After an epoch that broke: take all lanes back to its start, so that states can be had."""
-        if self._placed is not None:
-            for name, lanes in self._placed.kept.items():
-                if name in self._before:
-                    lanes.flat.copy_(self._before[name])
+        """After an epoch that broke: take all lanes back to its start, where states stand."""
+        for name, flat in self._before.items():
+            self._require_placed().kept[name].flat.copy_(flat)
 
     # --- training -------------------------------------------------------------------------------
 
@@ -195,6 +199,7 @@ class PackTrainer:
             except DivergedError as error:
                 ended[number] = error
             lane.epoch += 1
+        self._before = {}
         return ended
 
     @property
@@ -236,8 +241,10 @@ class PackTrainer:
         x, y = self._validation_part.x, self._validation_part.y
         limit = _LOOK_NUMBERS_ON_HOST if self._device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
         n_rows = max(64, limit // max(placed.values.layout.widths))
-        loss, miss = (torch.zeros(len(placed.lanes), dtype=torch.float64, device=x.device) for _ in "lm")
-        for some_x, some_y in zip(x.split(n_rows), y.split(n_rows), strict=True):
+        loss, miss = (
+            torch.zeros(len(placed.lanes), dtype=torch.float64, device=x.device) for _ in "lm"
+        )
+        for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
             look = placed.look(len(some_x))
             look.rows.copy_(some_x)
             more_loss, more_miss = self._loss.look(look.forward().to(self.problem.dtype), some_y)
@@ -251,7 +258,7 @@ class PackTrainer:
         for lane, order in zip(placed.lanes, orders, strict=True):
             self._shuffle.manual_seed(stream_seed(lane.seed, Stream.SHUFFLE, lane.epoch))
             torch.randperm(n, generator=self._shuffle, out=order)
-        batches = orders.to(self._device).split(self._batch_size, dim=1)
+        batches = torch.split(orders.to(self._device), self._batch_size, dim=1)
         return [batch.reshape(-1) for batch in batches]
 
     def _metrics(self, train_sum: float, val_sum: float, miss_sum: float) -> dict[str, float]:
@@ -268,11 +275,12 @@ class PackTrainer:
     def _place(self) -> _Placed:
         """The lanes in their places; made anew where lanes have come or gone."""
         old = self._placed
-        if old is not None and old.positions.keys() == self._lanes.keys():
+        stayed = {n for n, lane in self._lanes.items() if lane.arriving is None}
+        if old is not None and stayed == old.positions.keys() == self._lanes.keys():
             return old
         placed = _Placed(self._lanes, self._width, self._scratch, self.problem.dtype)
         if old is not None:
-            moves = {old.positions[n]: p for n, p in placed.positions.items() if n in old.positions}
+            moves = {old.positions[n]: placed.positions[n] for n in stayed}
             for name, lanes in placed.kept.items():
                 lanes.take(old.kept[name], moves)
         for number, lane in self._lanes.items():

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -15,11 +16,23 @@ from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.objective import TrialContext
+from automl.training.packing import pack_key
+from automl.training.packs import Pack
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.record import Goal, TrialRecord
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
-from automl.trial import MemoryPeak, OnEvent, Outcome, OutOfMemory, Placement, TrialSpec
+from automl.trial import (
+    Feed,
+    MemoryPeak,
+    OnEvent,
+    OnEvents,
+    Outcome,
+    OutOfMemory,
+    Placement,
+    TrialSpec,
+    Verdict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +62,7 @@ class TrainingSession:
         Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
         """
         device = self._devices.of(placement)
-        record = TrialRecord(
-            spec=spec,
-            goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
-            on_event=on_event,
-            checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
-        )
-        trial = TrialContext(
-            spec, device=device, seed=trial_seed(spec.study_seed, spec.number), record=record
-        )
+        trial, record = self._open_trial(spec, device, on_event)
         with self._peaks.watching(device) as peak_bytes:
             ended = self._carry_out(trial, record)
             peak = peak_bytes()
@@ -69,6 +74,25 @@ class TrainingSession:
             on_event(MemoryPeak(spec.number, time.time(), peak))
         on_event(ended)
 
+    def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        """Train the feed's trials together; see `automl.trial.Session` and `packs.py`.
+
+        An objective of the user's trains them one after another.
+        """
+        if not isinstance(self._objective, BuiltinObjective):
+            while (spec := feed.next()) is not None:
+                self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+            return
+        device = self._devices.of(placement)
+        with self._peaks.watching(device):  # a pack's peak is that of no trial
+            Pack(
+                self._objective,
+                device,
+                key_of=partial(pack_key, self._plan, on_host=placement.on_host),
+                open_trial=self._open_trial,
+                on_events=on_events,
+            ).run(feed)
+
     def held_bytes(self) -> int:
         """Device memory that torch holds in this process, its caches included; any thread."""
         if not _uses_cuda():
@@ -79,6 +103,19 @@ class TrainingSession:
         """Empty torch's caches on the devices."""
         if _uses_cuda():
             torch.cuda.empty_cache()
+
+    def _open_trial(
+        self, spec: TrialSpec, device: str, on_event: OnEvent
+    ) -> tuple[TrialContext, TrialRecord]:
+        """What the objective sees of a trial, and the side of it that the objective does not."""
+        record = TrialRecord(
+            spec=spec,
+            goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
+            on_event=on_event,
+            checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
+        )
+        seed = trial_seed(spec.study_seed, spec.number)
+        return TrialContext(spec, device=device, seed=seed, record=record), record
 
     def _carry_out(self, trial: TrialContext, record: TrialRecord) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""

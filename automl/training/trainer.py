@@ -86,7 +86,7 @@ class Trainer:
             metrics["val_rmse"] = self.problem.target_scale * math.sqrt(miss_sum / n_validation)
         else:
             metrics["val_error"] = miss_sum / n_validation
-        _check_finite(metrics, epoch, self.params)
+        check_finite(metrics, epoch, self.params)
         return metrics
 
     def state(self, epoch: int) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Trainer:
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
 
 
-def _check_finite(metrics: Mapping[str, float], epoch: int, params: MLPParams) -> None:
+def check_finite(metrics: Mapping[str, float], epoch: int, params: MLPParams) -> None:
     bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if bad:
         raise DivergedError(

@@ -88,7 +88,6 @@ def test_a_study_that_is_not_there(inside: Path, call: Call) -> None:
     ("change", "said"),
     [
         ("tracking.uri=ftp://here", "tracking.uri=ftp://here"),
-        ("tracking.uri=sqlite:////proc/nowhere/mlflow.db", "choose another store"),
         ("tracking.uri=http://127.0.0.1:1", "start that server"),
         ("study.n_trials=0", "study.n_trials=0"),
     ],

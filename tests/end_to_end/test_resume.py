@@ -23,6 +23,7 @@ WORDS = (
     "sampler=random",
     "pruner=none",
     "devices=host",
+    "execution.pack=off",
 )
 
 

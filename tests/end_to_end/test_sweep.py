@@ -31,6 +31,7 @@ WORDS = (
     "pruner.min_trials=3",
     "admission.max_concurrent_trials=1",
     "devices=host",
+    "execution.pack=off",
 )
 
 
@@ -71,7 +72,7 @@ def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:
 def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
     parent = records.parent()
     assert parent.data.params["training.epochs"] == str(N_EPOCHS)
-    assert parent.data.params["pruner"] == "halving"
+    assert (parent.data.params["sampler"], parent.data.params["pruner"]) == ("tpe", "halving")
     assert parent.data.metrics["trials_finished"] == 2
     assert parent.data.metrics["trials_pruned"] == 1
     assert parent.data.metrics["trials_failed"] == 1

@@ -126,12 +126,14 @@ def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)
         if isinstance(new[0], Hosted):
-            executor.kill()
+            executor.kill("too late")
         return {}
 
     executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
     executor.close()
-    assert isinstance(events[-1], Interrupted)
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="by a watching thread elsewhere")
