@@ -38,10 +38,10 @@ class WorkersExecutor:
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
-            on_events([Hosted(first.number, time.time(), worker.pid)])
             supervision = Supervision(worker, feed, on_events, self._limits)
             with self._lock:
                 self._busy[worker] = supervision
+            on_events([Hosted(first.number, time.time(), worker.pid)])
             supervision.run(first, placement, self._output / f"trial-{first.number:05d}.log")
 
     def held_bytes(self) -> Mapping[tuple[str, int], int]:
