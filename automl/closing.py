@@ -63,7 +63,8 @@ class Closing:
         self._parts.log.append(
             SweepEnded(
                 time=time.time(),
-                done=self._stop is None,
+                done=self._stop in (None, StopReason.TIMEOUT),
+                failed=self._stop is StopReason.FAILING,
                 n_by_state=self._counts(),
                 best_trial=None if best is None else best.number,
                 best_value=None if best is None else best.value,

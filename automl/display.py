@@ -134,7 +134,8 @@ def render(view: SweepView) -> RenderableType:
         parts.append(_running_table(view.running, view.metric))
         if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:
             parts.append(Text(f"… and {more} more running", "dim"))
-    parts.extend(_waiting_lines(view.waiting))
+    if view.ended is None:
+        parts.extend(_waiting_lines(view.waiting))
     if view.trouble:
         parts.append(Text(f"MLflow: {view.trouble}; {view.n_undelivered} events wait", "red"))
     return Group(*parts)

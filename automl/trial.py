@@ -201,6 +201,8 @@ class SweepEnded:
     n_by_state: Mapping[TrialState, int]
     best_trial: int | None
     best_value: float | None
+    failed: bool = False
+    """It stopped because its trials kept failing."""
 
 
 Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded"

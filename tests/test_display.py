@@ -92,6 +92,11 @@ def test_waiting_trials_tell_why() -> None:
     assert "… and 30 more waiting" in shown
 
 
+def test_nothing_waits_after_the_end() -> None:
+    row = WaitingRow(7, "waiting: 3.0 GiB asked")
+    assert "waiting" not in text(replace(VIEW, waiting=(row,), ended="interrupted"), 80)
+
+
 @pytest.mark.parametrize(("number", "who"), [(None, "next trial"), (9, "trial 9")])
 def test_that_all_places_are_taken_is_shown_but_is_no_news(number: int | None, who: str) -> None:
     reason = f"{ALL_TAKEN}, admission.max_concurrent_trials=2"

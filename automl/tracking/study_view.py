@@ -62,10 +62,10 @@ def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:
     """Our word and MLflow's."""
     if isinstance(event, SweepStarted):
         return "running", "RUNNING"
+    if event.failed or (event.done and not event.n_by_state.get(TrialState.FINISHED)):
+        return "failed", "FAILED"
     if not event.done:
         return "interrupted", "SCHEDULED"
-    if not event.n_by_state.get(TrialState.FINISHED):
-        return "failed", "FAILED"
     return "done", "FINISHED"
 
 

@@ -194,6 +194,14 @@ def test_a_study_ends_with_its_summary(
     assert metrics == {"trials_finished": n_finished, "trials_failed": 0.0, "best_value": 0.25}
 
 
+def test_a_study_whose_trials_keep_failing_has_failed() -> None:
+    view = StudyView(sweep_started())
+    view.take(sweep_started())
+    stopped = replace(sweep_ended(1, False), failed=True)
+    view.take(stopped)
+    assert view.update([stopped], "ann").status == "FAILED"
+
+
 def test_settings_that_changed_are_tags_since_params_cannot() -> None:
     update = study_told(sweep_started(n="20"), sweep_started(n="40"))
     assert update.params == {"n": "20"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,15 @@ from automl.training.trainer import DivergedError, Problem, Trainer
 
 N_TRAIN, N_VALIDATION = 230, 90
 WIDTH = 32
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in a process that trains: with more, other work on the machine makes each step wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def problem(
@@ -115,8 +124,13 @@ def test_growing_layers_agree_without_padding() -> None:
 
 
 def test_bfloat16_agrees_to_its_own_rounding() -> None:
-    some = [replace(params, dropout=0.0) for params in lanes("sgd")]
-    assert_agree(problem(Precision.bfloat16), some, n_epochs=2, within=1e-2)
+    of, own = problem(Precision.bfloat16), lanes("sgd")[0]
+    together, by_itself = pack(of), alone(of, own, 0)
+    together.add(0, own, 0, None)
+    for epoch in range(2):
+        found, expected = metrics_of(together.run_epoch()[0]), by_itself.run_epoch(epoch)
+        for name in ("train_loss", "val_loss"):
+            assert found[name] == pytest.approx(expected[name], rel=0.01)
 
 
 def run_with(
@@ -143,7 +157,7 @@ def test_a_lane_does_not_depend_on_its_neighbours_by_a_bit(
     optimizer: str, precision: Precision
 ) -> None:
     of = problem(precision, "classes")
-    for seed, own in enumerate(lanes(optimizer, n=3, seed=5)):
+    for seed, own in enumerate(lanes(optimizer, n=2, seed=5)):
         metrics, state = run_with([], of, own)
         for n_neighbours in (2, 6):
             neighbours = lanes(optimizer, n_neighbours, seed=10 + seed)
@@ -212,7 +226,7 @@ def test_after_an_epoch_that_broke_states_are_those_of_its_start(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("CUDA error")
 
-    monkeypatch.setattr(torch, "log_softmax", _after(7, torch.log_softmax, broken))
+    monkeypatch.setattr(torch, "log_softmax", _after(3, torch.log_softmax, broken))
     with pytest.raises(RuntimeError, match="CUDA error"):
         together.run_epoch()
     together.rewind()
