@@ -109,6 +109,7 @@ class StudyConfig:
     metric: str = "val_loss"
     """The reported metric that is optimised."""
     direction: Direction = Direction.minimize
+    """Whether small or large values of the metric are good: minimize or maximize."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     storage: str | None = None
@@ -220,7 +221,9 @@ class TrainingConfig:
     """The built-in training."""
 
     epochs: int = 20
+    """Passes over the training part."""
     precision: Precision = Precision.float32
+    """float32, float64, or bfloat16 (float32 weights, computed in bfloat16)."""
     checkpoint_every_seconds: float = 10.0
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
@@ -452,6 +455,7 @@ class TrackingConfig:
     uri: str | None = None
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
+    """Which checkpoints become artifacts in MLflow: all (last and best), best, or none."""
 
 
 @dataclass

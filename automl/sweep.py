@@ -30,7 +30,17 @@ from automl.devices.reader import ReaderThread, open_reader
 from automl.display import Display, open_display
 from automl.execution.executor import TrialFeed
 from automl.loop import Loop
-from automl.messages import Asked, DevicesRead, Kind, Message, Released, Signalled, StopReason, Tick
+from automl.messages import (
+    Asked,
+    DevicesRead,
+    Ended,
+    Kind,
+    Message,
+    Released,
+    Signalled,
+    StopReason,
+    Tick,
+)
 from automl.parts import Parts, open_parts
 from automl.prepare import Prepared, flat_settings, prepare
 from automl.search.samplers import n_may_pend
@@ -148,6 +158,7 @@ class Sweep:
                     if isinstance(message, Released):
                         self.feeds.pop(message.key)
                     self.loop.handle(message, time.monotonic())
+                    self._tell_of_deaths(message)
                     self._show()
             finally:
                 readings.stop()
@@ -278,6 +289,14 @@ class Sweep:
             return self.messages.get(timeout=TICK_SECONDS)
         except queue.Empty:
             return Tick()
+
+    def _tell_of_deaths(self, message: Message) -> None:
+        """A process that died is never passed over in silence, even if its trial goes on."""
+        match message:
+            case Ended(Interrupted(by_worker_death=True) as outcome):
+                self.display.say(f"trial {outcome.trial}: {outcome.cause}; it goes on in another")
+            case Ended(Interrupted(pack_dissolved=True) as outcome):
+                self.display.say(f"trial {outcome.trial} goes on alone: {outcome.cause}")
 
     def _own_memory(self) -> Mapping[tuple[str, int], int]:
         """What this process holds, less what it held before the first trial, and its workers."""

@@ -25,7 +25,11 @@ _END_SECONDS = 2.0
 def preload(module: str) -> None:
     """Start the fork server with a module loaded in it. It must not touch CUDA there."""
     CONTEXT.set_forkserver_preload([module])
-    forkserver.ensure_running()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the sweep's
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ _ALIGNED = 64  # elements: a vectorised loop over the flat tensor then has no re
 class Region:
     """A block of the flat tensor: row i belongs to the lane at position `first + i`.
 
-    A product of one matrix is computed otherwise than one of many (by MKL: a last bit differs), so
-    a region of matrices has at least two rows; a row too many stays without effect.
+    A product of one matrix is not computed as one among many (with MKL, where one of its sides is
+    1, last bits differ), so a region of matrices has at least two rows; the row that is no lane's
+    has no effect.
     """
 
     name: str

@@ -23,7 +23,7 @@ def commands() -> list[str]:
     for block in re.findall(r"^```[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             words = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
-            if re.match(r"(make|python -m automl|automl)\b", words):
+            if re.match(r"(make|python -m automl|automl)(\s|$)", words):
                 lines.append(words)
     return lines
 
