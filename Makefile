@@ -26,7 +26,7 @@ types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
 
 test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
-	$(BIN)/python -m pytest -m gpu tests/gpu
+	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu
 
 bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
 

@@ -15,6 +15,7 @@ from automl.config import (
     SAMPLERS,
     Config,
     ExecutionKind,
+    Growth,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
@@ -49,6 +50,8 @@ class Prepared:
     dataset: Dataset | None
     """None for an objective of the user's, which reads its own data."""
     declaration: Declaration
+    notes: tuple[str, ...]
+    """What was taken, dropped or clipped: lines for people."""
 
     @property
     def entry(self) -> Entry:
@@ -112,13 +115,22 @@ def prepare(config: Config) -> Prepared:
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
+    if dataset is not None and config.model.growth is Growth.doubling and "width" in space.names:
+        raise ConfigError(
+            "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is no "
+            "width to search. Use space=doubling, or take it out with ~space.width."
+        )
     declaration = _declare(config, plan, dataset)
     check_space(declaration, space.names, config.study.metric)
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
+    notes = () if dataset is None else dataset.notes
     if dataset is not None and "batch_size" in ends:
-        check_batch(dataset, min(v for v in ends["batch_size"] if isinstance(v, int)))
-    return Prepared(config, space, plan, dataset, declaration)
+        sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
+        check_batch(dataset, min(sizes))
+        if max(sizes) > (n_train := len(dataset.train)):
+            notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
+    return Prepared(config, space, plan, dataset, declaration, notes)
 
 
 def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:

@@ -227,7 +227,7 @@ class Sweep:
     def _greet(self) -> None:
         """What it works on, and how to come back to it."""
         prepared, study = self.parts.prepared, self.parts.study
-        for note in () if prepared.dataset is None else prepared.dataset.notes:
+        for note in prepared.notes:
             self.display.say(note)
         n_trials, again = (
             prepared.config.study.n_trials,

@@ -59,6 +59,13 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Said:
+    """A warning for people, from the package's own logger."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Next:
     """A lane is free: is there another trial of this kind?"""
 
@@ -83,4 +90,4 @@ class CannotStore:
     message: str
 
 
-ToParent: TypeAlias = "Sequence[TrialEvent] | Begun | Next | Idle | CannotOpen | CannotStore"
+ToParent: TypeAlias = "Sequence[TrialEvent] | Begun | Said | Next | Idle | CannotOpen | CannotStore"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -17,7 +17,16 @@ from pathlib import Path
 from automl.errors import StorageError
 from automl.execution.output import last_lines
 from automl.execution.process import WorkerLimits, WorkerProcess
-from automl.execution.protocol import Begun, CannotOpen, CannotStore, Idle, Next, ToParent, Work
+from automl.execution.protocol import (
+    Begun,
+    CannotOpen,
+    CannotStore,
+    Idle,
+    Next,
+    Said,
+    ToParent,
+    Work,
+)
 from automl.trial import (
     Failed,
     Feed,
@@ -38,12 +47,18 @@ class Supervision:
     """One execution in one worker; `run` returns when it is over."""
 
     def __init__(
-        self, worker: WorkerProcess, feed: Feed, on_events: OnEvents, limits: WorkerLimits
+        self,
+        worker: WorkerProcess,
+        feed: Feed,
+        on_events: OnEvents,
+        limits: WorkerLimits,
+        say: Callable[[str], None],
     ) -> None:
         self.worker = worker
         self._feed = feed
         self._on_events = on_events
         self._limits = limits
+        self._say = say
         self._is_pack = feed.n_lanes > 1
         self._began: dict[int, float] = {}
         """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
@@ -82,6 +97,9 @@ class Supervision:
             case Begun():
                 self._heard = time.monotonic()
                 self._began = dict.fromkeys(self._began, self._heard)
+                return True
+            case Said(text=text):
+                self._say(text)
                 return True
             case CannotStore(message=text):
                 raise StorageError(text)

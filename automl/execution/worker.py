@@ -6,6 +6,7 @@ one way and a report costs microseconds; its verdict is seen at the next one at 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from automl.execution.protocol import (
     Fed,
     Idle,
     Next,
+    Said,
     ToWorker,
     Work,
     WorkerSetup,
@@ -39,6 +41,7 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
     if setup.device_uuid != HOST_UUID:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
+    logging.getLogger("automl").addHandler(_ToParent(pipe))
     session: Session | None = None
     while (work := _next_work(pipe)) is not None:
         _print_to(work.output_path)
@@ -58,6 +61,17 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
         session.give_back_memory()
         slot.write()
         pipe.send(Idle())
+
+
+class _ToParent(logging.Handler):
+    """What the package warns of is said by the sweep, once, not in each worker's own output."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__(logging.WARNING)
+        self._pipe = pipe
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._pipe.send(Said(record.getMessage()))
 
 
 def _next_work(pipe: Connection) -> Work | None:

@@ -7,6 +7,7 @@ from a server that has torch loaded, used for many trials, killed with its group
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,8 @@ from automl.execution.protocol import WorkerSetup
 from automl.execution.supervision import Supervision
 from automl.trial import HOST_UUID, Entry, Feed, Hosted, OnEvents, Placement
 
+logger = logging.getLogger(__name__)
+
 
 class WorkersExecutor:
     """Keeps workers warm per device and carries each trial, or pack of trials, in one of them."""
@@ -29,7 +32,8 @@ class WorkersExecutor:
     def __init__(self, entry: Entry, output_directory: Path, limits: WorkerLimits) -> None:
         self._entry, self._output, self._limits = entry, output_directory, limits
         self._slots = MemorySlots(limits.max_workers)
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards all below
+        self._said: set[str] = set()
         self._free_slots = list(range(limits.max_workers))
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
@@ -38,7 +42,7 @@ class WorkersExecutor:
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
-            supervision = Supervision(worker, feed, on_events, self._limits)
+            supervision = Supervision(worker, feed, on_events, self._limits, self._say_once)
             with self._lock:
                 self._busy[worker] = supervision
             on_events([Hosted(first.number, time.time(), worker.pid)])
@@ -77,6 +81,14 @@ class WorkersExecutor:
         for worker in idle:
             worker.end()
         self._slots.close()
+
+    def _say_once(self, text: str) -> None:
+        """Every worker finds the same things worth a warning."""
+        with self._lock:
+            if text in self._said:
+                return
+            self._said.add(text)
+        logger.warning("%s", text)
 
     @contextmanager
     def _worker(self, placement: Placement) -> Iterator[WorkerProcess]:

@@ -15,8 +15,13 @@ from automl.config import Task
 class PackLoss(Protocol):
     """Cross entropy or squared error, lane by lane."""
 
-    def train(self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor) -> torch.Tensor:
-        """The losses (K, 1, B) of rows with targets `y` (K, B); the gradient goes to `out_g`."""
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        """Add the losses of rows with targets `y` (K, B) to `totals` (K, 1, B) float64.
+
+        The gradient of their mean goes to `out_g`.
+        """
 
     def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over rows, each (K,) float64: loss, and wrong classes or squared errors."""
@@ -25,14 +30,15 @@ class PackLoss(Protocol):
 class _CrossEntropy:
     """Of class scores; targets are class numbers."""
 
-    def train(self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor) -> torch.Tensor:
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
         columns = y.unsqueeze(1)
         log_p = torch.log_softmax(out, 1)
-        losses = log_p.gather(1, columns).neg_()
+        totals.sub_(log_p.gather(1, columns))
         torch.exp(log_p, out=log_p)
-        log_p.scatter_add_(1, columns, torch.full_like(losses, -1.0))
+        log_p.scatter_add_(1, columns, log_p.new_full((), -1.0).expand_as(columns))
         torch.mul(log_p, 1 / out.shape[2], out=out_g)
-        return losses
 
     def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n_classes = out.shape[1]
@@ -48,10 +54,12 @@ class _CrossEntropy:
 class _SquaredError:
     """Of one value; targets are scaled."""
 
-    def train(self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor) -> torch.Tensor:
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
         error = out - y.unsqueeze(1)
         torch.mul(error, 2 / out.shape[2], out=out_g)
-        return error.square_()
+        totals.add_(error.square_())
 
     def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         total = (out - y).square_().sum((1, 2), dtype=torch.float64)

@@ -218,22 +218,21 @@ class PackTrainer:
             len(placed.lanes), 1, self._batch_size, dtype=torch.float64, device=self._device
         )
         for index, rows in enumerate(self._orders(placed)):
-            losses = self._step(placed, index, rows)
-            totals[:, :, : losses.shape[2]].add_(losses)
+            self._step(placed, index, rows, totals)
         return totals.sum((1, 2))
 
-    def _step(self, placed: _Placed, index: int, rows: torch.Tensor) -> torch.Tensor:
-        """One optimizer step on the rows (K · B,); their losses (K, 1, B)."""
+    def _step(self, placed: _Placed, index: int, rows: torch.Tensor, totals: torch.Tensor) -> None:
+        """One optimizer step on the rows (K · B,); their losses are added to (K, 1, B)."""
         work = placed.training_pass(len(rows) // len(placed.lanes))
         torch.index_select(self._train_part.x, 0, rows, out=work.x)
         y = self._train_part.y.index_select(0, rows).view(len(placed.lanes), -1)
         placed.round_weights()
         work.draw_masks()
-        losses = self._loss.train(work.forward().to(self.problem.dtype), y, work.out_g)
+        out = work.forward().to(self.problem.dtype)
+        self._loss.train(out, y, work.out_g, totals[:, :, : work.n_rows])
         work.backward()
         placed.widen_grads()
         placed.optimizer.step(index)
-        return losses
 
     def _evaluate(self, placed: _Placed) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums (K,) over the validation part: losses, and misses or squared errors."""

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 
@@ -64,7 +65,10 @@ def draw(mix: Mix, n_trials: int) -> list[MLPParams]:
     """Width and lr by their logarithm."""
     generator = random.Random(0)
     lrs = (1e-3, 0.5) if mix.optimizer == "sgd" else (1e-4, 1e-2)
-    log_uniform = lambda low, high: math.exp(generator.uniform(math.log(low), math.log(high)))  # noqa: E731
+
+    def log_uniform(low: float, high: float) -> float:
+        return math.exp(generator.uniform(math.log(low), math.log(high)))
+
     return [
         MLPParams(
             depth=generator.randint(2, 6),
@@ -124,10 +128,8 @@ def measure(
     found = {}
     for key, some in sorted(by_key.items(), key=lambda item: (item[0].width, item[0].batch_size)):
         lanes = n_lanes or max(pack_size(key, "auto"), 8)
-        alone = seconds(lambda some=some: train_alone(problem, data, some))
-        packed = seconds(
-            lambda some=some, key=key, lanes=lanes: train_packed(problem, data, some, key, lanes)
-        )
+        alone = seconds(partial(train_alone, problem, data, some))
+        packed = seconds(partial(train_packed, problem, data, some, key, lanes))
         found[key] = (len(some), alone, packed)
     return found
 
@@ -168,8 +170,9 @@ def report(
     ratios = [alone / packed for alone, packed in sums]
     alone, packed = (statistics.median(column) for column in zip(*sums, strict=True))
     lines.append(
-        f"    all: {alone:.2f} s alone, {packed:.2f} s packed; ratio {statistics.median(ratios):.1f}"
-        f" ({min(ratios):.1f} to {max(ratios):.1f} over {len(ratios)} rounds)"
+        f"    all: {alone:.2f} s alone, {packed:.2f} s packed; "
+        f"ratio {statistics.median(ratios):.1f} "
+        f"({min(ratios):.1f} to {max(ratios):.1f} over {len(ratios)} rounds)"
     )
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -41,6 +42,10 @@ class ScriptedSession:
                 self._die(spec, None, lambda event: Verdict.GO_ON)
             on_events([_report(spec, 0)])
             on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
+
+    def _warn(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
+        logging.getLogger("automl.training").warning("batch_size is clipped")
+        self._finish(spec, report, on_event)
 
     def _full_disk(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         raise StorageError("last.pt cannot be written (No space left on device)")

@@ -93,6 +93,17 @@ def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
     assert 2 not in ended, "never taken from the feed"
 
 
+def test_what_workers_warn_of_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=1))
+    for number in range(2):
+        feed = TrialFeed([spec(number, "warn")], lambda taken: None)
+        executor.execute(feed, HOST, lambda events: {})
+    executor.close()
+    assert [record.getMessage() for record in caplog.records] == ["batch_size is clipped"]
+
+
 def test_a_full_disk_is_the_sweeps_trouble_not_the_trials(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No space left on device"):
         execute(tmp_path, [spec(0, "full_disk")])

@@ -61,8 +61,8 @@ def test_widths_are_padded_to_the_next_power_of_two_from_16() -> None:
 
 def test_auto_packs_small_widths_on_the_host_and_larger_ones_on_a_gpu() -> None:
     assert pack_size(key({"width": 16}), "auto") > pack_size(key({"width": 64}), "auto") > 1
-    assert pack_size(key({"width": 128}), "auto") == 1
-    assert pack_size(key({"width": 128}, on_host=False), "auto") > 1
+    assert pack_size(key({"width": 256}), "auto") == 1
+    assert pack_size(key({"width": 256}, on_host=False), "auto") > 1
     assert pack_size(key({"width": 4096}, on_host=False), "auto") == 1
 
 
