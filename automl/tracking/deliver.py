@@ -111,18 +111,18 @@ class _Loop:
             begun = time.monotonic()
             draining = self._draining.is_set()  # before reading: nothing is written after it
             more = self._study.read()
-            if not self._deliver():
+            if not self._deliver(everything=draining):
                 time.sleep(self._backoff_seconds)
             elif draining and not more:
                 return
             elif not more:
                 self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
 
-    def _deliver(self) -> bool:
+    def _deliver(self, *, everything: bool) -> bool:
         from automl.tracking.mlflow import NotTakenError
 
         try:
-            self._study.deliver()
+            self._study.deliver(everything=everything)
         except (NotTakenError, OSError) as error:
             self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
             if self._backoff_seconds == 1.0:

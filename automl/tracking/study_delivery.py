@@ -9,6 +9,8 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import time
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -19,12 +21,16 @@ from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTaken
 from automl.tracking.run_update import RunUpdate
 from automl.tracking.study_view import StudyView
 from automl.tracking.trial_view import TrialView
-from automl.trial import Event, SweepEnded, SweepStarted, TrialEvent
+from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
 MAX_EVENTS_AT_ONCE = 2000
 """Read, delivered and confirmed in one go: bounds memory, and what a kill makes us repeat."""
 MAX_SINGLE_SEARCHES = 50
 """Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
+
+LIVE_SECONDS = 3.0
+"""A trial is shown while it runs from this age on. One that ends before is delivered whole: in two
+pieces its run would cost half as much again."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +54,8 @@ class StudyDelivery:
         self._study_events: list[SweepStarted | SweepEnded] = []
         self._trials: dict[int, TrialView] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
+        self._pending_from: dict[int, int] = {}
+        """Where in the log the first event stands of each trial that has some to deliver."""
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
         size = self._log.stat().st_size if self._log.exists() else 0
@@ -75,14 +83,15 @@ class StudyDelivery:
                 self._study_events.append(event)
             else:
                 self._trial_events.setdefault(event.trial, []).append(event)
+                self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
             n_read += 1
         if n_read:
             self._flush_log()
         return n_read == MAX_EVENTS_AT_ONCE
 
-    def deliver(self) -> None:
-        """Deliver all that was read, and confirm it.
+    def deliver(self, *, everything: bool = True) -> None:
+        """Deliver what was read, and confirm it; unless `everything`, young trials may wait.
 
         Raises NotTakenError or OSError when that did not work now: call again.
         """
@@ -91,14 +100,15 @@ class StudyDelivery:
         try:
             experiment, parent = self._open_study(self._study)
             self._resolve_doubts(self._study, experiment)
-            self._deliver_trials(self._study, experiment, parent)
+            numbers = self._trials_to_deliver(everything)
+            self._deliver_trials(numbers, self._study, experiment, parent)
             if self._study_events:
                 self._deliver_study(self._study, experiment, parent)
         except GoneError as error:
             self._confirmed.reset()
             self._begin()
             raise NotTakenError(f"runs have vanished, all is delivered again: {error}") from error
-        self._confirmed.confirm(self._offset)
+        self._confirmed.confirm(min(self._pending_from.values(), default=self._offset))
 
     @property
     def offset(self) -> int:
@@ -170,9 +180,21 @@ class StudyDelivery:
     def _in_doubt(self, number: int) -> bool:
         return number not in self._confirmed.runs and not self._trials[number].fresh
 
-    def _deliver_trials(self, study: StudyView, experiment: str, parent: str) -> None:
+    def _trials_to_deliver(self, everything: bool) -> list[int]:
+        if everything or sum(map(len, self._trial_events.values())) >= MAX_EVENTS_AT_ONCE:
+            return list(self._trial_events)
+        young = time.time() - LIVE_SECONDS
+        return [
+            number
+            for number, events in self._trial_events.items()
+            if events[0].time <= young or isinstance(events[-1], Outcome)
+        ]
+
+    def _deliver_trials(
+        self, numbers: Sequence[int], study: StudyView, experiment: str, parent: str
+    ) -> None:
         failure: NotTakenError | None = None
-        for number in list(self._trial_events):
+        for number in numbers:
             trial, events = self._trials[number], self._trial_events[number]
             update = trial.update(events, study.uuid, parent, self._keep)
             try:
@@ -182,7 +204,7 @@ class StudyDelivery:
                     raise  # twice in one go: it is not this one trial
                 failure = error
                 continue
-            del self._trial_events[number]
+            del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
         if failure is not None:

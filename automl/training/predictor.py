@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from automl.config import Task
-from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
 from automl.training import checkpoint
 from automl.training.models import MLP, MLPShape
@@ -34,6 +33,9 @@ class Predictor:
         self.params = dict(params)
         """The hyperparameters it was trained with."""
         self._mean, self._scale = state["target_mean"], state["target_scale"]
+        # Here, because training processes import this module too: scikit-learn takes 1.6 s.
+        from automl.data.preprocessing import Preprocessing
+
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
         weights = state["weights"]
         dtype = next(iter(weights.values())).dtype
