@@ -21,13 +21,13 @@ from types import FrameType
 
 from automl.admission.ledger import Ledger, LedgerView
 from automl.admission.policy import DeviceAccount, Limits, Request, account
-from automl.carry import Carrier, device_label
+from automl.carry import Carrier
 from automl.closing import Closing
 from automl.config import Config, ExecutionKind
-from automl.devices.device import Reading
 from automl.devices.host import HostReader, own_memory_bytes
-from automl.devices.reader import ReaderThread, open_reader
+from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.display import Display, open_display
+from automl.errors import AutoMLError
 from automl.execution.executor import TrialFeed
 from automl.loop import Loop
 from automl.messages import (
@@ -44,7 +44,7 @@ from automl.messages import (
 from automl.parts import Parts, open_parts
 from automl.prepare import Prepared, flat_settings, prepare
 from automl.search.samplers import n_may_pend
-from automl.status import BestRow, RunningRow, SweepView, WaitingRow, write_view
+from automl.status import write_view
 from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
 from automl.tracking.delivery import DelivererProcess
@@ -62,6 +62,7 @@ from automl.trial import (
     TrialSpec,
     TrialState,
 )
+from automl.viewing import Viewer
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
@@ -94,7 +95,7 @@ def run_sweep(
     ):
         sweep = Sweep(parts, display)
         sweep.run()
-        return Closing(parts, sweep.loop, display, sweep.view, sweep.left_behind).finish()
+        return Closing(parts, sweep.loop, display, sweep.viewer.view, sweep.left_behind).finish()
 
 
 class Sweep:
@@ -133,7 +134,7 @@ class Sweep:
         """Trials did not stop in time; their threads still run."""
         self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
-        self._n_ended_before = self._n_ended()
+        self.viewer = Viewer(parts, self.loop, self.carrier)
         self._shown_seconds = 0.0
         self._stop_told = False
         self._grace_until: float | None = None
@@ -176,7 +177,7 @@ class Sweep:
         return Request(self.parts.prepared.request_bytes(trial.params))
 
     def n_may_pend(self) -> int | None:
-        return n_may_pend(self.parts.config.sampler, self._n_ended())
+        return n_may_pend(self.parts.config.sampler, self.viewer.n_ended)
 
     def kind_of(self, trial: Asked) -> Kind | None:
         if not self.parts.executor.can.packs:
@@ -337,65 +338,9 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            view = self.view()
+            view = self.viewer.view()
             write_view(self.parts.directory.status, view)
             self.display.show(view)
-
-    def view(self, ended: str | None = None) -> SweepView:
-        """The sweep as it stands."""
-        parts, seconds = self.parts, time.monotonic() - self.began_seconds
-        counts = {state.value: n for state, n in parts.study.counts().items()}
-        left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        counts[TrialState.RUNNING.value] = len(self.loop.running)
-        counts["waiting"] = len(self.loop.waiting)
-        left -= len(self.loop.running) + len(self.loop.waiting)
-        counts[TrialState.INTERRUPTED.value] = left
-        best = parts.study.best()
-        return SweepView(
-            study=parts.study.name,
-            directory=str(parts.directory.path),
-            time=time.time(),
-            n_trials=self.loop.n_trials,
-            metric=parts.config.study.metric,
-            counts=counts,
-            best=None if best is None else BestRow(best.number, best.value, best.params),
-            running=tuple(self._running_rows()),
-            waiting=tuple(self._waiting_rows()),
-            seconds=seconds,
-            seconds_left=self._seconds_left(seconds),
-            n_undelivered=parts.delivery.lag(),
-            trouble=parts.delivery.trouble(),
-            ended=ended,
-        )
-
-    def _running_rows(self) -> Iterator[RunningRow]:
-        now = time.monotonic()
-        for number, running in sorted(self.loop.running.items()):
-            report = self.carrier.latest.get(number)
-            yield RunningRow(
-                number=number,
-                device=device_label(running.placement),
-                params=running.waiting.trial.params,
-                seconds=now - running.since_seconds,
-                step=None if report is None else report.step,
-                metrics={} if report is None else report.metrics,
-            )
-
-    def _waiting_rows(self) -> Iterator[WaitingRow]:
-        for waiting in self.loop.waiting:
-            yield WaitingRow(waiting.trial.number, waiting.reason)
-        if not self.loop.waiting and self.loop.refusal is not None:
-            yield WaitingRow(None, self.loop.refusal)
-
-    def _n_ended(self) -> int:
-        counts = self.parts.study.counts()
-        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
-        return sum(counts.get(state, 0) for state in final)
-
-    def _seconds_left(self, seconds: float) -> float | None:
-        ended = self._n_ended()
-        here = ended - self._n_ended_before
-        return None if here <= 0 else seconds / here * (self.loop.n_trials - ended)
 
 
 def limits(prepared: Prepared) -> Limits:
@@ -411,7 +356,8 @@ def limits(prepared: Prepared) -> Limits:
 def device_accounts(config: Config) -> list[DeviceAccount]:
     """One reading of the devices with nothing of ours on them, for `automl devices`."""
     with contextlib.closing(open_reader(config.devices)) as reader:
-        begun = time.monotonic()
-        reading = Reading(begun, time.monotonic(), reader.read(), {}, {}, None)
+        reading = take_reading(reader, dict)
+    if reading.error is not None:
+        raise AutoMLError(f"the devices cannot be read: {reading.error}")
     headroom = config.admission.headroom_bytes
     return [account(device, reading, LedgerView(), headroom) for device in reading.devices]

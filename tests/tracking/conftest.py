@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from automl.tracking.environment import set_defaults
 from tests.tracking.scenes import NAME
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
+from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
+
+__all__ = ["empty_database", "folder", "mlflow_environment"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """MLflow 3.17 uses an option that SQLAlchemy 2.1 warns of: theirs to mend."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def mlflow_environment() -> Iterator[None]:
-    """MLflow's variables, as every process of ours has them before it imports mlflow."""
-    before = dict(os.environ)
-    set_defaults(os.environ)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's database as it is first made (2 s, so once for all tests)."""
-    from automl.tracking.store import make_database
-
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    make_database(path)
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory that has been used before: MLflow's database is there."""
-    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    ignore_mlflows_warning(items, Path(__file__).parent)
 
 
 @pytest.fixture
