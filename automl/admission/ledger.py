@@ -81,9 +81,11 @@ class Ledger:
     def release(self, key: int) -> None:
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
-            released = self._reservations.pop(key)
-            if released.pid is None:
-                self._contexts.pop(_context_key(released), None)
+            place = _context_key(self._reservations.pop(key))
+            context = self._contexts.get(place)
+            shared = any(_context_key(held) == place for held in self._reservations.values())
+            if context is not None and context.ready_seconds is None and not shared:
+                del self._contexts[place]  # it never came, or its process died before we heard
 
     @contextmanager
     def held(self, key: int) -> Iterator[None]:
@@ -113,12 +115,6 @@ class Ledger:
             place = _context_key(self._reservations[key])
             if place in self._contexts and self._contexts[place].ready_seconds is None:
                 self._contexts[place] = Context(now_seconds)
-
-    def forget_process(self, pid: int) -> None:
-        """The process is gone, and its contexts with it."""
-        with self._lock:
-            for key in [key for key in self._contexts if key[1] == pid]:
-                del self._contexts[key]
 
     def view(self) -> LedgerView:
         with self._lock:

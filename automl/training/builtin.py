@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -22,8 +20,6 @@ from automl.training.predictor import FORMAT
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import Problem, Trainer
 
-logger = logging.getLogger(__name__)
-
 
 class BuiltinObjective:
     """Made ready once per process with a data set; then called for each trial, from any thread."""
@@ -39,12 +35,10 @@ class BuiltinObjective:
             precision=training.precision,
         )
         self._data = DataOnDevices(dataset, self._problem.dtype)
-        self._clipping_said = threading.Lock()  # taken by the first to say it, and kept
 
     def __call__(self, trial: TrialContext) -> None:
         """Train one trial to its end, or on from its checkpoint."""
         params = MLPParams.of(trial.params)
-        self._say_clipping(params)
         data = self._data.on(trial.device)
         trainer = Trainer(self._problem, params, data, device=trial.device, seed=trial.seed)
         state = trial.restore()
@@ -59,7 +53,6 @@ class BuiltinObjective:
 
     def open_pack(self, params: MLPParams, key: PackKey, device: str) -> PackTrainer:
         """A pack without trials yet; `params` are those of any trial of its key."""
-        self._say_clipping(params)
         data = self._data.on(device)
         return PackTrainer(self._problem, key.batch_size, key.width, data, device=device)
 
@@ -77,12 +70,3 @@ class BuiltinObjective:
             "target_mean": self._dataset.target_mean,
             "target_scale": self._dataset.target_scale,
         }
-
-    def _say_clipping(self, params: MLPParams) -> None:
-        n_train = len(self._dataset.train.x)
-        if params.batch_size > n_train and self._clipping_said.acquire(blocking=False):
-            logger.warning(
-                "batch_size=%d is clipped to the %d rows of the training part.",
-                params.batch_size,
-                n_train,
-            )

@@ -51,11 +51,14 @@ def test_a_peak_only_grows() -> None:
     assert ledger.view().reservations[0].counted_bytes == 9
 
 
-def test_a_dead_process_takes_its_context_with_it() -> None:
+def test_a_process_that_died_before_its_context_was_up_keeps_nothing() -> None:
     ledger = Ledger()
-    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
-    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 1
-    ledger.forget_process(10)
+    gpu = Placement("GPU-a", "x", 5)
+    ledger.reserve(1, gpu, pid=10)
+    ledger.reserve(2, gpu, pid=10)
+    ledger.release(1)
+    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 1, "the other trial still brings it"
+    ledger.release(2)
     assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0
 
 

@@ -148,15 +148,6 @@ def test_a_param_that_cannot_be_fails_with_its_rule(tmp_path: Path, disc: Datase
     assert "optimizer='adamm': must be one of sgd, adam, adamw." in listener.outcome.cause
 
 
-def test_a_clipped_batch_is_said_once(
-    tmp_path: Path, disc: Dataset, caplog: pytest.LogCaptureFixture
-) -> None:
-    session = make_session(disc, epochs=1)
-    for number in range(2):
-        run(session, tmp_path, PARAMS | {"batch_size": 1000}, number=number)
-    assert caplog.messages == ["batch_size=1000 is clipped to the 300 rows of the training part."]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a torch that sees no GPU")
 def test_a_gpu_that_torch_cannot_use_means_the_cpu_said_once(
     tmp_path: Path, disc: Dataset, caplog: pytest.LogCaptureFixture
