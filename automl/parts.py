@@ -81,7 +81,7 @@ def open_parts(
         # Not before the study has agreed: the process makes MLflow's database where there is none.
         delivery = Delivery.start(directory.path, config.tracking, deliverer)
         stack.callback(delivery.stop)
-        delivery.wait_ready(READY_SECONDS)
+        delivery.wait_usable(READY_SECONDS)
         write_atomically(directory.config, stored_config)
         log = EventLog.open(directory.events)
         stack.callback(log.close)

@@ -49,6 +49,8 @@ class Delivery:
         self._uri = uri
         self._job = job
         self._warm: DelivererProcess | None = warm
+        path = uri.sqlite_path
+        self._makes_store = path is not None and not path.exists()
         self._errors_path = Path(job.errors)
         self._folder = Path.cwd()
         """Where a relative URI leads, even if the objective goes elsewhere later."""
@@ -88,6 +90,15 @@ class Delivery:
         delivery = cls(log, uri, job, warm or spawn(Path.cwd()))
         delivery._follower.start()
         return delivery
+
+    def wait_usable(self, timeout_seconds: float) -> None:
+        """Return when MLflow is known to take events; raises as `wait_ready` does.
+
+        At once where its database is still to be made: its folder was found writable, nothing that
+        stands there can refuse, and making it takes 2 s, in which trials can train.
+        """
+        if not self._makes_store:
+            self.wait_ready(timeout_seconds)
 
     def wait_ready(self, timeout_seconds: float) -> None:
         """Return when MLflow has answered. Raises ConfigError when it does not, StudyInUseError
@@ -236,6 +247,7 @@ class Delivery:
                     self._last_refusal = text
                 case {"refused": str(text), "in_use": bool(in_use)}:
                     self._refused = (StudyInUseError if in_use else ConfigError)(text)
+                    self._set_trouble(text)
             self._changed.notify_all()
 
     def _set_trouble(self, trouble: str | None) -> None:

@@ -24,13 +24,17 @@ from automl.tracking.trial_view import TrialView
 from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
 MAX_EVENTS_AT_ONCE = 2000
-"""Read, delivered and confirmed in one go: bounds memory, and what a kill makes us repeat."""
+"""Read, delivered and confirmed in one go."""
+MAX_EVENTS_PENDING = 10_000
+"""Of trials that run; then they are shown too. Bounds memory, and what a kill makes us repeat."""
 MAX_SINGLE_SEARCHES = 50
 """Trials in doubt up to which each is looked for alone; above, all runs are listed once."""
 
 LIVE_SECONDS = 3.0
-"""A trial is shown while it runs from this age on. One that ends before is delivered whole: in two
-pieces its run would cost half as much again."""
+LIVE_SECONDS_PER_TRIAL = 0.5
+"""A running trial is shown at most this often, and from this age on: the longer the more there are,
+so that it takes a twentieth of a core. One that ends before is delivered whole: in two pieces its
+run would cost half as much again."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +78,7 @@ class StudyDelivery:
 
     def read(self) -> bool:
         """Take new events from the log; whether there may be more."""
-        if sum(map(len, self._trial_events.values())) >= MAX_EVENTS_AT_ONCE:
+        if self._n_pending() >= MAX_EVENTS_PENDING:
             return True  # MLflow takes nothing now: the rest can stay on disk
         n_read = 0
         for event, offset in islice(read_events(self._log, self._offset), MAX_EVENTS_AT_ONCE):
@@ -127,6 +131,9 @@ class StudyDelivery:
             fresh = self._offset >= self._fresh_from
             trial = self._trials[event.trial] = TrialView(event.trial, event.time, fresh)
         trial.take(event)
+
+    def _n_pending(self) -> int:
+        return sum(map(len, self._trial_events.values()))
 
     def _flush_log(self) -> None:
         """What MLflow knows must not be lost here: its writer may not have flushed it yet."""
@@ -181,9 +188,10 @@ class StudyDelivery:
         return number not in self._confirmed.runs and not self._trials[number].fresh
 
     def _trials_to_deliver(self, everything: bool) -> list[int]:
-        if everything or sum(map(len, self._trial_events.values())) >= MAX_EVENTS_AT_ONCE:
+        if everything or self._n_pending() >= MAX_EVENTS_PENDING:
             return list(self._trial_events)
-        young = time.time() - LIVE_SECONDS
+        n_running = sum(not trial.ended for trial in self._trials.values())
+        young = time.time() - max(LIVE_SECONDS, LIVE_SECONDS_PER_TRIAL * n_running)
         return [
             number
             for number, events in self._trial_events.items()
