@@ -69,6 +69,11 @@ class Growth(enum.Enum):
     doubling = "doubling"
 
 
+class ModelKind(enum.Enum):
+    mlp = "mlp"
+    python = "python"
+
+
 class ObjectiveKind(enum.Enum):
     builtin = "builtin"
     python = "python"
@@ -192,10 +197,17 @@ class DataConfig:
 
 @dataclass
 class ModelConfig:
-    """The built-in network; its depth and width are params of the search space."""
+    """The network that the built-in objective trains; what it is built with are params."""
 
+    kind: ModelKind = ModelKind.mlp
     growth: Growth = Growth.constant
     """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
+    target: str | None = None
+    """`module:function` (kind python): (n_inputs, n_outputs, **params) → torch.nn.Module."""
+
+    def __post_init__(self) -> None:
+        if self.kind is ModelKind.python:
+            _check_target("model", self.target)
 
 
 @dataclass
@@ -208,12 +220,16 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.python:
-            _check(
-                self.target is not None and re.fullmatch(r"[\w.]+:[\w.]+", self.target) is not None,
-                "objective.target",
-                self.target,
-                "objective=python needs objective.target=module:function.",
-            )
+            _check_target("objective", self.target)
+
+
+def _check_target(group: str, target: str | None) -> None:
+    _check(
+        target is not None and re.fullmatch(r"[\w.]+:[\w.]+", target) is not None,
+        f"{group}.target",
+        target,
+        f"{group}=python needs {group}.target=module:function.",
+    )
 
 
 @dataclass

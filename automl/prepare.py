@@ -6,7 +6,7 @@ Everything here reads; what it returns is what a sweep is made from.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from automl.config import (
     Config,
     ExecutionKind,
     Growth,
+    ModelKind,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
@@ -33,6 +34,7 @@ from automl.training.plan import (
     check_space,
     check_values,
     declare,
+    metrics_of,
     request_bytes,
 )
 from automl.trial import Entry, Params
@@ -56,8 +58,16 @@ class Prepared:
     @property
     def entry(self) -> Entry:
         """What a process needs to train the study's trials."""
-        n_threads = self.config.execution.threads_per_trial
-        return Entry(SESSION, SessionSetup(self.plan, self.dataset, n_threads))
+        execution = self.config.execution
+        return Entry(
+            SESSION,
+            SessionSetup(
+                self.plan,
+                self.dataset,
+                execution.threads_per_trial,
+                packs_large=execution.pack != "auto",
+            ),
+        )
 
     @property
     def max_concurrent_trials(self) -> int:
@@ -115,7 +125,8 @@ def prepare(config: Config) -> Prepared:
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
-    if dataset is not None and config.model.growth is Growth.doubling and "width" in space.names:
+    growing = config.model.kind is ModelKind.mlp and config.model.growth is Growth.doubling
+    if dataset is not None and growing and "width" in space.names:
         raise ConfigError(
             "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is no "
             "width to search. Use space=doubling, or take it out with ~space.width."
@@ -135,17 +146,20 @@ def prepare(config: Config) -> Prepared:
 
 def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     """A user's module is imported where it will train, so that this process needs no torch."""
-    if dataset is not None or config.execution.kind is ExecutionKind.inline:
+    if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
         return declare(plan, dataset)
     from automl.execution.remote import call_in_child
 
-    if str(config.objective.target).startswith("__main__:"):
+    key, target = plan.users_target
+    if target.startswith("__main__:"):
         raise ConfigError(
-            f"objective.target={config.objective.target}: a worker process cannot import "
-            "__main__. Put the function into a module on the Python path, or use execution=inline."
+            f"{key}={target}: a worker process cannot import __main__. Put the function into a "
+            "module on the Python path, or use execution=inline."
         )
     declaration = call_in_child(Entry("automl.training.plan:declare_users", plan))
     assert isinstance(declaration, Declaration)
+    if dataset is not None:  # which stays here: it would only tell its task
+        declaration = replace(declaration, metrics=metrics_of(dataset.task))
     return declaration
 
 

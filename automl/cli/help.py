@@ -23,6 +23,7 @@ KEYS = (
     "data.path",
     "data.target",
     "data.task",
+    "model.target",
     "objective.target",
     "training.epochs",
     "training.precision",

@@ -1,9 +1,8 @@
-"""The built-in objective: trains an MLP, written against the same `TrialContext` as a user's."""
+"""The built-in objective: trains a network on a table, written against a user's `TrialContext`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,13 @@ import torch
 
 from automl.config import ModelConfig, Task, TrainingConfig
 from automl.data.dataset import Dataset
-from automl.training.models import MLPShape
+from automl.training.models import Network
 from automl.training.objective import TrialContext
+from automl.training.pack_mlp_trainer import MLPPackTrainer
+from automl.training.pack_module import MAX_WEIGHTS_ON_HOST, ModulePackTrainer
 from automl.training.pack_trainer import PackTrainer
 from automl.training.packing import PackKey
-from automl.training.params import MLPParams
-from automl.training.predictor import FORMAT
+from automl.training.predictor import predictor_format
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import Problem, Trainer
 
@@ -24,23 +24,31 @@ from automl.training.trainer import Problem, Trainer
 class BuiltinObjective:
     """Made ready once per process with a data set; then called for each trial, from any thread."""
 
-    def __init__(self, dataset: Dataset, model: ModelConfig, training: TrainingConfig) -> None:
-        self._dataset, self.n_epochs = dataset, training.epochs
-        self._problem = Problem(
+    def __init__(
+        self,
+        dataset: Dataset,
+        model: ModelConfig,
+        training: TrainingConfig,
+        *,
+        packs_large: bool = False,
+    ) -> None:
+        """`packs_large`: see `SessionSetup`."""
+        self._dataset, self.n_epochs, self._packs_large = dataset, training.epochs, packs_large
+        self.problem = Problem(
             task=dataset.task,
             n_inputs=dataset.n_features,
             n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
             target_scale=dataset.target_scale,
-            growth=model.growth,
+            model=model,
             precision=training.precision,
         )
-        self._data = DataOnDevices(dataset, self._problem.dtype)
+        self._data = DataOnDevices(dataset, self.problem.dtype)
 
     def __call__(self, trial: TrialContext) -> None:
         """Train one trial to its end, or on from its checkpoint."""
-        params = MLPParams.of(trial.params)
+        params = self.problem.params(trial.params)
         data = self._data.on(trial.device)
-        trainer = Trainer(self._problem, params, data, device=trial.device, seed=trial.seed)
+        trainer = Trainer(self.problem, params, data, device=trial.device, seed=trial.seed)
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
         for epoch in range(start, self.n_epochs):
@@ -48,22 +56,30 @@ class BuiltinObjective:
                 epoch,
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
-                best=lambda: self.predictor_state(trainer.shape, trainer.model.state_dict()),
+                best=lambda: self.predictor_state(trainer.network, trainer.model.state_dict()),
             )
 
-    def open_pack(self, params: MLPParams, key: PackKey, device: str) -> PackTrainer:
-        """A pack without trials yet; `params` are those of any trial of its key."""
+    def open_pack(self, key: PackKey, device: str) -> PackTrainer:
+        """A pack without trials yet. Raises whatever says that such trials must train alone."""
         data = self._data.on(device)
-        return PackTrainer(self._problem, key.batch_size, key.width, data, device=device)
+        if key.arguments is None:
+            return MLPPackTrainer(self.problem, key.batch_size, key.width, data, device=device)
+        trainer = ModulePackTrainer(self.problem, key, data, device=device)
+        if key.on_host and trainer.n_weights > MAX_WEIGHTS_ON_HOST and not self._packs_large:
+            raise ValueError(
+                f"{trainer.n_weights:,} weights; on a CPU networks of more than "
+                f"{MAX_WEIGHTS_ON_HOST:,} gain nothing together (execution.pack=N packs them)"
+            )
+        return trainer
 
     def predictor_state(
-        self, shape: MLPShape, weights: Mapping[str, torch.Tensor]
+        self, network: Network, weights: Mapping[str, torch.Tensor]
     ) -> dict[str, Any]:
         """What `automl.load` needs, as plain values."""
         return {
-            "format": FORMAT,
+            "format": predictor_format(network),
             "task": self._dataset.task.value,
-            "model": asdict(shape),
+            "model": network.plain(),
             "weights": weights,
             "preprocessing": self._dataset.preprocessing,
             "classes": self._dataset.classes,

@@ -1,4 +1,6 @@
-"""The built-in network, an MLP. Its weights and its dropout are drawn from generators it is given.
+"""What a trial trains: a network by its description, of which the built-in one is an MLP.
+
+The MLP's weights and its dropout are drawn from generators of its own.
 
 A pack trains many of these as one batched model, so the arithmetic stays plain: x W' + b, ReLU,
 dropout by a mask that is drawn in the shape (B, width) of the layer's own width.
@@ -8,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -53,20 +55,26 @@ def _mask(x: torch.Tensor, dropout: float, generator: torch.Generator | None) ->
 class MLP(nn.Module):
     """Linear layers with ReLU between them; the last layer gives class scores, or one value."""
 
-    def __init__(self, shape: MLPShape, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        shape: MLPShape,
+        dtype: torch.dtype = torch.float32,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """While training, masks for `dropout` > 0 are drawn from `generator`."""
         super().__init__()
         sizes = (shape.n_inputs, *shape.hidden_widths, shape.n_outputs)
         self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairwise(sizes))
+        self.dropout, self.generator = dropout, generator
 
-    def forward(
-        self, x: torch.Tensor, dropout: float = 0.0, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
-        """(B, n_inputs) → (B, n_outputs). Draws masks for `dropout` > 0 from `generator`."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, n_inputs) → (B, n_outputs)."""
         *hidden, last = self.layers
         for layer in hidden:
             x = torch.relu(layer(x))
-            if dropout > 0:
-                x = x * _mask(x, dropout, generator)
+            if self.training and self.dropout > 0:
+                x = x * _mask(x, self.dropout, self.generator)
         out: torch.Tensor = last(x)
         return out
 
@@ -83,3 +91,45 @@ def draw_weights(model: MLP, generator: torch.Generator) -> None:
         bound = math.sqrt(gain / layer.in_features)
         layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.zero_()
+
+
+class Network(Protocol):
+    """A network by its description: what a trial's params and a data set make of it. Frozen."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns of what it gives: classes, or 1."""
+
+    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
+        """The module with weights that follow from `seed`."""
+
+    def seed_draws(self, module: nn.Module, seed: int) -> None:
+        """Make what the module draws from now on follow from `seed`."""
+
+    def plain(self) -> dict[str, Any]:
+        """All that is needed to build it again, as plain values."""
+
+
+@dataclass(frozen=True)
+class MLPNetwork:
+    """The built-in network; see `Network`."""
+
+    shape: MLPShape
+    dropout: float = 0.0
+
+    @property
+    def n_outputs(self) -> int:
+        return self.shape.n_outputs
+
+    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> MLP:
+        model = MLP(self.shape, dtype, self.dropout, torch.Generator(device))
+        draw_weights(model, torch.Generator().manual_seed(seed))
+        return model.to(device)
+
+    def seed_draws(self, module: nn.Module, seed: int) -> None:
+        assert isinstance(module, MLP)
+        assert module.generator is not None, "made by `build`"
+        module.generator.manual_seed(seed)
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self.shape)

@@ -16,16 +16,22 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from automl.training.params import MLPParams
+from automl.training.params import TrainingParams
 
 _EPS = 1e-8
+CLIP_EPS = 1e-6  # torch's
 
 
 class FlatParameters:
-    """A module's parameters and gradients, moved into one flat tensor each, of shape (P,)."""
+    """A module's trained parameters and gradients, moved into one flat tensor each, of shape (P,).
+
+    Raises ValueError where there is nothing to train.
+    """
 
     def __init__(self, module: nn.Module) -> None:
-        parameters = list(module.parameters())
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(f"{type(module).__name__} has no parameter that requires a gradient.")
         self.values = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.grads = torch.zeros_like(self.values)
         start = 0
@@ -34,6 +40,10 @@ class FlatParameters:
             parameter.data = self.values[start:end].view_as(parameter)
             parameter.grad = self.grads[start:end].view_as(parameter)  # backward adds in place
             start = end
+
+    def clip(self, norm: float) -> None:
+        """Scale the gradient down to this norm where it is larger, as torch's clip_grad_norm_."""
+        self.grads.mul_((norm / (self.grads.norm() + CLIP_EPS)).clamp(max=1.0))
 
 
 class Optimizer(Protocol):
@@ -48,7 +58,7 @@ class Optimizer(Protocol):
 class _SGD:
     """Gradient descent with momentum; weight decay is added to the gradient."""
 
-    def __init__(self, flat: FlatParameters, params: MLPParams) -> None:
+    def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
         self._flat, self._params = flat, params
         self._momentum = torch.zeros_like(flat.values)
 
@@ -73,7 +83,7 @@ class _SGD:
 class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
-    def __init__(self, flat: FlatParameters, params: MLPParams) -> None:
+    def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
         self._flat, self._params = flat, params
         self._function: Any = adamw if params.optimizer == "adamw" else adam
         self._mean = torch.zeros_like(flat.values)
@@ -102,6 +112,6 @@ class _Adam:
         return {"mean": self._mean, "square": self._square, "n_steps": self._n_steps}
 
 
-def make_optimizer(flat: FlatParameters, params: MLPParams) -> Optimizer:
+def make_optimizer(flat: FlatParameters, params: TrainingParams) -> Optimizer:
     """The optimizer that `params.optimizer` names."""
     return _SGD(flat, params) if params.optimizer == "sgd" else _Adam(flat, params)

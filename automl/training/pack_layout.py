@@ -13,9 +13,11 @@ Rows are zero beyond the lane's own width, and stay zero: their gradients are.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import torch
 
@@ -50,19 +52,41 @@ class Region:
         return own.reshape(*own.shape, *[1] * (len(self.shape) - 1))
 
 
-class Layout:
-    """The regions of a pack whose lanes have these shapes, deepest first."""
+class Layout(ABC):
+    """Where the weights of each lane stand in the flat tensor."""
+
+    def __init__(self, n_lanes: int) -> None:
+        self.n_lanes, self.n_elements = n_lanes, 0
+        self.regions: dict[str, Region] = {}
+
+    @abstractmethod
+    def parts(self, views: Mapping[str, torch.Tensor], position: int) -> list[torch.Tensor]:
+        """Views of one lane's weights in the order and shapes of `nn.Module.parameters()`, without
+        padding; `views` are the regions by name."""
+
+    def _add(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
+        n_rows = n_lanes if len(shape) == 1 else max(n_lanes, 2)
+        self._add_rows(name, first, n_lanes, (n_rows, *shape))
+
+    def _add_rows(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
+        if n_lanes == 0:
+            return
+        self.regions[name] = Region(name, self.n_elements, shape, first, n_lanes)
+        self.n_elements += -(-math.prod(shape) // _ALIGNED) * _ALIGNED
+
+
+class MLPLayout(Layout):
+    """The regions of a pack of MLPs of these shapes, deepest first."""
 
     def __init__(self, shapes: Sequence[MLPShape], width: int) -> None:
         """Hidden layers are padded to `width`; 0: they are not, and all shapes are the same."""
-        self.shapes, self.n_lanes = tuple(shapes), len(shapes)
+        super().__init__(len(shapes))
+        self.shapes = tuple(shapes)
         depths = [len(shape.hidden_widths) for shape in shapes]
         assert depths == sorted(depths, reverse=True), "deepest first"
         assert depths[-1] > 0, "a linear model trains alone"
         self.counts = [sum(d > t for d in depths) for t in range(depths[0] + 1)]  # the last is 0
         self.widths = (width,) * depths[0] if width else shapes[0].hidden_widths[::-1]
-        self.n_elements = 0
-        self.regions: dict[str, Region] = {}
         n_inputs, n_outputs = shapes[0].n_inputs, shapes[0].n_outputs
         for t in reversed(range(depths[0])):
             n_all, n_hidden, width = self.counts[t], self.counts[t + 1], self.widths[t]
@@ -73,19 +97,39 @@ class Layout:
         self._add("out", 0, self.n_lanes, (n_outputs, self.widths[0]))
         self._add("out_bias", 0, self.n_lanes, (n_outputs,))
 
-    def _add(self, name: str, first: int, n_lanes: int, shape: tuple[int, ...]) -> None:
-        if n_lanes == 0:
-            return
-        n_rows = n_lanes if len(shape) == 1 else max(n_lanes, 2)
-        self.regions[name] = Region(name, self.n_elements, (n_rows, *shape), first, n_lanes)
-        n_elements = n_rows * math.prod(shape)
-        self.n_elements += -(-n_elements // _ALIGNED) * _ALIGNED
+    def parts(self, views: Mapping[str, torch.Tensor], position: int) -> list[torch.Tensor]:
+        shape = self.shapes[position]
+        depth, n_inputs = len(shape.hidden_widths), shape.n_inputs
+        parts: list[torch.Tensor] = []
+        for layer, width in enumerate(shape.hidden_widths):
+            name = f"{'hidden' if layer else 'entry'}{depth - 1 - layer}"
+            row = position - self.regions[name].first
+            parts.append(views[name][row, :n_inputs, :width].t())
+            parts.append(views[f"bias{depth - 1 - layer}"][position, :width])
+            n_inputs = width
+        return [*parts, views["out"][position, :, :n_inputs], views["out_bias"][position]]
 
 
-class Lanes:
+class StackedLayout(Layout):
+    """The regions of a pack of modules of one shape: for each parameter its values of all lanes."""
+
+    def __init__(self, n_lanes: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """`shapes` are those of the trained parameters, by name."""
+        super().__init__(n_lanes)
+        for name, shape in shapes.items():
+            self._add_rows(name, 0, n_lanes, (n_lanes, *shape))
+
+    def parts(self, views: Mapping[str, torch.Tensor], position: int) -> list[torch.Tensor]:
+        return [view[position] for view in views.values()]
+
+
+AnyLayout = TypeVar("AnyLayout", bound=Layout, covariant=True)
+
+
+class Lanes(Generic[AnyLayout]):
     """One number per weight of each lane (the weights, their gradients, a moment), in a layout."""
 
-    def __init__(self, layout: Layout, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, layout: AnyLayout, dtype: torch.dtype, device: torch.device) -> None:
         self.layout = layout
         self.flat = torch.zeros(layout.n_elements, dtype=dtype, device=device)
 
@@ -95,18 +139,8 @@ class Lanes:
         return {name: region.view(self.flat) for name, region in self.layout.regions.items()}
 
     def of(self, position: int) -> list[torch.Tensor]:
-        """Views of one lane in the order and shapes of `MLP.parameters()`, without padding."""
-        regions, views = self.layout.regions, self.views
-        shape = self.layout.shapes[position]
-        depth, n_inputs = len(shape.hidden_widths), shape.n_inputs
-        parts: list[torch.Tensor] = []
-        for layer, width in enumerate(shape.hidden_widths):
-            name = f"{'hidden' if layer else 'entry'}{depth - 1 - layer}"
-            row = position - regions[name].first
-            parts.append(views[name][row, :n_inputs, :width].t())
-            parts.append(views[f"bias{depth - 1 - layer}"][position, :width])
-            n_inputs = width
-        return [*parts, views["out"][position, :, :n_inputs], views["out_bias"][position]]
+        """Views of one lane: see `Layout.parts`."""
+        return self.layout.parts(self.views, position)
 
     def write(self, position: int, parts: Sequence[torch.Tensor]) -> None:
         """Set one lane from tensors in the order and shapes of `MLP.parameters()`."""
@@ -131,7 +165,7 @@ class Lanes:
         for name, region in self.layout.regions.items():
             self.views[name].copy_(region.rows(column))
 
-    def take(self, old: Lanes, moves: Mapping[int, int]) -> None:
+    def take(self, old: Lanes[Layout], moves: Mapping[int, int]) -> None:
         """Copy lanes from another layout; `moves` maps their old positions to the new ones."""
         for name, region in self.layout.regions.items():
             if name not in old.layout.regions:

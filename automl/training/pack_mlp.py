@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import torch
 
-from automl.training.pack_layout import Lanes
+from automl.training.pack_layout import Lanes, MLPLayout
 
 Product: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """(n, a, b), (n, b, c), and where their product (n, a, c) goes."""
@@ -85,7 +85,7 @@ class _BackwardSlot:
 class PackedPass:
     """The forward pass of all lanes over the same rows. Fill `rows`, call `forward`."""
 
-    def __init__(self, values: Lanes, scratch: Scratch, n_rows: int) -> None:
+    def __init__(self, values: Lanes[MLPLayout], scratch: Scratch, n_rows: int) -> None:
         self._values, self._scratch, self.n_rows = values, scratch, n_rows
         self._n = values.layout.n_lanes
         shape = values.layout.shapes[0]
@@ -142,8 +142,8 @@ class TrainingPass(PackedPass):
 
     def __init__(
         self,
-        values: Lanes,
-        grads: Lanes,
+        values: Lanes[MLPLayout],
+        grads: Lanes[MLPLayout],
         scratch: Scratch,
         n_rows: int,
         dropouts: Sequence[Dropout],

@@ -7,22 +7,25 @@ corrections differ per step too, and are applied region by region.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
-from automl.training.pack_layout import Lanes
-from automl.training.params import MLPParams
+from automl.training.optimizers import CLIP_EPS
+from automl.training.pack_layout import Lanes, Layout
+from automl.training.params import TrainingParams
 
+AnyLanes: TypeAlias = Lanes[Layout]
 _EPS = 1e-8
 
 
 class PackOptimizer(Protocol):
     """Steps of all lanes in place. Made anew for each layout."""
 
-    moments: Mapping[str, Lanes]
+    moments: Mapping[str, AnyLanes]
     """Its state, by the names that the alone trainer's checkpoint gives it."""
 
     def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
@@ -35,10 +38,10 @@ class PackOptimizer(Protocol):
 class _SGD:
     """Gradient descent with momentum; weight decay is added to the gradient."""
 
-    def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
+    def __init__(self, values: AnyLanes, grads: AnyLanes, params: Sequence[TrainingParams]) -> None:
         self._values, self._grads = values.flat, grads.flat
         momentum = _like(values)
-        self.moments: Mapping[str, Lanes] = {"momentum": momentum}
+        self.moments: Mapping[str, AnyLanes] = {"momentum": momentum}
         self._momentum = momentum.flat
         self._minus_lr = _spread(values, [-p.lr for p in params])
         self._keep = _spread(values, [p.momentum for p in params])
@@ -58,10 +61,10 @@ class _SGD:
 class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
-    def __init__(self, values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> None:
+    def __init__(self, values: AnyLanes, grads: AnyLanes, params: Sequence[TrainingParams]) -> None:
         self._lanes, self._values, self._grads = values, values.flat, grads.flat
         mean, square, self._work = _like(values), _like(values), _like(values)
-        self.moments: Mapping[str, Lanes] = {"mean": mean, "square": square}
+        self.moments: Mapping[str, AnyLanes] = {"mean": mean, "square": square}
         self._mean, self._square = mean.flat, square.flat
         self._params = params
         self._new_mean = _spread(values, [1 - p.beta1 for p in params])
@@ -109,7 +112,35 @@ class _Adam:
         return [list(step) for step in zip(*columns, strict=True)]
 
 
-def make_pack_optimizer(values: Lanes, grads: Lanes, params: Sequence[MLPParams]) -> PackOptimizer:
+class _Clip:
+    """Scales each lane's gradient down to a norm of its own; see `FlatParameters.clip`."""
+
+    def __init__(self, grads: AnyLanes, norms: Sequence[float]) -> None:
+        self._grads = grads
+        self._norms = torch.tensor(norms, dtype=grads.flat.dtype, device=grads.flat.device)
+
+    def __call__(self) -> None:
+        regions, views = self._grads.layout.regions, self._grads.views
+        squares = torch.zeros_like(self._norms)
+        for name, region in regions.items():
+            own = views[name][: region.n_lanes].reshape(region.n_lanes, -1)
+            squares[region.first : region.first + region.n_lanes] += own.square().sum(1)
+        scales = (self._norms / (squares.sqrt() + CLIP_EPS)).clamp(max=1.0)
+        scales = F.pad(scales.where(self._norms.isfinite(), 1.0), (0, 1), value=1.0)
+        for name, region in regions.items():
+            views[name].mul_(region.rows(scales))
+
+
+def make_pack_clip(grads: AnyLanes, params: Sequence[TrainingParams]) -> Callable[[], None] | None:
+    """What clips the gradients of all lanes; None where no lane asks for it."""
+    if all(p.clip_norm is None for p in params):
+        return None
+    return _Clip(grads, [math.inf if p.clip_norm is None else p.clip_norm for p in params])
+
+
+def make_pack_optimizer(
+    values: AnyLanes, grads: AnyLanes, params: Sequence[TrainingParams]
+) -> PackOptimizer:
     """The optimizer that all of `params` name."""
     if params[0].optimizer == "sgd":
         return _SGD(values, grads, params)
@@ -120,11 +151,11 @@ def _float64(numbers: Sequence[Any]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def _like(lanes: Lanes) -> Lanes:
+def _like(lanes: AnyLanes) -> AnyLanes:
     return Lanes(lanes.layout, lanes.flat.dtype, lanes.flat.device)
 
 
-def _spread(lanes: Lanes, numbers: Sequence[float]) -> torch.Tensor:
+def _spread(lanes: AnyLanes, numbers: Sequence[float]) -> torch.Tensor:
     spread = _like(lanes)
     spread.fill(numbers)
     return spread.flat

@@ -7,13 +7,13 @@ process asks. How a pack trains is in `pack_trainer.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from automl.config import Growth, ObjectiveKind, Precision
-from automl.training.params import MLPParams
+from automl.training.params import ModuleParams, params_of
 from automl.training.plan import TrainingPlan
-from automl.trial import Params
+from automl.trial import Params, ParamValue
 
 PackSetting: TypeAlias = "Literal['auto', 'off'] | int"
 """`execution.pack`: by the table, never, or this many lanes."""
@@ -27,6 +27,8 @@ _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # A GPU is idle under one small network; these bound the memory of activations at batch 256 to
 # some 100 MiB.
 _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
+# Of a user's network only its arguments are known here.
+_MODULE_LANES_ON_HOST, _MODULE_LANES_ON_GPU = 16, 32
 
 
 @dataclass(frozen=True)
@@ -41,31 +43,32 @@ class PackKey:
     """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
     depth: int | None = None
     """Where layers grow, lanes have the same depth; else their depths may differ."""
+    arguments: tuple[tuple[str, ParamValue], ...] | None = None
+    """Of a user's network: those it is built with, all the same; None: it is the built-in one."""
 
 
 def pack_key(plan: TrainingPlan, params: Params, *, on_host: bool) -> PackKey | None:
     """What this trial can train together with; None: it trains alone.
 
-    Alone train: an objective of the user's own, a linear model (depth 0), and params that the
-    built-in objective refuses (the trial will fail with the reason).
+    Alone train: an objective of the user's own, a linear model (depth 0), a user's network in
+    bfloat16, and params that the built-in objective refuses (the trial will fail with the reason).
     """
     if plan.objective.kind is not ObjectiveKind.builtin:
         return None
     try:
-        mlp = MLPParams.of(params)
+        mine = params_of(plan.model.kind, params)
     except (TypeError, ValueError):
         return None
-    if mlp.depth == 0:
+    precision = plan.training.precision
+    key = PackKey(on_host, mine.optimizer, mine.batch_size, precision, width=0)
+    if isinstance(mine, ModuleParams):
+        alone = precision is Precision.bfloat16  # autocast inside torch.func was not tried
+        return None if alone else replace(key, arguments=mine.arguments)
+    if mine.depth == 0:
         return None
-    growing = plan.model.growth is Growth.doubling
-    return PackKey(
-        on_host=on_host,
-        optimizer=mlp.optimizer,
-        batch_size=mlp.batch_size,
-        precision=plan.training.precision,
-        width=0 if growing else padded_width(mlp.width),
-        depth=mlp.depth if growing else None,
-    )
+    if plan.model.growth is Growth.doubling:
+        return replace(key, depth=mine.depth)
+    return replace(key, width=padded_width(mine.width))
 
 
 def pack_size(key: PackKey, setting: PackSetting) -> int:
@@ -74,6 +77,8 @@ def pack_size(key: PackKey, setting: PackSetting) -> int:
         return 1
     if setting != "auto":
         return setting
+    if key.arguments is not None:
+        return _MODULE_LANES_ON_HOST if key.on_host else _MODULE_LANES_ON_GPU
     widest = key.width if key.depth is None else padded_width(2**key.depth)
     return (_LANES_ON_HOST if key.on_host else _LANES_ON_GPU).get(widest, 1)
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import torch
+
 from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.objective import TrialContext
 from automl.training.pack_trainer import PackTrainer
-from automl.training.packing import PackKey
-from automl.training.params import MLPParams
 from automl.training.record import TrialRecord
 from automl.training.trainer import DivergedError
 from automl.trial import (
@@ -29,7 +29,6 @@ from automl.trial import (
     OnEvent,
     OnEvents,
     Outcome,
-    Params,
     Reported,
     TrialEvent,
     TrialSpec,
@@ -62,22 +61,28 @@ class _Relay:
         return self.on_events([event]).get(event.trial, Verdict.GO_ON)
 
 
+class _BrokenError(Exception):
+    """Raised when a pack cannot go on."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Pack:
     """One pack, from its first trial to the last that the feed has for it; in one thread."""
 
     def __init__(
         self,
         objective: BuiltinObjective,
+        trainer: PackTrainer,
         device: str,
         *,
-        key_of: Callable[[Params], PackKey | None],
         open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialRecord]],
         on_events: OnEvents,
     ) -> None:
-        self._objective, self._device = objective, device
-        self._key_of, self._open_trial, self._on_events = key_of, open_trial, on_events
-        self._key: PackKey | None = None
-        self._trainer: PackTrainer | None = None
+        self._objective, self._trainer, self._device = objective, trainer, device
+        self._open_trial, self._on_events = open_trial, on_events
         self._lanes: dict[int, _Lane] = {}
 
     def run(self, feed: Feed) -> None:
@@ -85,14 +90,11 @@ class Pack:
 
         Raises only what `on_events` raised, and StorageError for a disk that takes no checkpoint.
         """
-        while self._fill(feed):
-            assert self._trainer is not None, "a lane is taken"
-            try:
-                ended = self._trainer.run_epoch()
-            except Exception as error:  # noqa: BLE001  alone it happens to one trial only
-                self._dissolve(error)
-                return
-            self._end_epoch(ended)
+        try:
+            while self._fill(feed):
+                self._end_epoch(self._run_epoch())
+        except _BrokenError as error:
+            self._dissolve(error.cause)
 
     # --- lanes ----------------------------------------------------------------------------------
 
@@ -107,19 +109,15 @@ class Pack:
     def _begin(self, lane: _Lane) -> bool:
         """Put a trial into the pack; False: its checkpoint says that it is trained."""
         number = lane.trial.number
-        params = MLPParams.of(lane.trial.params)
-        trainer = self._trainer_for(lane.trial.params, params)
-        lane.epoch = trainer.add(number, params, lane.trial.seed, lane.trial.restore())
+        params = self._objective.problem.params(lane.trial.params)
+        state = lane.trial.restore()
+        try:
+            lane.epoch = self._trainer.add(number, params, lane.trial.seed, state)
+        except torch.OutOfMemoryError as error:  # the pack's, whoever comes last
+            self._lanes[number] = lane
+            raise _BrokenError(error) from error
         self._lanes[number] = lane
         return lane.epoch < self._objective.n_epochs
-
-    def _trainer_for(self, given: Params, params: MLPParams) -> PackTrainer:
-        key = self._key_of(given)
-        if self._trainer is None:
-            assert key is not None, f"{dict(given)} cannot be packed"
-            self._key, self._trainer = key, self._objective.open_pack(params, key, self._device)
-        assert key == self._key, f"a pack of {self._key} was fed a trial of {key}"
-        return self._trainer
 
     def _conclude(self, lane: _Lane, ended: Outcome | None) -> None:
         """Free a lane whose trial has ended, and tell its outcome."""
@@ -128,11 +126,17 @@ class Pack:
         if ended is None:
             return
         number = lane.trial.number
-        if self._lanes.pop(number, None) is not None and self._trainer is not None:
+        if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
         self._on_events([ended])
 
     # --- an epoch -------------------------------------------------------------------------------
+
+    def _run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]:
+        try:
+            return self._trainer.run_epoch()
+        except Exception as error:  # alone it happens to one trial only
+            raise _BrokenError(error) from error
 
     def _end_epoch(self, ended: Mapping[int, Mapping[str, float] | DivergedError]) -> None:
         now = time.time()
@@ -154,7 +158,6 @@ class Pack:
         """What the trial does with its epoch when it is alone; False: it was its last."""
         if isinstance(metrics, DivergedError):
             raise metrics
-        assert self._trainer is not None
         assert isinstance(lane.record.on_event, _Relay)
         trainer, number = self._trainer, lane.trial.number
         lane.record.on_event.answer = verdict
@@ -164,7 +167,7 @@ class Pack:
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
                 best=lambda: self._objective.predictor_state(
-                    trainer.shape(number), trainer.weights(number)
+                    trainer.network(number), trainer.weights(number)
                 ),
             )
         finally:
@@ -179,6 +182,8 @@ class Pack:
                 return None
             lane.record.write()
             return outcome.of_return(None, lane.record)
+        except _BrokenError:
+            raise
         except BaseException as error:  # noqa: BLE001  as alone: whatever it raised is its outcome
             return outcome.of_exception(error, lane.record)
 
@@ -186,7 +191,6 @@ class Pack:
 
     def _dissolve(self, error: Exception) -> None:
         """End all trials as interrupted; what they have trained is written where it can be."""
-        assert self._trainer is not None
         cause = f"its pack broke: {type(error).__name__}: {error}"
         logger.warning("%d trials go on alone; %s", len(self._lanes), cause)
         readable = self._try(self._trainer.rewind)

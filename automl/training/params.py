@@ -1,4 +1,4 @@
-"""The params that the built-in objective takes: names, defaults and checks. Light: no torch."""
+"""The params that the built-in training takes: names, defaults and checks. Light: no torch."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from automl.config import Growth
+from automl.config import Growth, ModelKind
 from automl.trial import Params, ParamValue
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 @dataclass(frozen=True)
-class MLPParams:
-    """The params of one trial of the built-in objective; what the space lacks has its default.
+class TrainingParams:
+    """How a trial trains, whatever its network.
 
     Raises ValueError naming the param, its value and the rule.
     """
 
-    depth: int = 2
-    """Hidden layers; 0 is a linear model."""
-    width: int = 64
-    """Units per hidden layer (growth constant)."""
     lr: float = 1e-3
     batch_size: int = 128
-    """Rows per step; more than the training part has are clipped to it."""
+    """Rows per step; more than the training part have are clipped to it."""
     optimizer: str = "adam"
     momentum: float = 0.9
     """For sgd."""
@@ -34,12 +30,26 @@ class MLPParams:
     beta2: float = 0.999
     weight_decay: float = 0.0
     """adamw: decoupled from the gradient (Loshchilov and Hutter, 2019); else added to it."""
-    dropout: float = 0.0
-    """Share of each hidden layer's units that a training step leaves out."""
+    clip_norm: float | None = None
+    """The largest norm of a step's gradient over all weights; larger ones are scaled down to it
+    (Pascanu et al., 2013). None: they are not."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            check_value(entry.name, getattr(self, entry.name))
+            if entry.name in _RULES:
+                check_value(entry.name, getattr(self, entry.name))
+
+
+@dataclass(frozen=True)
+class MLPParams(TrainingParams):
+    """The params of one trial of the built-in network; what the space lacks has its default."""
+
+    depth: int = 2
+    """Hidden layers; 0 is a linear model."""
+    width: int = 64
+    """Units per hidden layer (growth constant)."""
+    dropout: float = 0.0
+    """Share of each hidden layer's units that a training step leaves out."""
 
     @classmethod
     def of(cls, params: Params) -> MLPParams:
@@ -53,10 +63,33 @@ class MLPParams:
         return (self.width,) * self.depth
 
 
+@dataclass(frozen=True)
+class ModuleParams(TrainingParams):
+    """The params of one trial of a user's own network."""
+
+    arguments: tuple[tuple[str, ParamValue], ...] = ()
+    """What its function is called with: all params that are not of the training, by name."""
+
+    @classmethod
+    def of(cls, params: Params) -> ModuleParams:
+        """From a trial's params."""
+        own = {name: value for name, value in params.items() if name in TRAINING_NAMES}
+        rest = tuple(sorted((n, v) for n, v in params.items() if n not in TRAINING_NAMES))
+        return cls(**own, arguments=rest)  # type: ignore[arg-type]  # __post_init__ checks each
+
+
+TRAINING_NAMES = tuple(entry.name for entry in fields(TrainingParams))
+
+
+def params_of(kind: ModelKind, params: Params) -> MLPParams | ModuleParams:
+    """A trial's params for a network of this kind. Raises ValueError or TypeError."""
+    return MLPParams.of(params) if kind is ModelKind.mlp else ModuleParams.of(params)
+
+
 def names(growth: Growth) -> tuple[str, ...]:
     """The params that may stand in a space: with growth doubling there is no width to choose."""
-    everything = (entry.name for entry in fields(MLPParams))
-    return tuple(name for name in everything if growth is Growth.constant or name != "width")
+    own = ("depth", "width") if growth is Growth.constant else ("depth",)
+    return (*own, *TRAINING_NAMES, "dropout")
 
 
 def _is_whole(least: int) -> Callable[[ParamValue], bool]:
@@ -79,6 +112,10 @@ _RULES: dict[str, tuple[Callable[[ParamValue], bool], str]] = {
     "beta1": (_is_number(0, below=1), "a number from 0 to below 1"),
     "beta2": (_is_number(0, below=1), "a number from 0 to below 1"),
     "weight_decay": (_is_number(0), "a finite number, 0 or more"),
+    "clip_norm": (
+        lambda value: value is None or _is_number(math.ulp(0.0))(value),
+        "a finite number greater than 0, or null",
+    ),
     "dropout": (_is_number(0, below=1), "a number from 0 to below 1"),
 }
 

@@ -14,6 +14,7 @@ from automl.config import (
     DataConfig,
     DataKind,
     ModelConfig,
+    ModelKind,
     ObjectiveConfig,
     ObjectiveKind,
     Precision,
@@ -24,7 +25,7 @@ from automl.data.dataset import Dataset
 from automl.errors import ConfigError
 from automl.training import params as builtin
 from automl.training.objective import declared_by
-from automl.training.resolve import resolve_objective
+from automl.training.resolve import builder_params, resolve_objective
 from automl.trial import Direction, Params, ParamValue
 
 _METRICS = {
@@ -49,6 +50,15 @@ class TrainingPlan:
     space: tuple[str, ...] = ()
     """Names of the params in the space, for errors to tell what is never there."""
 
+    @property
+    def users_target(self) -> tuple[str, str] | None:
+        """Key and value of the setting that names a function of the user's; None: there is none."""
+        if self.objective.kind is ObjectiveKind.python:
+            return "objective.target", str(self.objective.target)
+        if self.model.kind is ModelKind.python:
+            return "model.target", str(self.model.target)
+        return None
+
 
 @dataclass(frozen=True)
 class SessionSetup:
@@ -59,6 +69,8 @@ class SessionSetup:
     """Read once, by the parent; None for an objective of the user's, which reads its own."""
     n_threads: int = 1
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
+    packs_large: bool = False
+    """Whether a user's networks train together where they are too large to gain by it."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +83,35 @@ class Declaration:
     metrics: tuple[str, ...] | None
 
 
+def metrics_of(task: Task) -> tuple[str, ...]:
+    """What the built-in objective reports."""
+    return _METRICS[task]
+
+
 def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     """What the plan's objective takes and reports; a user's module is imported for it.
 
     Raises ConfigError where that module is missing or fails, with its own message.
     """
     if plan.objective.kind is ObjectiveKind.builtin:
-        task = _task(plan, dataset)
-        return Declaration(builtin.names(plan.model.growth), (), _METRICS[task])
+        return _declare_builtin(plan.model, metrics_of(_task(plan, dataset)))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     declared = declared_by(resolve_objective(plan.objective.target))
     taken = None if declared.params is None else (*declared.params, *declared.optional)
     return Declaration(taken, declared.params or (), declared.metrics)
 
 
+def _declare_builtin(model: ModelConfig, metrics: tuple[str, ...]) -> Declaration:
+    if model.kind is ModelKind.mlp:
+        return Declaration(builtin.names(model.growth), (), metrics)
+    assert model.target is not None, "ModelConfig refuses kind python without target"
+    own, required = builder_params(model.target)
+    taken = None if own is None else (*own, *builtin.TRAINING_NAMES)
+    return Declaration(taken, required, metrics)
+
+
 def declare_users(plan: TrainingPlan) -> Declaration:
-    """`declare` for an objective of the user's, to be called in a process that may import it."""
+    """`declare` without data, to be called in a process that may import the user's module."""
     return declare(plan, None)
 
 
@@ -114,6 +139,8 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
     if plan.objective.kind is not ObjectiveKind.builtin:
         return
     for name, candidates in values.items():
+        if plan.model.kind is ModelKind.python and name not in builtin.TRAINING_NAMES:
+            continue
         for value in candidates:
             try:
                 builtin.check_value(name, value)
@@ -133,12 +160,14 @@ def check_batch(dataset: Dataset, smallest: int) -> None:
 
 
 def request_bytes(plan: TrainingPlan, params: Params, dataset: Dataset | None) -> int | None:
-    """Memory that a trial of the built-in objective will want on its device; None: not known.
+    """Memory that a trial of the built-in network will want on its device; None: not known.
 
     The data, weights with gradient and optimizer state, the activations of a batch and their
     gradients, and those of a look at the validation part. Rather too much than too little.
     """
     if plan.objective.kind is not ObjectiveKind.builtin or dataset is None:
+        return None
+    if plan.model.kind is not ModelKind.mlp:
         return None
     try:
         mlp = builtin.MLPParams.of(params)

@@ -14,11 +14,13 @@ import torch
 from automl.config import Task
 from automl.errors import AutoMLError
 from automl.training import checkpoint
-from automl.training.models import MLP, MLPShape
+from automl.training.models import MLPNetwork, MLPShape, Network
+from automl.training.user_module import UserNetwork
 from automl.trial import ParamValue
 
 FORMAT = "automl-mlp-1"
-"""Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+MODULE_FORMAT = "automl-module-1"
+"""One stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
 
 _ROWS_AT_ONCE = 8192
 
@@ -38,9 +40,10 @@ class Predictor:
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
         weights = state["weights"]
-        dtype = next(iter(weights.values())).dtype
-        self._model = MLP(MLPShape.from_plain(state["model"]), dtype=dtype)
+        dtype = next(w.dtype for w in weights.values() if w.is_floating_point())
+        self._model = _network(state).build(dtype, torch.device("cpu"), seed=0)
         self._model.load_state_dict(weights)
+        self._model.eval()
         self._dtype = dtype
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
@@ -68,8 +71,21 @@ class Predictor:
         return torch.cat([self._model(rows) for rows in torch.split(x, _ROWS_AT_ONCE)])
 
 
+def predictor_format(network: Network) -> str:
+    """What `state["format"]` says of this network."""
+    return FORMAT if isinstance(network, MLPNetwork) else MODULE_FORMAT
+
+
+def _network(state: Mapping[str, Any]) -> Network:
+    if state["format"] == FORMAT:
+        return MLPNetwork(MLPShape.from_plain(state["model"]))
+    return UserNetwork.from_plain(state["model"])
+
+
 def load(path: str | PathLike[str]) -> Predictor:
     """The model in a `best.pt` of the built-in objective, on the CPU.
+
+    A network of your own is built by its function, which must be importable here.
 
     Raises AutoMLError for a file that is missing, no checkpoint, or of an objective of your own.
     """
@@ -80,7 +96,7 @@ def load(path: str | PathLike[str]) -> Predictor:
     except ValueError as error:
         raise AutoMLError(f"{error} Name the best.pt of a trial.") from error
     state = content.get("state")
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, MODULE_FORMAT):
         raise AutoMLError(
             f"{path}: automl.load reads the best.pt of the built-in objective, and this is not "
             "one (last.pt holds no model to predict with). For an objective of your own: "

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
@@ -16,7 +15,8 @@ from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.objective import TrialContext
-from automl.training.packing import pack_key
+from automl.training.pack_trainer import PackTrainer
+from automl.training.packing import PackKey, pack_key
 from automl.training.packs import Pack
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.record import Goal, TrialRecord
@@ -43,7 +43,10 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
-        return TrainingSession(plan, BuiltinObjective(setup.dataset, plan.model, plan.training))
+        objective = BuiltinObjective(
+            setup.dataset, plan.model, plan.training, packs_large=setup.packs_large
+        )
+        return TrainingSession(plan, objective)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     return TrainingSession(plan, resolve_objective(plan.objective.target))
 
@@ -55,6 +58,8 @@ class TrainingSession:
         self._plan, self._objective = plan, objective
         self._devices = _Devices()
         self._peaks = _MemoryPeaks()
+        self._alone: set[PackKey] = set()
+        """Keys of what could not train together."""
 
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         """Carry out one trial; its last event is its outcome.
@@ -77,21 +82,44 @@ class TrainingSession:
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         """Train the feed's trials together; see `automl.trial.Session` and `packs.py`.
 
-        An objective of the user's trains them one after another.
+        What cannot train together (an objective of the user's, a network that torch cannot stack)
+        trains one after another.
         """
-        if not isinstance(self._objective, BuiltinObjective):
-            while (spec := feed.next()) is not None:
-                self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+        first = feed.next()
+        if first is None:
             return
         device = self._devices.of(placement)
+        trainer = self._open_pack(first, device, on_host=placement.on_host)
+        if trainer is None:
+            spec: TrialSpec | None = first
+            while spec is not None:
+                self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+                spec = feed.next()
+            return
+        assert isinstance(self._objective, BuiltinObjective)
         with self._peaks.watching(device):  # a pack's peak is that of no trial
             Pack(
                 self._objective,
+                trainer,
                 device,
-                key_of=partial(pack_key, self._plan, on_host=placement.on_host),
                 open_trial=self._open_trial,
                 on_events=on_events,
-            ).run(feed)
+            ).run(_Begun(first, feed))
+
+    def _open_pack(self, first: TrialSpec, device: str, *, on_host: bool) -> PackTrainer | None:
+        """A pack for this trial and its like; None: they train alone."""
+        if not isinstance(self._objective, BuiltinObjective):
+            return None
+        key = pack_key(self._plan, first.params, on_host=on_host)
+        if key is None or key in self._alone:
+            return None
+        try:
+            return self._objective.open_pack(key, device)
+        except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
+            self._alone.add(key)
+            reason = next(iter(str(error).splitlines()), "")
+            logger.warning("trials train one by one: %s: %s", type(error).__name__, reason)
+            return None
 
     def held_bytes(self) -> int:
         """Device memory that torch holds in this process, its caches included; any thread."""
@@ -125,6 +153,18 @@ class TrainingSession:
             return outcome.of_return(returned, record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcome.of_exception(error, record)
+
+
+class _Begun:
+    """A feed whose first trial was looked at."""
+
+    def __init__(self, first: TrialSpec, rest: Feed) -> None:
+        self._first: TrialSpec | None = first
+        self._rest, self.n_lanes = rest, rest.n_lanes
+
+    def next(self) -> TrialSpec | None:
+        first, self._first = self._first, None
+        return first or self._rest.next()
 
 
 def _uses_cuda() -> bool:

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
-from automl.config import Growth, Precision, Task
-from automl.training.models import MLP, MLPShape, draw_weights
+from automl.config import ModelConfig, Precision, Task
+from automl.training.models import MLPNetwork, MLPShape, Network
 from automl.training.optimizers import FlatParameters, make_optimizer
-from automl.training.params import MLPParams
+from automl.training.params import MLPParams, ModuleParams, TrainingParams, params_of
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
+from automl.training.user_module import UserNetwork
+from automl.trial import Params
 
 _EVALUATION_ROWS = 8192  # rows per pass without gradients: bounds the memory of activations
 
@@ -39,7 +41,7 @@ class Problem:
     """Classes, or 1 for regression."""
     target_scale: float
     """Turns errors of scaled targets into the target's own unit."""
-    growth: Growth
+    model: ModelConfig
     precision: Precision
 
     @property
@@ -47,25 +49,34 @@ class Problem:
         """Of weights and data. bfloat16 keeps float32 weights and computes by autocast."""
         return torch.float64 if self.precision is Precision.float64 else torch.float32
 
-    def shape(self, params: MLPParams) -> MLPShape:
+    def params(self, given: Params) -> TrainingParams:
+        """A trial's params, checked. Raises ValueError or TypeError."""
+        return params_of(self.model.kind, given)
+
+    def network(self, params: TrainingParams) -> Network:
         """The network that a trial's params ask for."""
-        return MLPShape(self.n_inputs, params.hidden_widths(self.growth), self.n_outputs)
+        if isinstance(params, MLPParams):
+            hidden_widths = params.hidden_widths(self.model.growth)
+            shape = MLPShape(self.n_inputs, hidden_widths, self.n_outputs)
+            return MLPNetwork(shape, params.dropout)
+        assert isinstance(params, ModuleParams)
+        assert self.model.target is not None, "ModelConfig refuses kind python without target"
+        return UserNetwork(self.model.target, self.n_inputs, self.n_outputs, params.arguments)
 
 
 class Trainer:
     """One trial's network, optimizer and data, on one device, in one thread."""
 
     def __init__(
-        self, problem: Problem, params: MLPParams, data: DataTensors, *, device: str, seed: int
+        self, problem: Problem, params: TrainingParams, data: DataTensors, *, device: str, seed: int
     ) -> None:
-        self.problem, self.params, self.shape = problem, params, problem.shape(params)
+        self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._batch_size = min(params.batch_size, len(data.train.x))
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
-        self._dropout = torch.Generator(self._device)
-        model = MLP(self.shape, dtype=problem.dtype)
-        draw_weights(model, torch.Generator().manual_seed(stream_seed(seed, Stream.WEIGHTS)))
-        self.model = model.to(self._device)
+        self.model = self.network.build(
+            problem.dtype, self._device, stream_seed(seed, Stream.WEIGHTS)
+        )
         self._flat = FlatParameters(self.model)
         self._optimizer = make_optimizer(self._flat, params)
 
@@ -105,24 +116,28 @@ class Trainer:
         return int(state["epoch"]) + 1
 
     def _train(self, epoch: int, sums: torch.Tensor) -> None:
-        train, rate = self._data.train, self.params.dropout
+        train, clip_norm = self._data.train, self.params.clip_norm
         self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
-        self._dropout.manual_seed(stream_seed(self._seed, Stream.DROPOUT, epoch))
+        self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, epoch))
+        self.model.train()
         order = torch.randperm(len(train.x), generator=self._shuffle).to(self._device)
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
             for rows in torch.split(order, self._batch_size):
                 self._flat.grads.zero_()
                 with self._autocast():
-                    out = self.model(train.x.index_select(0, rows), rate, self._dropout)
+                    out = self.model(train.x.index_select(0, rows))
                 loss = self._loss(out, train.y.index_select(0, rows), "mean")
                 loss.backward()  # type: ignore[no-untyped-call]
+                if clip_norm is not None:
+                    self._flat.clip(clip_norm)
                 self._optimizer.step()
                 sums[0].add_(loss.detach(), alpha=len(rows))
 
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
         validation = self._data.validation
+        self.model.eval()
         pieces = (torch.split(t, _EVALUATION_ROWS) for t in (validation.x, validation.y))
         for x, y in zip(*pieces, strict=True):
             with self._autocast():
@@ -132,10 +147,9 @@ class Trainer:
             sums[2] += loss if self.problem.task is Task.regression else (out.argmax(1) != y).sum()
 
     def _loss(self, out: torch.Tensor, y: torch.Tensor, reduction: str) -> torch.Tensor:
-        out = out.to(self.problem.dtype)  # autocast leaves bfloat16
-        if self.problem.task is Task.regression:
-            return F.mse_loss(out.squeeze(1), y, reduction=reduction)
-        return F.cross_entropy(out, y, reduction=reduction)
+        check_output(out, len(y), self.network)
+        # Autocast leaves bfloat16.
+        return loss_of(self.problem.task, out.to(self.problem.dtype), y, reduction)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Left after every step, because autocast keeps its copies of the weights until then."""
@@ -144,7 +158,26 @@ class Trainer:
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
 
 
-def check_finite(metrics: Mapping[str, float], epoch: int, params: MLPParams) -> None:
+def loss_of(
+    task: Task, out: torch.Tensor, y: torch.Tensor, reduction: str = "mean"
+) -> torch.Tensor:
+    """Squared error of one value (B, 1), or cross entropy of class scores (B, C)."""
+    if task is Task.regression:
+        return F.mse_loss(out.squeeze(1), y, reduction=reduction)
+    return F.cross_entropy(out, y, reduction=reduction)
+
+
+def check_output(out: torch.Tensor, n_rows: int, network: Network) -> None:
+    """Raise ValueError where a network does not give what the loss takes."""
+    if out.shape != (n_rows, network.n_outputs):
+        raise ValueError(
+            f"the network returned {tuple(out.shape)} for {n_rows} rows; it must return "
+            f"(rows, n_outputs), here ({n_rows}, {network.n_outputs})."
+        )
+
+
+def check_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:
+    """Raise DivergedError where a metric is NaN or infinite."""
     bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if bad:
         raise DivergedError(

@@ -6,6 +6,7 @@ of the MLflow store and the writing of the last record are in it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -54,7 +56,7 @@ class ProcessFailedError(Exception):
 
 
 def script(python: str | Path, name: str, *arguments: object) -> tuple[str, ...]:
-    """The command for a script of this folder."""
+    """The command for a script of this folder, or of another that `name` leads to."""
     return (str(python), str(HERE / name), *map(str, arguments))
 
 
@@ -64,30 +66,49 @@ def ours(config_name: str, *overrides: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "automl", *options, *overrides)
 
 
-def run(command: Sequence[str], folder: Path) -> Timing:
-    """Run to the end in `folder`; output goes to `output.txt` there. Raises ProcessFailedError."""
+def run(command: Sequence[str], folder: Path, timeout_seconds: float | None = None) -> Timing:
+    """Run to the end in `folder`; output goes to `output.txt` there.
+
+    Raises ProcessFailedError, also where it took longer than `timeout_seconds` and was killed.
+    """
     _adopt_orphans()
     environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
     output = folder / "output.txt"
     with output.open("ab") as stream:
         own, busy = _own_seconds(), _busy_seconds()
         began, start = time.time(), time.perf_counter()
-        done = subprocess.run(
+        code = _exit_code(command, folder, environment | _ENVIRONMENT, stream, timeout_seconds)
+        wall = time.perf_counter() - start
+    _reap_orphans()
+    if code is None:
+        raise ProcessFailedError(f"killed after {wall:.0f} s")
+    if code != 0:
+        tail = output.read_text(errors="replace")[-2000:]
+        raise ProcessFailedError(f"exit {code}: {' '.join(command)}\n{tail}")
+    cpu, busy = _own_seconds() - own, _busy_seconds() - busy
+    return Timing(began, wall, cpu, others_cores=max(0.0, busy - cpu) / wall)
+
+
+def _exit_code(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stream: IO[bytes],
+    timeout_seconds: float | None,
+) -> int | None:
+    """None: it was killed, because it took too long."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
             command,
             cwd=folder,
-            env=environment | _ENVIRONMENT,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
+            timeout=timeout_seconds,
             check=False,
-        )
-        wall = time.perf_counter() - start
-    _reap_orphans()
-    if done.returncode != 0:
-        tail = output.read_text(errors="replace")[-2000:]
-        raise ProcessFailedError(f"exit {done.returncode}: {' '.join(command)}\n{tail}")
-    cpu, busy = _own_seconds() - own, _busy_seconds() - busy
-    return Timing(began, wall, cpu, others_cores=max(0.0, busy - cpu) / wall)
+        ).returncode
+    return None
 
 
 def _adopt_orphans() -> None:

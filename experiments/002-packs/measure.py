@@ -20,7 +20,6 @@ import torch
 
 from automl.config import (
     DataConfig,
-    Growth,
     ModelConfig,
     ObjectiveConfig,
     Precision,
@@ -28,7 +27,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.load import load_dataset
-from automl.training.pack_trainer import PackTrainer
+from automl.training.pack_mlp_trainer import MLPPackTrainer
 from automl.training.packing import PackKey, pack_key, pack_size
 from automl.training.params import MLPParams
 from automl.training.plan import TrainingPlan
@@ -97,7 +96,7 @@ def train_packed(
     problem: Problem, data: DataTensors, trials: Mapping[int, MLPParams], key: PackKey, n_lanes: int
 ) -> None:
     waiting = list(trials.items())
-    trainer = PackTrainer(problem, key.batch_size, key.width, data, device="cpu")
+    trainer = MLPPackTrainer(problem, key.batch_size, key.width, data, device="cpu")
     epochs: dict[int, int] = {}
     while waiting or epochs:
         while waiting and len(epochs) < n_lanes:
@@ -144,7 +143,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dataset = load_dataset(PLAN.data)
     problem = Problem(
-        Task.classification, dataset.n_features, 2, 1.0, Growth.constant, Precision.float32
+        Task.classification, dataset.n_features, 2, 1.0, ModelConfig(), Precision.float32
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")
     measure(problem, data, draw(MIXES[0], 8), None)  # first calls load libraries

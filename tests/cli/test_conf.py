@@ -13,7 +13,10 @@ from automl.config import PRUNERS, SAMPLERS
 from tests.cli.conftest import Compose, Refuse
 
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))
-NEEDED = {"csv": ["data.path=a.csv", "data.target=b"], "python": ["objective.target=a:b"]}
+NEEDED = {
+    "csv": ["data.path=a.csv", "data.target=b"],
+    "python": ["objective.target=a:b", "model.target=a:b"],
+}
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

@@ -1,28 +1,14 @@
 """The reader on a real driver, beside real torch. Needs an NVIDIA GPU: `make test-gpu`."""
 
-import contextlib
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
 from automl.devices.device import DeviceReader, DeviceSnapshot
-from automl.devices.reader import open_reader
-from automl.trial import HOST_UUID
 
 pytestmark = pytest.mark.gpu
 
 GIB = 1024**3
-
-
-@pytest.fixture
-def reader() -> Iterator[DeviceReader]:
-    with contextlib.closing(open_reader(DevicesConfig(kind=DevicesKind.auto))) as reader:
-        if [device.uuid for device in reader.read()] == [HOST_UUID]:
-            pytest.fail("there is no GPU that both NVML and torch can use")
-        yield reader
 
 
 def snapshot(reader: DeviceReader, uuid: str) -> DeviceSnapshot:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from automl.config import Growth
-from automl.training.models import MLP, MLPShape, draw_weights
+from automl.training.models import MLP, MLPNetwork, MLPShape, draw_weights
 from automl.training.optimizers import FlatParameters, make_optimizer
 from automl.training.params import MLPParams
 
@@ -52,16 +52,22 @@ def test_weights_come_from_the_generator_alone() -> None:
 
 def test_dropout_draws_from_its_generator_and_keeps_the_mean() -> None:
     shape = MLPShape(n_inputs=4, hidden_widths=(2000,), n_outputs=1)
-    model, x = drawn(shape), torch.ones(1, 4)
+    network, x = MLPNetwork(shape, dropout=0.5), torch.ones(1, 4)
+    model = network.build(torch.float32, torch.device("cpu"), seed=3)
+
+    def dropped(seed: int) -> torch.Tensor:
+        network.seed_draws(model, seed)
+        out: torch.Tensor = model.train()(x)
+        return out
+
     before = torch.get_rng_state()
-    out = [model(x, 0.5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    out = [dropped(seed) for seed in (1, 1, 2)]
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(out[0], out[1])
     assert not torch.equal(out[0], out[2])
     with torch.no_grad():
         model.layers[-1].weight.fill_(1.0)  # type: ignore[operator]
-        plain, dropped = model(x), model(x, 0.5, torch.Generator().manual_seed(1))
-    assert dropped.item() == pytest.approx(plain.item(), rel=0.15)
+        assert dropped(1).item() == pytest.approx(model.eval()(x).item(), rel=0.15)
 
 
 def test_flat_parameters_are_the_modules_own() -> None:
@@ -100,9 +106,36 @@ def test_steps_are_those_of_torchs_optimizers(optimizer: str, weight_decay: floa
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+def test_clipping_is_that_of_torch() -> None:
+    model = drawn(dtype=torch.float64)
+    flat = FlatParameters(model)
+    model(torch.ones(4, 3, dtype=torch.float64)).sum().backward()
+    before = flat.grads.clone()
+    flat.clip(1e9)
+    assert torch.equal(flat.grads, before)
+    flat.clip(0.1)
+    clipped = flat.grads.clone()
+    flat.grads.copy_(before)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    torch.testing.assert_close(clipped, flat.grads)
+
+
+def test_what_needs_no_gradient_is_not_trained() -> None:
+    model = drawn()
+    first, *rest = model.parameters()
+    first.requires_grad_(False)
+    before = first.clone()
+    FlatParameters(model).values.fill_(0.5)
+    assert torch.equal(first, before)
+    assert all((p == 0.5).all() for p in rest)
+    with pytest.raises(ValueError, match="MLP has no parameter that requires a gradient"):
+        FlatParameters(model.requires_grad_(False))
+
+
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
+        ("clip_norm", 0.0, "a finite number greater than 0, or null"),
         ("depth", 2.5, "a whole number from 0"),
         ("depth", True, "a whole number from 0"),
         ("width", 0, "a whole number from 1"),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from automl.config import Growth, Precision, Task
-from automl.training.pack_trainer import PackTrainer
+from automl.config import Growth, ModelConfig, Precision, Task
+from automl.training.pack_mlp_trainer import MLPPackTrainer
 from automl.training.params import OPTIMIZERS, MLPParams
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, Trainer
@@ -39,7 +39,8 @@ def problem(
     """`task` is binary, classes (3) or regression."""
     n_outputs = {"binary": 2, "classes": 3, "regression": 1}[task]
     kind = Task.regression if task == "regression" else Task.classification
-    return Problem(kind, n_inputs, n_outputs, target_scale=3.0, growth=growth, precision=precision)
+    model = ModelConfig(growth=growth)
+    return Problem(kind, n_inputs, n_outputs, target_scale=3.0, model=model, precision=precision)
 
 
 def data(of: Problem) -> DataTensors:
@@ -67,14 +68,15 @@ def lanes(optimizer: str, n: int = 6, seed: int = 0) -> list[MLPParams]:
             beta1=float(draw.uniform(0.8, 0.95)),
             beta2=float(draw.uniform(0.95, 0.999)),
             weight_decay=float(draw.choice([0, 0.02])),
+            clip_norm=None if draw.random() < 0.3 else float(draw.uniform(0.05, 0.5)),
             dropout=float(draw.choice([0, 0.3])),
         )
         for _ in range(n)
     ]
 
 
-def pack(of: Problem, width: int = WIDTH) -> PackTrainer:
-    return PackTrainer(of, 50, width, data(of), device="cpu")
+def pack(of: Problem, width: int = WIDTH) -> MLPPackTrainer:
+    return MLPPackTrainer(of, 50, width, data(of), device="cpu")
 
 
 def alone(of: Problem, params: MLPParams, seed: int) -> Trainer:
@@ -88,7 +90,7 @@ def metrics_of(ended: dict[str, float] | DivergedError) -> dict[str, float]:
 
 def assert_agree(of: Problem, some: list[MLPParams], *, n_epochs: int, within: float) -> None:
     """Metrics of every epoch and the states after it: those of each lane trained alone."""
-    together = pack(of, 0 if of.growth is Growth.doubling else WIDTH)
+    together = pack(of, 0 if of.model.growth is Growth.doubling else WIDTH)
     for number, params in enumerate(some):
         together.add(number, params, 100 + number, None)
     trainers = [alone(of, params, 100 + number) for number, params in enumerate(some)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from automl.config import Growth, ModelConfig, ObjectiveConfig, ObjectiveKind, Precision
+from automl.config import Growth, ModelConfig, ModelKind, ObjectiveConfig, ObjectiveKind, Precision
 from automl.config import TrainingConfig as Training
 from automl.training.packing import PackKey, pack_key, pack_size, padded_width
 from tests.training.conftest import make_plan
@@ -53,6 +53,21 @@ def test_what_cannot_be_packed_trains_alone(params: dict[str, Any]) -> None:
 def test_an_objective_of_the_users_trains_alone() -> None:
     users = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, "module:train"))
     assert pack_key(users, {"lr": 0.1}, on_host=True) is None
+
+
+def test_users_networks_go_together_where_they_are_built_alike() -> None:
+    model = ModelConfig(kind=ModelKind.python, target="module:build")
+
+    def users_key(**params: Any) -> PackKey | None:
+        return pack_key(make_plan(model=model), params, on_host=True)
+
+    one = users_key(lr=0.1, channels=3, kind="a")
+    assert one == users_key(kind="a", lr=0.2, channels=3, weight_decay=0.1)
+    assert one != users_key(lr=0.1, channels=4, kind="a")
+    assert one is not None
+    assert pack_size(one, "auto") > 1
+    half = make_plan(model=model, training=Training(precision=Precision.bfloat16))
+    assert pack_key(half, {"lr": 0.1}, on_host=True) is None
 
 
 def test_widths_are_padded_to_the_next_power_of_two_from_16() -> None:

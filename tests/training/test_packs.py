@@ -18,6 +18,7 @@ from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.builtin import BuiltinObjective
 from automl.training.objective import TrialContext
+from automl.training.pack_mlp_trainer import MLPPackTrainer
 from automl.training.predictor import FORMAT
 from automl.training.session import TrainingSession
 from automl.trial import (
@@ -289,3 +290,20 @@ def test_an_objective_of_the_users_trains_one_after_another(tmp_path: Path) -> N
     TrainingSession(plan, objective).run_pack(Trials(make_specs(tmp_path, 3), 2), HOST, sweep)
     outcomes: list[Outcome] = [sweep.of(number).outcome for number in range(3)]
     assert [o.value for o in outcomes if isinstance(o, Finished)] == [0, 1, math.sqrt(2)]
+
+
+def test_memory_that_lacks_as_a_trial_joins_is_the_packs_trouble(
+    tmp_path: Path, disc: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, left = MLPPackTrainer.add, iter(range(2))
+
+    def full(self: MLPPackTrainer, *args: Any) -> int:
+        if next(left, None) is None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return add(self, *args)
+
+    monkeypatch.setattr(MLPPackTrainer, "add", full)
+    sweep = run_pack(disc, make_specs(tmp_path, 4), n_lanes=3)
+    outcomes = [sweep.of(number).outcome for number in range(3)]
+    assert all(isinstance(ended, Interrupted) and ended.pack_dissolved for ended in outcomes)
+    assert sweep.of(3).events == []

@@ -49,7 +49,7 @@ def test_the_built_in_objective_declares_params_and_metrics(disc: Dataset, plane
 
 
 def test_growth_doubling_takes_no_width(disc: Dataset) -> None:
-    declaration = declare(make_plan(model=ModelConfig(Growth.doubling)), disc)
+    declaration = declare(make_plan(model=ModelConfig(growth=Growth.doubling)), disc)
     with pytest.raises(ConfigError, match=r"space\.width: unknown here; the objective takes: dep"):
         check_space(declaration, ["depth", "width"], "val_loss")
 

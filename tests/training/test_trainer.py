@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from automl.config import Growth, Precision, Task
+from automl.config import ModelConfig, Precision, Task
 from automl.data.dataset import Dataset
 from automl.training.params import MLPParams
 from automl.training.tensors import DataOnDevices
@@ -27,7 +27,7 @@ def make_trainer(
         n_inputs=dataset.n_features,
         n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
         target_scale=dataset.target_scale,
-        growth=Growth.constant,
+        model=ModelConfig(),
         precision=precision,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")

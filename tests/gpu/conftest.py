@@ -1,0 +1,26 @@
+"""The GPUs of this machine as a sweep finds them. They are there, or these tests fail."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from automl.config import DevicesConfig, DevicesKind
+from automl.devices.device import DeviceReader
+from automl.devices.reader import open_reader
+from automl.trial import HOST_UUID, Placement
+
+
+@pytest.fixture
+def reader() -> Iterator[DeviceReader]:
+    with contextlib.closing(open_reader(DevicesConfig(kind=DevicesKind.auto))) as reader:
+        if [device.uuid for device in reader.read()] == [HOST_UUID]:
+            pytest.fail("there is no GPU that both NVML and torch can use")
+        yield reader
+
+
+@pytest.fixture
+def gpu(reader: DeviceReader) -> Placement:
+    """A place on the first GPU."""
+    device = reader.read()[0]
+    return Placement(device.uuid, device.name, reservation_bytes=0)

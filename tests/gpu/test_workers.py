@@ -1,0 +1,81 @@
+"""What admission sees of a worker on a GPU, and what is left of it there. `make test-gpu`."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.admission.ledger import LedgerView
+from automl.admission.policy import CUDA_CONTEXT_BYTES, DeviceAccount, account
+from automl.config import ObjectiveConfig, ObjectiveKind
+from automl.devices.device import DeviceReader
+from automl.devices.reader import take_reading
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from automl.training.plan import SessionSetup
+from automl.trial import (
+    Entry,
+    Finished,
+    MemoryPeak,
+    Placement,
+    Reported,
+    TrialEvent,
+    Verdict,
+)
+from tests.gpu.objectives import HELD_BYTES
+from tests.training.conftest import make_plan, make_spec
+
+pytestmark = pytest.mark.gpu
+
+MIB = 2**20
+OBJECTIVE = ObjectiveConfig(ObjectiveKind.python, "tests.gpu.objectives:hold")
+ENTRY = Entry("automl.training.session:open_session", SessionSetup(make_plan(objective=OBJECTIVE)))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """A worker writes what it holds ten times a second."""
+    deadline = time.monotonic() + 10.0
+    while not holds():
+        assert time.monotonic() < deadline
+
+
+def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
+    tmp_path: Path, reader: DeviceReader, gpu: Placement
+) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    events: list[TrialEvent] = []
+    during: list[DeviceAccount] = []
+
+    def held() -> int:
+        return sum(executor.held_bytes().values())
+
+    def read() -> DeviceAccount:
+        reading = take_reading(reader, executor.held_bytes)
+        device = next(d for d in reading.devices if d.uuid == gpu.device_uuid)
+        return account(device, reading, LedgerView(), headroom_bytes=0)
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if any(isinstance(event, Reported) and event.step == 0 for event in new):
+            wait_until(lambda: held() >= HELD_BYTES)  # it waits for our answer meanwhile
+            during.append(read())
+        return {}
+
+    before = read()
+    try:
+        feed = TrialFeed([make_spec(tmp_path, number=3)], lambda taken: None)
+        executor.execute(feed, gpu, on_events)
+        assert isinstance(events[-1], Finished), events[-1]
+        wait_until(lambda: held() < 64 * MIB)
+        after = read()
+    finally:
+        executor.close()
+    assert HELD_BYTES <= during[0].hold_bytes < HELD_BYTES + 64 * MIB
+    assert during[0].foreign_bytes - before.foreign_bytes < 1.2 * CUDA_CONTEXT_BYTES
+    assert after.room_bytes - during[0].room_bytes > 0.9 * HELD_BYTES
+    assert abs(read().room_bytes - before.room_bytes) < 64 * MIB, "its context is gone with it"
+    peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeak)]
+    assert len(peaks) == 1
+    assert HELD_BYTES <= peaks[0] < HELD_BYTES + 64 * MIB
