@@ -90,7 +90,10 @@ class Prepared:
             data = plain(config.data)
             del data["path"], data["test_path"]  # tables may move; their content may not
             identity["data"] = data | {"digest": self.dataset.digest}
-            identity["model"] = plain(config.model)
+            model = plain(config.model)
+            if config.model.kind is ModelKind.mlp:  # as it was kept before there was another kind
+                model = {"growth": model["growth"]}
+            identity["model"] = model
             identity["training"] = plain(config.training)
         return identity
 

@@ -1,0 +1,72 @@
+"""What a report costs: the trial that makes it, and the sweep's process that takes it.
+
+Two sweeps of one trial each (`reporting.py`), with few and with many reports: the difference of the
+parents' CPU times, their look at the devices and the display included, is that of their reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_folder, write
+
+_FEW, _MANY = 500, 5500
+_FILE = "report_seconds.json"
+
+
+def sweep(folder: Path, n_reports: int, *, improving: bool) -> tuple[float, list[float]]:
+    """CPU seconds of the parent without its children, and the seconds of each report."""
+    space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
+    command = ours("nothing", "objective.target=reporting:train", "study.n_trials=1", space)
+    output, cpu = folder / "output.txt", 0.0
+    with output.open("wb") as stream:
+        process = psutil.Popen(
+            command,
+            cwd=folder,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+        )
+        while process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends between two looks
+                cpu = sum(process.cpu_times()[:2])
+            time.sleep(0.02)
+    if process.returncode != 0:
+        raise ProcessFailedError(output.read_text(errors="replace")[-2000:])
+    return cpu, json.loads((folder / _FILE).read_text())
+
+
+def one_round(work: Path | None, *, improving: bool) -> tuple[float, float, float]:
+    """Seconds: a report's median, what 99 of 100 stay below, and the parent's per report."""
+    cpu, seconds = {}, [0.0]
+    for n_reports in (_FEW, _MANY):
+        with fresh_folder(work) as folder:
+            cpu[n_reports], seconds = sweep(folder, n_reports, improving=improving)
+    slow = sorted(seconds)[len(seconds) * 99 // 100]
+    return statistics.median(seconds), slow, (cpu[_MANY] - cpu[_FEW]) / (_MANY - _FEW)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
+    args = arguments.parse_args()
+    write(
+        "| reports | trial, median µs | trial, 99 % below, µs | parent, CPU µs |\n|---|---|---|---|"
+    )
+    for improving, name in ((False, "none better"), (True, "each the best so far")):
+        rounds = [one_round(args.work, improving=improving) for _ in range(args.rounds)]
+        columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
+        write(f"| {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+
+
+if __name__ == "__main__":
+    main()
