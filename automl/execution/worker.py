@@ -94,9 +94,10 @@ def _carry_out(session: Session, work: Work, pipe: Connection) -> None:
 class Reporter:
     """Sends events; the verdict on a report is waited for no longer than it is worth.
 
-    The wait is at most 1 % of the time since the last report: a trial of long epochs is pruned at
-    once, one of short epochs at its next report. Never later, because a report is sent only when
-    the one before was answered.
+    The wait is at most 1 % of the time since the last report, and none where that is less than a
+    millisecond (`poll` counts in those, and an answer takes about one): a trial of long epochs is
+    pruned at once, one of short epochs at its next report. Never later, because a report is sent
+    only when the one before was answered.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -113,7 +114,8 @@ class Reporter:
         before, self._sent_seconds = self._sent_seconds, time.monotonic()
         self._pipe.send(events)
         self._n_unanswered += 1
-        if self._pipe.poll(0.01 * (self._sent_seconds - before)):
+        wait_seconds = 0.01 * (self._sent_seconds - before)
+        if wait_seconds >= 1e-3 and self._pipe.poll(wait_seconds):
             self._take()
         return self._verdicts
 
