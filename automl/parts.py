@@ -12,7 +12,7 @@ from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
-from automl.prepare import Prepared
+from automl.prepare import Prepared, option_name
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically
 from automl.tracking.delivery import DelivererProcess, Delivery
@@ -53,6 +53,7 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
             silence_timeout_seconds=execution.silence_timeout_seconds,
             recycle_after_trials=execution.recycle_after_trials,
             recycle_growth_bytes=execution.recycle_growth_bytes,
+            patience=0.01 if option_name(prepared.config.pruner) == "none" else 0.05,
         ),
     )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, ToWorker, Work, WorkerSetup
+from automl.execution.slots import Slots
 from automl.trial import TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -41,13 +42,15 @@ class WorkerLimits:
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = 1000
     recycle_growth_bytes: int = 2 * 1024**3
+    patience: float = 0.05
+    """See `WorkerSetup`. Where trials are pruned, one wasted epoch is dearer than some waiting."""
 
 
 class WorkerProcess:
     """A child process of one device. One pool thread speaks to it at a time; any may stop it."""
 
-    def __init__(self, setup: WorkerSetup) -> None:
-        self.device_uuid, self.slot = setup.device_uuid, setup.slot
+    def __init__(self, setup: WorkerSetup, slots: Slots) -> None:
+        self.device_uuid, self.slot, self._slots = setup.device_uuid, setup.slot, slots
         self.idle = True
         """Ready for work; false from `begin` until it says that it is idle again."""
         self._n_trials = 0
@@ -78,11 +81,16 @@ class WorkerProcess:
         self._send(Fed(spec))
 
     def answer(self, verdicts: Mapping[int, Verdict]) -> None:
-        self._send(Answer(verdicts))
+        """To its oldest report without an answer; nothing is sent where all go on."""
+        if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
+            self._send(Answer(verdicts))
+        else:
+            self._slots.answer(self.slot)
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""
         self._send(Answer(dict.fromkeys(trials, Verdict.STOP), unasked=True))
+        self._slots.call(self.slot)  # only now, so that the message is there
 
     def kill(self) -> None:
         """End the process and its children now."""

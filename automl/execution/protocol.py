@@ -17,6 +17,8 @@ class WorkerSetup:
     device_uuid: str
     slots_path: str
     slot: int
+    patience: float
+    """Share of the time between two reports that may be spent on waiting for a verdict."""
 
 
 # --- parent to worker; None: end ----------------------------------------------------------------
@@ -41,11 +43,15 @@ class Fed:
 
 @dataclass(frozen=True)
 class Answer:
-    """The study's verdicts by trial; those that go on may be left out."""
+    """The study's verdicts by trial; those that go on may be left out.
+
+    Each message with reports gets one answer. Where all go on it is no message but a number in
+    `slots.py`.
+    """
 
     verdicts: Mapping[int, Verdict]
     unasked: bool = False
-    """The sweep stops; otherwise each message with reports gets one answer."""
+    """The sweep stops: no answer to a report."""
 
 
 ToWorker: TypeAlias = "Work | Fed | Answer | None"

@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from automl.errors import StorageError
 from automl.execution.executor import open_session
 from automl.execution.lifeline import die_with_parent
-from automl.execution.memory_slots import SlotWriter
 from automl.execution.protocol import (
     Answer,
     Begun,
@@ -32,7 +31,10 @@ from automl.execution.protocol import (
     Work,
     WorkerSetup,
 )
+from automl.execution.slots import OwnSlot
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
+
+_POLL_SECONDS = 0.001  # what `poll` counts in
 
 
 def main(setup: WorkerSetup, pipe: Connection) -> None:
@@ -42,8 +44,10 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
     if setup.device_uuid != HOST_UUID:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
     logging.getLogger("automl").addHandler(_ToParent(pipe))
+    slot = OwnSlot(setup.slots_path, setup.slot)
+    reporter = Reporter(pipe, slot, setup.patience)
     session: Session | None = None
-    while (work := _next_work(pipe)) is not None:
+    while (work := reporter.next_work()) is not None:
         _print_to(work.output_path)
         if session is None:
             try:
@@ -51,10 +55,10 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
                 pipe.send(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
                 return
-            slot = SlotWriter(setup.slots_path, setup.slot, session.held_bytes)
+            slot.keep_writing(session.held_bytes)
         pipe.send(Begun())
         try:
-            _carry_out(session, work, pipe)
+            _carry_out(session, work, reporter)
         except StorageError as error:
             pipe.send(CannotStore(str(error)))
             return
@@ -74,59 +78,56 @@ class _ToParent(logging.Handler):
         self._pipe.send(Said(record.getMessage()))
 
 
-def _next_work(pipe: Connection) -> Work | None:
-    """Wait for work; a call to stop that came too late for its trial is dropped."""
-    while True:
-        message: ToWorker = pipe.recv()
-        if message is None or isinstance(message, Work):
-            return message
-
-
-def _carry_out(session: Session, work: Work, pipe: Connection) -> None:
-    reporter = Reporter(pipe)
+def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
     if work.n_lanes == 1:
         session.run(work.spec, work.placement, reporter.one)
     else:
         session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
-    reporter.settle()
 
 
 class Reporter:
-    """Sends events; the verdict on a report is waited for no longer than it is worth.
+    """The worker's end of the pipe: takes work, sends events, learns of verdicts.
 
-    The wait is at most 1 % of the time since the last report, and none where that is less than a
-    millisecond (`poll` counts in those, and an answer takes about one): a trial of long epochs is
-    pruned at once, one of short epochs at its next report. Never later, because a report is sent
-    only when the one before was answered.
+    The verdict on a report is waited for no longer than it is worth: at most `patience` times the
+    time since the last report, and not at all where that is less than a millisecond (`poll` counts
+    in those, and an answer takes about one). So a trial of long epochs is pruned at once, one of
+    short epochs at its next report. Never later, because a report is sent only when the one before
+    was answered.
     """
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._n_unanswered = 0
+    def __init__(self, pipe: Connection, slot: OwnSlot, patience: float) -> None:
+        self._pipe, self._slot, self._patience = pipe, slot, patience
+        self._n_sent = 0
+        self._n_answers = 0
+        """Answers that came by the pipe; the others are counted in the slot."""
+        self._n_calls = 0
         self._sent_seconds = time.monotonic()
         self._verdicts: dict[int, Verdict] = {}
+
+    def next_work(self) -> Work | None:
+        """Wait for work. What else comes now is about trials that have ended."""
+        while not isinstance(message := self._receive(), Work | None):
+            pass
+        self._verdicts = {}
+        return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         if not any(isinstance(event, Reported) for event in events):
             self._pipe.send(events)
             return self._verdicts
-        self.settle()
+        while self._waits():
+            self._take_within(_POLL_SECONDS)
         before, self._sent_seconds = self._sent_seconds, time.monotonic()
         self._pipe.send(events)
-        self._n_unanswered += 1
-        wait_seconds = 0.01 * (self._sent_seconds - before)
-        if wait_seconds >= 1e-3 and self._pipe.poll(wait_seconds):
-            self._take()
+        self._n_sent += 1
+        ends = self._sent_seconds + self._patience * (self._sent_seconds - before)
+        while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
+            self._take_within(min(left, _POLL_SECONDS))
         return self._verdicts
 
     def one(self, event: TrialEvent) -> Verdict:
         """For a trial that trains alone."""
         return self([event]).get(event.trial, Verdict.GO_ON)
-
-    def settle(self) -> None:
-        """Wait until every report was answered."""
-        while self._n_unanswered:
-            self._take()
 
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""
@@ -135,15 +136,22 @@ class Reporter:
             pass
         return message.spec
 
-    def _take(self) -> None:
-        answer = self._receive()
-        assert isinstance(answer, Answer), f"{answer} came while a trial runs"
+    def _waits(self) -> bool:
+        """Whether a report has no answer yet, or a call was not taken from the pipe."""
+        n_answered = self._slot.n_answered + self._n_answers
+        return n_answered < self._n_sent or self._n_calls < self._slot.n_called
+
+    def _take_within(self, seconds: float) -> None:
+        if self._pipe.poll(seconds):
+            answer = self._receive()
+            assert isinstance(answer, Answer), f"{answer} came while a trial runs"
 
     def _receive(self) -> ToWorker:
         message: ToWorker = self._pipe.recv()
         if isinstance(message, Answer):
             self._verdicts |= message.verdicts
-            self._n_unanswered -= not message.unasked
+            self._n_answers += not message.unasked
+            self._n_calls += message.unasked
         return message
 
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automl.execution.executor import Capabilities
-from automl.execution.memory_slots import MemorySlots
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import WorkerSetup
+from automl.execution.slots import Slots
 from automl.execution.supervision import Supervision
 from automl.trial import HOST_UUID, Entry, Feed, Hosted, OnEvents, Placement
 
@@ -31,7 +31,7 @@ class WorkersExecutor:
 
     def __init__(self, entry: Entry, output_directory: Path, limits: WorkerLimits) -> None:
         self._entry, self._output, self._limits = entry, output_directory, limits
-        self._slots = MemorySlots(limits.max_workers)
+        self._slots = Slots(limits.max_workers)
         self._lock = threading.Lock()  # guards all below
         self._said: set[str] = set()
         self._free_slots = list(range(limits.max_workers))
@@ -55,7 +55,7 @@ class WorkersExecutor:
             return {
                 (w.device_uuid, w.pid): w.grown_bytes
                 if w.device_uuid == HOST_UUID
-                else self._slots.read(w.slot)
+                else self._slots.held_bytes(w.slot)
                 for w in workers
             }
 
@@ -112,7 +112,9 @@ class WorkersExecutor:
     def _start(self, device_uuid: str) -> WorkerProcess:
         slot = self._take_slot()
         self._slots.clear(slot)
-        worker = WorkerProcess(WorkerSetup(self._entry, device_uuid, self._slots.path, slot))
+        patience = self._limits.patience
+        setup = WorkerSetup(self._entry, device_uuid, self._slots.path, slot, patience)
+        worker = WorkerProcess(setup, self._slots)
         with self._lock:
             self._busy[worker] = None
         return worker

@@ -1,12 +1,14 @@
 """The delivering process: `python -m automl.tracking.deliver`, started by `delivery.py` alone.
 
-Standard input: a line of JSON that says what to deliver where, then `drain` when all that is left
-shall be delivered. When it ends, the parent is gone, and so is this process, at once: what it had
-not confirmed is delivered again by the next one. Standard output: a line of JSON per message.
+Standard input: a line of JSON that names the store, one that says what to deliver, then `drain`
+when all that is left shall be delivered. When it ends, the parent is gone, and so is this process,
+at once: what it had not confirmed is delivered again by the next one. Standard output: a line of
+JSON per message.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -28,6 +30,7 @@ from automl.tracking.redact import redact
 from automl.tracking.uri import TrackingUri
 
 if TYPE_CHECKING:
+    from automl.tracking.mlflow import MlflowRuns
     from automl.tracking.study_delivery import StudyDelivery
 
 NICENESS = 10
@@ -44,14 +47,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """What to deliver, and where. Comes by standard input: arguments are seen by everybody."""
+    """What to deliver. The store was named before, by a `TrackingUri`.
+
+    Both come by standard input: arguments are seen by everybody.
+    """
 
     log: str
-    uri: str
-    setting: str
     checkpoints: str
     errors: str
     """File for all that is logged here."""
+    fresh_from: int
+    """Events from this byte of the log on cannot have been seen by an earlier process."""
 
     def line(self) -> str:
         return json.dumps(vars(self))
@@ -72,26 +78,32 @@ class Channel:
 def main() -> int:
     channel = Channel()
     set_for_delivery(os.environ)
-    import automl.tracking.study_delivery  # noqa: F401  MLflow loads while the parent prepares
+    from automl.tracking.study_delivery import StudyDelivery  # MLflow loads while others prepare
 
     words = _words_of_parent()
-    first = next(words, None)
-    if first is None:
+    if (store := next(words, None)) is None:
+        return 0  # the parent is gone already
+    uri = TrackingUri(**json.loads(store))
+    _open_early(uri)
+    if (first := next(words, None)) is None:
         return 0  # there is nothing to deliver after all
     job = Job(**json.loads(first))
     _write_errors_to(job.errors)
     draining = threading.Event()
     threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
-    uri = TrackingUri(job.uri, job.setting)
     _log_redacted(uri)
+    log = Path(job.log)
     try:
-        study = _open(job, uri, channel)
+        confirmed = Confirmed.open(log, LOCK_WAIT_SECONDS)
+        runs = _open(uri, channel)
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
         return error.exit_code
+    channel.send(ready=True, confirmed=confirmed.offset)
     os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
-    channel.send(ready=True, confirmed=study.offset)
+    # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
+    study = StudyDelivery(log, confirmed, runs, KeepCheckpoints(job.checkpoints), job.fresh_from)
     _Loop(study, channel, draining).run()
     return 0
 
@@ -139,12 +151,31 @@ class _Loop:
         return True
 
 
-def _open(job: Job, uri: TrackingUri, channel: Channel) -> StudyDelivery:
-    """Take the study's lock, then open the store. Raises AutoMLError."""
-    confirmed = Confirmed.open(Path(job.log), LOCK_WAIT_SECONDS)
+def _open_early(uri: TrackingUri) -> None:
+    """Open a database that is there while the parent still prepares: 1 s, or 0.05 the second time.
+
+    What is wrong with it is told when it is opened for the study, so nothing is said here.
+    """
+    path = uri.sqlite_path
+    if path is None or not path.exists() or path.stat().st_size == 0:
+        return
+    from automl.tracking.store import open_client
+
+    fd, before = os.open(os.devnull, os.O_WRONLY), os.dup(2)
+    os.dup2(fd, 2)
+    try:
+        with contextlib.suppress(AutoMLError):
+            open_client(uri)
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(fd)
+
+
+def _open(uri: TrackingUri, channel: Channel) -> MlflowRuns:
+    """Open the store. Raises AutoMLError."""
     from automl.tracking.mlflow import MlflowRuns
     from automl.tracking.store import open_client
-    from automl.tracking.study_delivery import StudyDelivery
 
     def refused(text: str) -> None:
         logger.warning("MLflow will not take it: %s", text)
@@ -152,8 +183,7 @@ def _open(job: Job, uri: TrackingUri, channel: Channel) -> StudyDelivery:
 
     with _telling_warnings(uri, channel):
         client = open_client(uri)
-    runs = MlflowRuns(client, uri, refused)
-    return StudyDelivery(Path(job.log), confirmed, runs, KeepCheckpoints(job.checkpoints))
+    return MlflowRuns(client, uri, refused)
 
 
 @contextmanager

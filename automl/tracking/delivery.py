@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -86,8 +87,13 @@ class Delivery:
         log = (study_directory / LOG_NAME).absolute()
         errors = log.with_name("delivery.log")
         errors.touch()
-        job = Job(str(log), uri.text, uri.setting, config.checkpoints.value, str(errors))
-        delivery = cls(log, uri, job, warm or spawn(Path.cwd()))
+        job = Job(
+            log=str(log),
+            checkpoints=config.checkpoints.value,
+            errors=str(errors),
+            fresh_from=_size(log),
+        )
+        delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
         return delivery
 
@@ -172,13 +178,8 @@ class Delivery:
 
     def _say(self, line: str) -> None:
         """One line to the process, unbuffered. The lock is held."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        try:
-            os.write(self._process.stdin.fileno(), line.encode() + b"\n")
-        except BrokenPipeError:
-            logger.debug("the delivering process has just died")  # the follower sees to it
+        if self._process is not None:
+            _write_line(self._process, line)
 
     # --- the following thread --------------------------------------------------------------------
 
@@ -201,6 +202,7 @@ class Delivery:
             if self._run_once():
                 return
             n_deaths = 1 if self._confirmed > confirmed else n_deaths + 1
+            self._job = replace(self._job, fresh_from=_size(Path(self._job.log)))
             with self._changed:
                 pause_seconds = RESTART_SECONDS * 2**n_deaths
                 if self._changed.wait_for(lambda: self._stopping, pause_seconds):
@@ -208,7 +210,7 @@ class Delivery:
 
     def _run_once(self) -> bool:
         """Start the process and take its messages to the end; whether it shall stay ended."""
-        process, self._warm = self._warm or spawn(self._folder), None
+        process, self._warm = self._warm or spawn(self._folder, self._uri), None
         assert process.stdout is not None
         with process:
             with self._changed:
@@ -256,6 +258,10 @@ class Delivery:
         self._trouble = trouble
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on_stdout) -> int:
     """Deliver what a study's event log still holds for MLflow; returns the exit code.
 
@@ -279,14 +285,14 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
     return 0
 
 
-def spawn(folder: Path) -> DelivererProcess:
-    """Start a process that loads MLflow and waits for a study to deliver.
+def spawn(folder: Path, uri: TrackingUri) -> DelivererProcess:
+    """Start a process that loads MLflow, opens the store if it is there, and waits for its job.
 
     In a session of its own: Ctrl-C in the terminal does not reach it. It ends with its parent.
     """
     root = str(Path(automl.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
+    process = subprocess.Popen(
         # -P: a file of the user's named mlflow.py is not imported in its place.
         [sys.executable, "-P", "-m", "automl.tracking.deliver"],
         stdin=subprocess.PIPE,
@@ -295,3 +301,14 @@ def spawn(folder: Path) -> DelivererProcess:
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )
+    _write_line(process, json.dumps({"text": uri.text, "setting": uri.setting}))
+    return process
+
+
+def _write_line(process: DelivererProcess, line: str) -> None:
+    """One line to the process, unbuffered."""
+    assert process.stdin is not None
+    try:
+        os.write(process.stdin.fileno(), line.encode() + b"\n")
+    except BrokenPipeError:
+        logger.debug("the delivering process has just died")  # its follower sees to it

@@ -43,15 +43,21 @@ class StudyDelivery:
     """Delivers one event log. Not for use by several threads."""
 
     def __init__(
-        self, log: Path, confirmed: Confirmed, runs: MlflowRuns, keep: KeepCheckpoints
+        self,
+        log: Path,
+        confirmed: Confirmed,
+        runs: MlflowRuns,
+        keep: KeepCheckpoints,
+        fresh_from: int | None = None,
     ) -> None:
+        """`fresh_from`: see `deliver.Job`; None: the log's end."""
         self._log = log
         self._confirmed = confirmed
         self._runs = runs
         self._keep = keep
-        self._begin()
+        self._begin(fresh_from)
 
-    def _begin(self) -> None:
+    def _begin(self, fresh_from: int | None = None) -> None:
         """Learn what happened up to the confirmed offset, without delivering it again."""
         self._study: StudyView | None = None
         self._study_open = False
@@ -66,8 +72,7 @@ class StudyDelivery:
         if self._confirmed.offset > size:  # the disk lost what it had promised
             self._confirmed.reset()
         self._offset = 0
-        self._fresh_from = size
-        """Events from this offset on cannot have been seen by an earlier process."""
+        self._fresh_from = size if fresh_from is None else fresh_from
         for event, offset in read_events(self._log):
             if offset > self._confirmed.offset:
                 break
