@@ -13,6 +13,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -51,7 +52,7 @@ class Delivery:
         self._job = job
         self._warm: DelivererProcess | None = warm
         path = uri.sqlite_path
-        self._makes_store = path is not None and not path.exists()
+        self._new_store = path if path is not None and not path.exists() else None
         self._errors_path = Path(job.errors)
         self._folder = Path.cwd()
         """Where a relative URI leads, even if the objective goes elsewhere later."""
@@ -100,11 +101,22 @@ class Delivery:
     def wait_usable(self, timeout_seconds: float) -> None:
         """Return when MLflow is known to take events; raises as `wait_ready` does.
 
-        At once where its database is still to be made: its folder was found writable, nothing that
-        stands there can refuse, and making it takes 2 s, in which trials can train.
+        At once where its database is still to be made: its folder takes a file, nothing that stands
+        there can refuse, and making it takes 2 s, in which trials can train.
         """
-        if not self._makes_store:
+        if self._new_store is None:
             self.wait_ready(timeout_seconds)
+            return
+        folder = self._new_store.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"{self._uri}: {folder} takes no file ({error.strerror}); name a file in another "
+                "folder."
+            ) from error
 
     def wait_ready(self, timeout_seconds: float) -> None:
         """Return when MLflow has answered. Raises ConfigError when it does not, StudyInUseError

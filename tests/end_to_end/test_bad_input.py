@@ -90,6 +90,11 @@ BAD = {
         "study.dir=…",
     ),
     "an unusable tracking URI": ("tracking.uri=ftp://x", "tracking.uri=ftp://x", "sqlite:///"),
+    "a store where none can be": (
+        "tracking.uri=sqlite:////proc/x.db",
+        "tracking.uri=sqlite:////proc/x.db",
+        "another folder",
+    ),
     "a server that is not there": (
         "tracking.uri=http://127.0.0.1:1",
         "tracking.uri=http://127.0.0.1:1",
