@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from automl.config import Config, ExecutionKind
+from automl.config import Config, ExecutionKind, NoPrunerConfig
 from automl.devices.reader import DeviceReader
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
-from automl.prepare import Prepared, option_name
+from automl.prepare import Prepared
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically
 from automl.tracking.delivery import DelivererProcess, Delivery
@@ -53,7 +53,7 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
             silence_timeout_seconds=execution.silence_timeout_seconds,
             recycle_after_trials=execution.recycle_after_trials,
             recycle_growth_bytes=execution.recycle_growth_bytes,
-            patience=0.01 if option_name(prepared.config.pruner) == "none" else 0.05,
+            prunes=not isinstance(prepared.config.pruner, NoPrunerConfig),
         ),
     )
 

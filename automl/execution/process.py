@@ -42,8 +42,8 @@ class WorkerLimits:
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = 1000
     recycle_growth_bytes: int = 2 * 1024**3
-    patience: float = 0.05
-    """See `WorkerSetup`. Where trials are pruned, one wasted epoch is dearer than some waiting."""
+    prunes: bool = True
+    """Whether trials may be pruned: then their verdicts are waited for longer."""
 
 
 class WorkerProcess:

@@ -17,8 +17,7 @@ class WorkerSetup:
     device_uuid: str
     slots_path: str
     slot: int
-    patience: float
-    """Share of the time between two reports that may be spent on waiting for a verdict."""
+    prunes: bool
 
 
 # --- parent to worker; None: end ----------------------------------------------------------------

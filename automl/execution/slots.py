@@ -3,7 +3,8 @@
 Three aligned 8-byte numbers per worker, each written by one side only, so that no lock is needed.
 Admission needs what a worker holds of its device just before and after it asks the driver, without
 waiting for a worker that is busy: the worker writes it ten times a second. And a trial needs to
-know at each report that the one before was answered: taking a message for it costs 60 µs.
+know at each report that the one before was answered: taking a message for it
+would cost as much as the report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process that trains: takes trials over a pipe, sends their events back, until told to end.
 
 Belongs to one device for life: `CUDA_VISIBLE_DEVICES` is set before anything asks CUDA. Events go
-one way and a report costs microseconds; its verdict is seen at the next one at the latest.
+one way; the verdict on a report is seen at the next one at the latest.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from automl.execution.slots import OwnSlot
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
+# Shares of the time between two reports. Where trials are pruned, a wasted epoch is dearer than
+# some waiting; else the verdict can only be that the sweep stops.
+_PATIENCE_PRUNING, _PATIENCE = 0.05, 0.01
 
 
 def main(setup: WorkerSetup, pipe: Connection) -> None:
@@ -45,7 +48,7 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
     logging.getLogger("automl").addHandler(_ToParent(pipe))
     slot = OwnSlot(setup.slots_path, setup.slot)
-    reporter = Reporter(pipe, slot, setup.patience)
+    reporter = Reporter(pipe, slot, prunes=setup.prunes)
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
         _print_to(work.output_path)
@@ -88,15 +91,15 @@ def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
 class Reporter:
     """The worker's end of the pipe: takes work, sends events, learns of verdicts.
 
-    The verdict on a report is waited for no longer than it is worth: at most `patience` times the
-    time since the last report, and not at all where that is less than a millisecond (`poll` counts
-    in those, and an answer takes about one). So a trial of long epochs is pruned at once, one of
-    short epochs at its next report. Never later, because a report is sent only when the one before
-    was answered.
+    The verdict on a report is waited for no longer than it is worth: a share of the time since the
+    last report, and not at all where that is less than a millisecond (`poll` counts in those, and
+    an answer takes about one). So a trial of long epochs is pruned at once, one of short epochs at
+    its next report. Never later, because a report is sent only when the one before was answered.
     """
 
-    def __init__(self, pipe: Connection, slot: OwnSlot, patience: float) -> None:
-        self._pipe, self._slot, self._patience = pipe, slot, patience
+    def __init__(self, pipe: Connection, slot: OwnSlot, *, prunes: bool) -> None:
+        self._pipe, self._slot = pipe, slot
+        self._patience = _PATIENCE_PRUNING if prunes else _PATIENCE
         self._n_sent = 0
         self._n_answers = 0
         """Answers that came by the pipe; the others are counted in the slot."""

@@ -112,8 +112,9 @@ class WorkersExecutor:
     def _start(self, device_uuid: str) -> WorkerProcess:
         slot = self._take_slot()
         self._slots.clear(slot)
-        patience = self._limits.patience
-        setup = WorkerSetup(self._entry, device_uuid, self._slots.path, slot, patience)
+        setup = WorkerSetup(
+            self._entry, device_uuid, self._slots.path, slot, prunes=self._limits.prunes
+        )
         worker = WorkerProcess(setup, self._slots)
         with self._lock:
             self._busy[worker] = None

@@ -313,7 +313,7 @@ def spawn(folder: Path, uri: TrackingUri) -> DelivererProcess:
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     )
-    _write_line(process, json.dumps({"text": uri.text, "setting": uri.setting}))
+    _write_line(process, json.dumps(vars(uri)))
     return process
 
 

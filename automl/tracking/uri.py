@@ -103,8 +103,9 @@ def _check_scheme(uri: TrackingUri, environ: Mapping[str, str]) -> None:
         raise ConfigError(
             f"{uri}: MLflow keeps no runs in plain folders any more; use {_EXAMPLES}."
         )
-    plugins = {point.name for point in entry_points(group="mlflow.tracking_store")}
-    if scheme not in {*_SERVERS, *_DATABASES, *_NAMED, *plugins}:
+    if scheme in {*_SERVERS, *_DATABASES, *_NAMED}:
+        return
+    if scheme not in {point.name for point in entry_points(group="mlflow.tracking_store")}:
         raise ConfigError(f"{uri}: MLflow has no store of the kind {scheme!r}; use {_EXAMPLES}.")
 
 

@@ -14,6 +14,7 @@ from automl.training.pack_layout import Lanes, MLPLayout
 from automl.training.pack_loss import PackLoss, make_pack_loss
 from automl.training.pack_mlp import Dropout, PackedPass, Scratch, TrainingPass
 from automl.training.pack_trainer import Lane, PackTrainer, Places
+from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem
 
@@ -97,10 +98,11 @@ class MLPPlaces(Places[MLPLayout]):
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
         )
 
-    def begin_epoch(self, dropout_seeds: Sequence[int]) -> None:
+    def begin_epoch(self) -> None:
         self._totals.zero_()
-        for dropout, seed in zip(self._dropouts, dropout_seeds, strict=True):
+        for lane, dropout in zip(self.lanes, self._dropouts, strict=True):
             if dropout.rate > 0:
+                seed = stream_seed(lane.seed, Stream.DROPOUT, lane.epoch)
                 dropout.generator.manual_seed(seed)
 
     def find_gradients(self, rows: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ as ghosts that nobody looks at; a small module's step costs the same with them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -28,6 +28,8 @@ from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
 from automl.training.trainer import Problem, check_output, loss_of
 
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
+"""Of one lane, by the module's names."""
 MAX_WEIGHTS_ON_HOST = 2**14
 """Larger networks gain little or lose on a CPU (`experiments/002-packs/modules.py`)."""
 _EVALUATION_ROWS = 1024  # in a pass without gradients, of each lane
@@ -94,7 +96,7 @@ class ModulePackTrainer(PackTrainer):
             places = self.make_places(lanes)
             for position in range(_PROBE_LANES):
                 places.write_weights(position, module.state_dict())
-            places.begin_epoch([0] * _PROBE_LANES)
+            places.begin_epoch()
             rows = torch.arange(self._batch_size, device=self._device).expand(_PROBE_LANES, -1)
             places.find_gradients(rows)
             loss = places.train_sums() / self._batch_size
@@ -154,7 +156,7 @@ class ModulePlaces(Places[StackedLayout]):
         )
         self._look = vmap(functional.look, in_dims=(0, 0, None, None), randomness="error")
 
-    def begin_epoch(self, dropout_seeds: Sequence[int]) -> None:
+    def begin_epoch(self) -> None:
         self._totals.zero_()
 
     def find_gradients(self, rows: torch.Tensor) -> None:
@@ -216,30 +218,20 @@ class _Functional:
         self._task, self._skeleton, self._tied = task, skeleton, tied
 
     def train_loss(
-        self,
-        trained: dict[str, torch.Tensor],
-        rest: dict[str, torch.Tensor],
-        x: torch.Tensor,
-        y: torch.Tensor,
+        self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> torch.Tensor:
         """The mean over a batch."""
         return loss_of(self._task, self._call(trained, rest, x), y)
 
     def look(
-        self,
-        trained: dict[str, torch.Tensor],
-        rest: dict[str, torch.Tensor],
-        x: torch.Tensor,
-        y: torch.Tensor,
+        self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over rows of the loss, and of misses or squared errors."""
         out = self._call(trained, rest, x)
         loss = loss_of(self._task, out, y, "sum")
         return loss, loss if self._task is Task.regression else (out.argmax(1) != y).sum()
 
-    def _call(
-        self, trained: dict[str, torch.Tensor], rest: dict[str, torch.Tensor], x: torch.Tensor
-    ) -> torch.Tensor:
+    def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
         tensors = {**trained, **rest}
         tied = {name: tensors[own] for name, own in self._tied.items()}
         # Not tie_weights=True: after it, a submodule used twice keeps tensors of vmap's.

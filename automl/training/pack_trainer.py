@@ -61,7 +61,7 @@ class Places(ABC, Generic[AnyLayout]):
         self._clip = make_pack_clip(grads, params)
 
     @abstractmethod
-    def begin_epoch(self, dropout_seeds: Sequence[int]) -> None:
+    def begin_epoch(self) -> None:
         """Make ready for an epoch of training; its sums are 0."""
 
     @abstractmethod
@@ -222,7 +222,7 @@ class PackTrainer(ABC):
     def _train(self, places: Places[Any]) -> None:
         """One pass over the training part."""
         lanes = places.lanes
-        places.begin_epoch([stream_seed(ln.seed, Stream.DROPOUT, ln.epoch) for ln in lanes])
+        places.begin_epoch()
         n_steps = [lane.epoch * self._n_batches for lane in lanes]
         places.optimizer.begin_epoch(n_steps, self._n_batches)
         for index, rows in enumerate(torch.split(self._orders(lanes), self._batch_size, dim=1)):
@@ -272,5 +272,5 @@ class PackTrainer(ABC):
 
     def _first_state(self, network: Network, seed: int) -> dict[str, Any]:
         weights_seed = stream_seed(seed, Stream.WEIGHTS)
-        module = network.build(self.problem.dtype, self._device, weights_seed)
+        module = network.build(self.problem.dtype, torch.device("cpu"), weights_seed)
         return {"weights": module.state_dict()}

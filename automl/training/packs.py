@@ -29,6 +29,7 @@ from automl.trial import (
     OnEvent,
     OnEvents,
     Outcome,
+    Params,
     Reported,
     TrialEvent,
     TrialSpec,
@@ -78,11 +79,12 @@ class Pack:
         trainer: PackTrainer,
         device: str,
         *,
+        can_join: Callable[[Params], bool],
         open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialRecord]],
         on_events: OnEvents,
     ) -> None:
         self._objective, self._trainer, self._device = objective, trainer, device
-        self._open_trial, self._on_events = open_trial, on_events
+        self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _Lane] = {}
 
     def run(self, feed: Feed) -> None:
@@ -110,6 +112,7 @@ class Pack:
         """Put a trial into the pack; False: its checkpoint says that it is trained."""
         number = lane.trial.number
         params = self._objective.problem.params(lane.trial.params)
+        assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
         state = lane.trial.restore()
         try:
             lane.epoch = self._trainer.add(number, params, lane.trial.seed, state)

@@ -91,8 +91,9 @@ def _resolve(key: str, target: str) -> Any:
 def _import(key: str, module_name: str, target: str) -> ModuleType:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # a console script does not look there by itself
-    # A file written since the last look into its folder is else not seen.
-    importlib.invalidate_caches()
+    if module_name not in sys.modules:  # a network is looked up for every trial
+        # A file written since the last look into its folder is else not seen.
+        importlib.invalidate_caches()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -89,7 +90,9 @@ class TrainingSession:
         if first is None:
             return
         device = self._devices.of(placement)
-        trainer = self._open_pack(first, device, on_host=placement.on_host)
+        key_of = partial(pack_key, self._plan, on_host=placement.on_host)
+        key = key_of(first.params)
+        trainer = None if key is None else self._open_pack(key, device)
         if trainer is None:
             spec: TrialSpec | None = first
             while spec is not None:
@@ -102,16 +105,15 @@ class TrainingSession:
                 self._objective,
                 trainer,
                 device,
+                can_join=lambda params: key_of(params) == key,
                 open_trial=self._open_trial,
                 on_events=on_events,
             ).run(_Begun(first, feed))
 
-    def _open_pack(self, first: TrialSpec, device: str, *, on_host: bool) -> PackTrainer | None:
-        """A pack for this trial and its like; None: they train alone."""
-        if not isinstance(self._objective, BuiltinObjective):
-            return None
-        key = pack_key(self._plan, first.params, on_host=on_host)
-        if key is None or key in self._alone:
+    def _open_pack(self, key: PackKey, device: str) -> PackTrainer | None:
+        """A pack for trials of this key; None: they train alone."""
+        assert isinstance(self._objective, BuiltinObjective), "others have no key"
+        if key in self._alone:
             return None
         try:
             return self._objective.open_pack(key, device)

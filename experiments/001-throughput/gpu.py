@@ -14,10 +14,9 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from whole_process import (
     ProcessFailedError,
@@ -114,42 +113,29 @@ class Result:
         return self.counts.n_finished / seconds if seconds else None
 
 
-class MemoryWatch:
-    """Samples the memory in use on all GPUs that a sweep may use, while its `with` lasts."""
+@contextlib.contextmanager
+def watched(reader: DeviceReader) -> Iterator[list[int]]:
+    """Samples, in a thread, of the bytes in use on all GPUs that a sweep may use, until its end."""
+    used: list[int] = []
+    ended = threading.Event()
 
-    def __init__(self, reader: DeviceReader) -> None:
-        self._reader = reader
-        self._ended = threading.Event()
-        self._used: list[int] = []
-        self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
-
-    def __enter__(self) -> MemoryWatch:
-        self._sample()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """Above the first sample; None where there is no GPU, or none could be read."""
-        return max(self._used) - self._used[0] if self._used else None
-
-    def _run(self) -> None:
-        while not self._ended.wait(_SAMPLE_SECONDS):
-            self._sample()
-
-    def _sample(self) -> None:
+    def sample() -> None:
         with contextlib.suppress(DeviceReadError):
-            if gpus := gpus_of(self._reader):
-                self._used.append(sum(gpu.total_bytes - gpu.free_bytes for gpu in gpus))
+            if gpus := gpus_of(reader):
+                used.append(sum(gpu.total_bytes - gpu.free_bytes for gpu in gpus))
+
+    def run_on() -> None:
+        while not ended.wait(_SAMPLE_SECONDS):
+            sample()
+
+    sample()
+    thread = threading.Thread(target=run_on, name="memory-watch", daemon=True)
+    thread.start()
+    try:
+        yield used
+    finally:
+        ended.set()
+        thread.join()
 
 
 def gpus_of(reader: DeviceReader) -> list[DeviceSnapshot]:
@@ -171,7 +157,7 @@ def measure(
     )
     trouble = ""
     with fresh_folder(args.work) as folder:
-        with contextlib.closing(open_devices(args.device)) as reader, MemoryWatch(reader) as watch:
+        with contextlib.closing(open_devices(args.device)) as reader, watched(reader) as used:
             began = time.perf_counter()
             try:
                 run(command, folder, timeout_seconds=seconds)
@@ -182,7 +168,8 @@ def measure(
         counts = Counts.of(event for event, _ in read_events(log))
     if not trouble and counts.n_finished + counts.n_failed < n_trials:
         trouble = "time limit"
-    return Result(mode, n_trials, counts, whole_seconds, watch.peak_bytes, trouble)
+    peak_bytes = max(used) - used[0] if used else None
+    return Result(mode, n_trials, counts, whole_seconds, peak_bytes, trouble)
 
 
 def open_devices(kind: str) -> DeviceReader:

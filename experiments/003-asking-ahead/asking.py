@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -63,7 +63,7 @@ def by_the_rule(n_pending: int, n_ended: int) -> int:
     return most - n_pending
 
 
-BASELINE = "random"
+BASELINE, ONE_BY_ONE = "random", "tpe-1"
 SETTINGS: dict[str, tuple[SamplerConfig, NToAsk]] = {
     BASELINE: (RandomSamplerConfig(), in_batches(64)),
     "tpe-1": (TPE, in_batches(1)),
@@ -166,7 +166,12 @@ def main() -> None:
     arguments.add_argument("--only", nargs="*", choices=OBJECTIVES, default=OBJECTIVES)
     arguments.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     arguments.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
+    arguments.add_argument("--show", action="store_true", help="only print the file's table")
     args = arguments.parse_args()
+    if args.show:
+        for line in table([Measured(**one) for one in json.loads(args.json.read_text())]):
+            say(line)
+        return
     jobs = [
         Job(objective, setting, seed, args.trials, args.epochs)
         for seed, objective, setting in itertools.product(
@@ -204,6 +209,7 @@ def table(results: Sequence[Measured]) -> list[str]:
     *early, last = results[0].best_after
     titles = ["objective", "setting", *(f"median after {mark}" for mark in early)]
     titles += [f"after {last}", "mean", "range over seeds", "beats random"]
+    titles += [f"worse than {ONE_BY_ONE}"]
     lines = [_row(titles), "|---" * len(titles) + "|"]
     for (objective, setting), by_seed in found.items():
         cells = [
@@ -215,8 +221,18 @@ def table(results: Sequence[Measured]) -> list[str]:
         n_better = sum(one.best < random[s].best for s, one in by_seed.items() if s in random)
         cells += [f"{statistics.fmean(values):.3g}", f"{min(values):.3g} to {max(values):.3g}"]
         cells += ["" if setting == BASELINE else f"{n_better} of {len(random)}"]
+        cells += [_difference(by_seed, found.get((objective, ONE_BY_ONE), {}))]
         lines.append(_row([objective, setting, *cells]))
     return lines
+
+
+def _difference(by_seed: Mapping[int, Measured], others: Mapping[int, Measured]) -> str:
+    """Mean of the differences by seed, and its standard error; for two seeds or more."""
+    differences = [one.best - others[s].best for s, one in by_seed.items() if s in others]
+    if len(differences) < 2:
+        return ""
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    return f"{statistics.fmean(differences):.2g} ± {error:.2g}"
 
 
 def _row(cells: Sequence[str]) -> str:

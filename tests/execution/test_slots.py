@@ -21,7 +21,9 @@ def test_each_side_sees_what_the_other_wrote_in_that_slot() -> None:
     assert (slots.held_bytes(1), slots.held_bytes(2)) == (2**40, 0)
     slots.clear(1)
     assert (own.n_answered, own.n_called) == (0, 0)
-    while slots.held_bytes(1) == 0:  # it is written again without being asked
+    deadline = time.monotonic() + 30
+    while slots.held_bytes(1) == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert slots.held_bytes(1) == 2**40, "it is written again without being asked"
     slots.close()
     assert not os.path.exists(slots.path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from automl.config import (
     DataConfig,
@@ -81,6 +82,15 @@ def make_plan(
         direction=direction,
         space=tuple(space),
     )
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As in a process that trains: with more, other work on the machine makes each step wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _part(n_rows: int, seed: int, target: Callable[[np.ndarray], np.ndarray]) -> Part:

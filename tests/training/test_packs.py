@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,8 @@ from automl.trial import (
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 
 N_EPOCHS = 5
+pytestmark = pytest.mark.usefixtures("one_thread")
 PARAMS: dict[str, ParamValue] = {"depth": 2, "width": 12, "lr": 0.05, "batch_size": 50}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in a process that trains: with more, other work on the machine makes each step wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Trials:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,7 @@ from tests.training.test_packs import Sweep, Trials
 HERE = "tests.training.networks"
 N_EPOCHS = 4
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in a process that trains."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model_config(name: str) -> ModelConfig:
