@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -10,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, ToWorker, Work, WorkerSetup
-from automl.execution.slots import Slots
+from automl.execution.slots import CONTEXT, Slots
 from automl.trial import TrialSpec, Verdict
 
-CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
 """How long an idle worker may take to end before it is killed."""
 
@@ -57,11 +56,13 @@ class WorkerProcess:
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
         self.pipe, theirs = CONTEXT.Pipe()
+        self._bell, their_bell = CONTEXT.Pipe(duplex=False)
         self.process: ForkServerProcess = CONTEXT.Process(
-            target=worker.main, args=(setup, theirs), name=f"automl-worker-{setup.slot}"
+            target=worker.main, args=(setup, theirs, their_bell), name=f"automl-worker-{setup.slot}"
         )
         self.process.start()
         theirs.close()
+        their_bell.close()
         assert self.process.pid is not None
         self.pid: int = self.process.pid
         self._memory_at_start_bytes = _resident_bytes(self.pid)
@@ -84,13 +85,18 @@ class WorkerProcess:
         """To its oldest report without an answer; nothing is sent where all go on."""
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(Answer(verdicts))
-        else:
-            self._slots.answer(self.slot)
+        self._slots.answer(self.slot)
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""
-        self._send(Answer(dict.fromkeys(trials, Verdict.STOP), unasked=True))
-        self._slots.call(self.slot)  # only now, so that the message is there
+        self._send(Answer(dict.fromkeys(trials, Verdict.STOP)))
+
+    def wait(self, seconds: float) -> bool:
+        """Until it rings, time is up, or the process has ended: then the answer is true."""
+        ready = wait([self._bell, self.process.sentinel], seconds)
+        if self._bell in ready:
+            os.read(self._bell.fileno(), 4096)  # all rings at once
+        return self.process.sentinel in ready
 
     def kill(self) -> None:
         """End the process and its children now."""
@@ -107,6 +113,7 @@ class WorkerProcess:
             self.kill()
             self.process.join()
         self.pipe.close()
+        self._bell.close()
         self.process.close()
 
     def how_it_died(self) -> str:
@@ -127,6 +134,7 @@ class WorkerProcess:
     def _send(self, message: ToWorker) -> None:
         with self._sending, suppress(OSError):  # dead: whoever waits for its word is told so
             self.pipe.send(message)
+            self._slots.sent(self.slot)  # only now, so that the message is there
 
 
 def _resident_bytes(pid: int) -> int:

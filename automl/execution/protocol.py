@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from automl.execution.slots import Numbers
 from automl.trial import Entry, Placement, TrialEvent, TrialSpec, Verdict
 
 
@@ -15,7 +16,7 @@ class WorkerSetup:
 
     entry: Entry
     device_uuid: str
-    slots_path: str
+    numbers: Numbers
     slot: int
     prunes: bool
 
@@ -44,13 +45,11 @@ class Fed:
 class Answer:
     """The study's verdicts by trial; those that go on may be left out.
 
-    Each message with reports gets one answer. Where all go on it is no message but a number in
-    `slots.py`.
+    To a message with reports, or to none: the sweep stops. Where all go on no message is sent, it
+    is only counted as answered (`slots.py`).
     """
 
     verdicts: Mapping[int, Verdict]
-    unasked: bool = False
-    """The sweep stops: no answer to a report."""
 
 
 ToWorker: TypeAlias = "Work | Fed | Answer | None"

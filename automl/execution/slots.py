@@ -3,101 +3,65 @@
 Three aligned 8-byte numbers per worker, each written by one side only, so that no lock is needed.
 Admission needs what a worker holds of its device just before and after it asks the driver, without
 waiting for a worker that is busy: the worker writes it ten times a second. And a trial needs to
-know at each report that the one before was answered: taking a message for it
-would cost as much as the report.
+know at each report what the parent has said since: asking its pipe would cost as much as the
+report.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import struct
-import tempfile
-import threading
-from collections.abc import Callable
+import multiprocessing
+from typing import TYPE_CHECKING, TypeAlias
 
-_INTERVAL_SECONDS = 0.1
-_NUMBER = struct.Struct("=q")
-_HELD, _ANSWERED, _CALLED = range(3)
-_SLOT_BYTES = 3 * _NUMBER.size
+if TYPE_CHECKING:
+    from ctypes import Array, c_longlong
 
-
-class _Numbers:
-    """Some slots, mapped into this process."""
-
-    def __init__(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, 0)
-
-    def get(self, slot: int, which: int) -> int:
-        value: int = _NUMBER.unpack_from(self._map, slot * _SLOT_BYTES + which * _NUMBER.size)[0]
-        return value
-
-    def set(self, slot: int, which: int, value: int) -> None:
-        _NUMBER.pack_into(self._map, slot * _SLOT_BYTES + which * _NUMBER.size, value)
-
-    def close(self) -> None:
-        self._map.close()
+Numbers: TypeAlias = "Array[c_longlong]"
+"""Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
+CONTEXT = multiprocessing.get_context("forkserver")
+_HELD, _ANSWERED, _SENT = range(3)
+_SLOT_NUMBERS = 3
 
 
 class Slots:
     """The parent's side: as many slots as there can be workers."""
 
     def __init__(self, n_slots: int) -> None:
-        fd, self.path = tempfile.mkstemp(prefix="automl-workers-")
-        os.ftruncate(fd, n_slots * _SLOT_BYTES)
-        self._numbers = _Numbers(fd)
-        os.close(fd)
+        self.numbers: Numbers = CONTEXT.RawArray("q", n_slots * _SLOT_NUMBERS)
 
     def clear(self, slot: int) -> None:
         """Before a new worker takes the slot."""
-        for which in (_HELD, _ANSWERED, _CALLED):
-            self._numbers.set(slot, which, 0)
+        for which in (_HELD, _ANSWERED, _SENT):
+            self.numbers[slot * _SLOT_NUMBERS + which] = 0
 
     def held_bytes(self, slot: int) -> int:
         """What the slot's worker held of its device when it last wrote."""
-        return self._numbers.get(slot, _HELD)
+        return self.numbers[slot * _SLOT_NUMBERS + _HELD]
 
     def answer(self, slot: int) -> None:
-        """Its oldest report without an answer is answered: all go on. From one thread at a time."""
-        self._numbers.set(slot, _ANSWERED, self._numbers.get(slot, _ANSWERED) + 1)
+        """Its oldest report without an answer has one. From one thread at a time."""
+        self.numbers[slot * _SLOT_NUMBERS + _ANSWERED] += 1
 
-    def call(self, slot: int) -> None:
-        """A message that it does not wait for is in its pipe. From one thread at a time."""
-        self._numbers.set(slot, _CALLED, self._numbers.get(slot, _CALLED) + 1)
-
-    def close(self) -> None:
-        self._numbers.close()
-        os.unlink(self.path)
+    def sent(self, slot: int) -> None:
+        """One more message is in its pipe. From one thread at a time."""
+        self.numbers[slot * _SLOT_NUMBERS + _SENT] += 1
 
 
 class OwnSlot:
     """The worker's side."""
 
-    def __init__(self, path: str, slot: int) -> None:
-        with open(path, "r+b") as file:
-            self._numbers = _Numbers(file.fileno())
-        self._slot = slot
+    def __init__(self, numbers: Numbers, slot: int) -> None:
+        self._numbers, self._first = numbers, slot * _SLOT_NUMBERS
 
     @property
     def n_answered(self) -> int:
-        """Reports whose answer is that all go on."""
-        return self._numbers.get(self._slot, _ANSWERED)
+        """Reports that have their answer."""
+        return self._numbers[self._first + _ANSWERED]
 
     @property
-    def n_called(self) -> int:
-        """Messages sent that nobody asked for."""
-        return self._numbers.get(self._slot, _CALLED)
+    def n_sent(self) -> int:
+        """Messages that the parent sent."""
+        return self._numbers[self._first + _SENT]
 
-    def keep_writing(self, held_bytes: Callable[[], int]) -> None:
-        """Write what `held_bytes` says, in a thread, until the process ends."""
-        self._held_bytes = held_bytes
-        threading.Thread(target=self._run, name="own-slot", daemon=True).start()
-
-    def write(self) -> None:
-        """Write it now."""
-        self._numbers.set(self._slot, _HELD, self._held_bytes())
-
-    def _run(self) -> None:
-        never = threading.Event()
-        while not never.wait(_INTERVAL_SECONDS):
-            self.write()
+    def write(self, held_bytes: int) -> None:
+        """What this process holds of its device."""
+        self._numbers[self._first + _HELD] = held_bytes

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from automl.errors import StorageError
@@ -39,6 +38,8 @@ from automl.trial import (
     TrialSpec,
 )
 
+_LOOK_SECONDS = 0.1
+"""A worker rings for what cannot wait (`worker.Outbox`); for the rest its pipe is looked into."""
 _OUTPUT_LINES = 20
 """Of what a failed trial printed, this much goes into its details."""
 
@@ -113,22 +114,22 @@ class Supervision:
 
     def _receive(self) -> ToParent | None:
         """The next message; time-outs are events too."""
-        while True:
-            ready = wait([self.worker.pipe, self.worker.process.sentinel], self._patience())
-            if self.worker.pipe in ready:
-                try:
-                    message: ToParent = self.worker.pipe.recv()
-                except (EOFError, OSError):
-                    return None
-                if self._heard < math.inf:
-                    self._heard = time.monotonic()
-                return message
-            if ready:
+        has_ended = False
+        while not self.worker.pipe.poll():
+            if has_ended:
                 return None
             if overdue := self._overdue():
                 self.worker.kill()
                 self._pass_on([self._failed(number, cause) for number, cause in overdue.items()])
                 return None
+            has_ended = self.worker.wait(self._patience())
+        try:
+            message: ToParent = self.worker.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        if self._heard < math.inf:
+            self._heard = time.monotonic()
+        return message
 
     def _give_next(self) -> None:
         spec = self._feed.next()
@@ -192,10 +193,10 @@ class Supervision:
             cause = f"reported nothing for execution.silence_timeout_seconds={limit:g}"
             yield from ((self._heard + limit, n, cause) for n in self._began)
 
-    def _patience(self) -> float | None:
-        """Seconds until the next deadline; None: there is none."""
-        deadlines = [at for at, _, _ in self._deadlines() if at < math.inf]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+    def _patience(self) -> float:
+        """Seconds until the next look into the pipe, or the next deadline."""
+        deadlines = [at - time.monotonic() for at, _, _ in self._deadlines() if at < math.inf]
+        return max(0.0, min(_LOOK_SECONDS, *deadlines)) if deadlines else _LOOK_SECONDS
 
     def _overdue(self) -> dict[int, str]:
         now = time.monotonic()

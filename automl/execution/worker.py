@@ -10,9 +10,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
@@ -27,6 +29,7 @@ from automl.execution.protocol import (
     Idle,
     Next,
     Said,
+    ToParent,
     ToWorker,
     Work,
     WorkerSetup,
@@ -35,20 +38,21 @@ from automl.execution.slots import OwnSlot
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
-# Shares of the time between two reports. Where trials are pruned, a wasted epoch is dearer than
-# some waiting; else the verdict can only be that the sweep stops.
-_PATIENCE_PRUNING, _PATIENCE = 0.05, 0.01
+_GATHER_SECONDS = 0.02
+_TELL_SECONDS = 0.1
+_PATIENCE = 0.05  # a share of the time between two reports
 
 
-def main(setup: WorkerSetup, pipe: Connection) -> None:
+def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run in the child process."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
     if setup.device_uuid != HOST_UUID:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
-    logging.getLogger("automl").addHandler(_ToParent(pipe))
-    slot = OwnSlot(setup.slots_path, setup.slot)
-    reporter = Reporter(pipe, slot, prunes=setup.prunes)
+    outbox = Outbox(pipe, bell)
+    logging.getLogger("automl").addHandler(_Warnings(outbox))
+    slot = OwnSlot(setup.numbers, setup.slot)
+    reporter = Reporter(pipe, outbox, slot, prunes=setup.prunes)
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
         _print_to(work.output_path)
@@ -56,29 +60,87 @@ def main(setup: WorkerSetup, pipe: Connection) -> None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
-                pipe.send(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
+                outbox.ring(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
                 return
-            slot.keep_writing(session.held_bytes)
-        pipe.send(Begun())
+            _keep_telling(session, slot, outbox)
+        outbox.put(Begun())
         try:
             _carry_out(session, work, reporter)
         except StorageError as error:
-            pipe.send(CannotStore(str(error)))
+            outbox.ring(CannotStore(str(error)))
             return
         session.give_back_memory()
-        slot.write()
-        pipe.send(Idle())
+        slot.write(session.held_bytes())
+        outbox.ring(Idle())
 
 
-class _ToParent(logging.Handler):
+class Outbox:
+    """Messages to the parent, in order; any thread.
+
+    A message costs the trial a system call, and waking the parent costs more. So reports that
+    nobody waits for are gathered for 20 ms, and the parent is woken only by a message that cannot
+    wait; it takes what else lies in the pipe then, or when it looks by itself, ten times a second.
+    What is in the pipe outlives this process; reports that were gathered do not, and are made again
+    when the trial goes on from its checkpoint.
+    """
+
+    def __init__(self, pipe: Connection, bell: Connection) -> None:
+        self._pipe, self._bell = pipe, bell
+        self._lock = threading.Lock()
+        self._gathered: list[TrialEvent] = []
+        self._sent_seconds = time.monotonic()
+
+    def gather(self, reports: Sequence[TrialEvent]) -> None:
+        """For reports whose verdict nobody waits for."""
+        with self._lock:
+            self._gathered += reports
+            if time.monotonic() - self._sent_seconds >= _GATHER_SECONDS:
+                self._send()
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        with self._lock:
+            self._send()
+
+    def put(self, message: ToParent) -> None:
+        """Send a message for which the parent need not be woken."""
+        with self._lock:
+            self._send(message)
+
+    def ring(self, message: ToParent) -> None:
+        """Send a message that cannot wait."""
+        self.put(message)
+        os.write(self._bell.fileno(), b"!")
+
+    def _send(self, *messages: ToParent) -> None:
+        gathered, self._gathered = self._gathered, []
+        for message in [gathered, *messages] if gathered else messages:
+            self._pipe.send(message)
+        self._sent_seconds = time.monotonic()
+
+
+class _Warnings(logging.Handler):
     """What the package warns of is said by the sweep, once, not in each worker's own output."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         super().__init__(logging.WARNING)
-        self._pipe = pipe
+        self._outbox = outbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pipe.send(Said(record.getMessage()))
+        self._outbox.put(Said(record.getMessage()))
+
+
+def _keep_telling(session: Session, slot: OwnSlot, outbox: Outbox) -> None:
+    """What is held of the device and what was gathered, in a thread, until the process ends."""
+
+    def tell() -> None:
+        never = threading.Event()
+        with suppress(OSError):  # the parent has ended, and so will this process
+            while not never.wait(_TELL_SECONDS):
+                slot.write(session.held_bytes())
+                outbox.flush()
+
+    threading.Thread(target=tell, name="telling", daemon=True).start()
 
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
@@ -91,20 +153,20 @@ def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
 class Reporter:
     """The worker's end of the pipe: takes work, sends events, learns of verdicts.
 
-    The verdict on a report is waited for no longer than it is worth: a share of the time since the
-    last report, and not at all where that is less than a millisecond (`poll` counts in those, and
-    an answer takes about one). So a trial of long epochs is pruned at once, one of short epochs at
-    its next report. Never later, because a report is sent only when the one before was answered.
+    Where trials are pruned, the verdict on a report is waited for no longer than a wasted epoch is
+    worth: a share of the time since the last report, and not at all where that is less than a
+    millisecond (`poll` counts in those, and an answer takes about one). So a trial of long epochs
+    is pruned at once, one of short epochs at its next report; never later, because a report is
+    sent only when the one before was answered. Without a pruner the verdict can only be that the
+    sweep stops, and is not waited for.
     """
 
-    def __init__(self, pipe: Connection, slot: OwnSlot, *, prunes: bool) -> None:
-        self._pipe, self._slot = pipe, slot
-        self._patience = _PATIENCE_PRUNING if prunes else _PATIENCE
-        self._n_sent = 0
-        self._n_answers = 0
-        """Answers that came by the pipe; the others are counted in the slot."""
-        self._n_calls = 0
-        self._sent_seconds = time.monotonic()
+    def __init__(self, pipe: Connection, outbox: Outbox, slot: OwnSlot, *, prunes: bool) -> None:
+        self._pipe, self._outbox, self._slot = pipe, outbox, slot
+        self._prunes = prunes
+        self._n_taken = 0
+        self._n_reported = 0
+        self._reported_seconds = time.monotonic()
         self._verdicts: dict[int, Verdict] = {}
 
     def next_work(self) -> Work | None:
@@ -115,17 +177,15 @@ class Reporter:
         return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        if not any(isinstance(event, Reported) for event in events):
-            self._pipe.send(events)
-            return self._verdicts
-        while self._waits():
-            self._take_within(_POLL_SECONDS)
-        before, self._sent_seconds = self._sent_seconds, time.monotonic()
-        self._pipe.send(events)
-        self._n_sent += 1
-        ends = self._sent_seconds + self._patience * (self._sent_seconds - before)
-        while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
-            self._take_within(min(left, _POLL_SECONDS))
+        reports = [isinstance(event, Reported) for event in events]
+        if self._prunes and any(reports):
+            self._report(events)
+        elif all(reports):
+            self._outbox.gather(events)
+        else:
+            self._outbox.put(events)
+        while self._n_taken < self._slot.n_sent:
+            self._take()
         return self._verdicts
 
     def one(self, event: TrialEvent) -> Verdict:
@@ -134,27 +194,37 @@ class Reporter:
 
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""
-        self._pipe.send(Next())
+        self._outbox.ring(Next())
         while not isinstance(message := self._receive(), Fed):
             pass
         return message.spec
 
+    def _report(self, events: Sequence[TrialEvent]) -> None:
+        while self._waits():
+            self._take_within(_POLL_SECONDS)
+        before, self._reported_seconds = self._reported_seconds, time.monotonic()
+        self._outbox.ring(events)
+        self._n_reported += 1
+        ends = self._reported_seconds + _PATIENCE * (self._reported_seconds - before)
+        while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
+            self._take_within(min(left, _POLL_SECONDS))
+
     def _waits(self) -> bool:
-        """Whether a report has no answer yet, or a call was not taken from the pipe."""
-        n_answered = self._slot.n_answered + self._n_answers
-        return n_answered < self._n_sent or self._n_calls < self._slot.n_called
+        return self._slot.n_answered < self._n_reported
 
     def _take_within(self, seconds: float) -> None:
         if self._pipe.poll(seconds):
-            answer = self._receive()
-            assert isinstance(answer, Answer), f"{answer} came while a trial runs"
+            self._take()
+
+    def _take(self) -> None:
+        answer = self._receive()
+        assert isinstance(answer, Answer), f"{answer} came while a trial runs"
 
     def _receive(self) -> ToWorker:
         message: ToWorker = self._pipe.recv()
+        self._n_taken += 1
         if isinstance(message, Answer):
             self._verdicts |= message.verdicts
-            self._n_answers += not message.unasked
-            self._n_calls += message.unasked
         return message
 
 

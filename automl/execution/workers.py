@@ -80,7 +80,6 @@ class WorkersExecutor:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.end()
-        self._slots.close()
 
     def _say_once(self, text: str) -> None:
         """Every worker finds the same things worth a warning."""
@@ -113,7 +112,7 @@ class WorkersExecutor:
         slot = self._take_slot()
         self._slots.clear(slot)
         setup = WorkerSetup(
-            self._entry, device_uuid, self._slots.path, slot, prunes=self._limits.prunes
+            self._entry, device_uuid, self._slots.numbers, slot, prunes=self._limits.prunes
         )
         worker = WorkerProcess(setup, self._slots)
         with self._lock:

@@ -74,6 +74,22 @@ class ScriptedSession:
                     pass
         on_event(Finished(spec.number, time.time(), float(os.getpid())))
 
+    def _report_and_hang(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        for step in range(3):
+            report(step)
+        time.sleep(3600)
+
+    def _until_stopped(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        step = 0
+        while report(step) is Verdict.GO_ON:
+            time.sleep(0.001)
+            step += 1
+        on_event(Interrupted(spec.number, time.time(), "stopped"))
+
     def _fail(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         on_event(Failed(spec.number, time.time(), "ValueError: scripted"))
 

@@ -24,6 +24,7 @@ from automl.trial import (
     Interrupted,
     Outcome,
     Placement,
+    Reported,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -128,6 +129,32 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
     executor.close()
     assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(
+    tmp_path: Path,
+) -> None:
+    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=1.0, prunes=False)
+    events = execute(tmp_path, [spec(0, "report_and_hang")], limits)
+    assert [event.step for event in events if isinstance(event, Reported)] == [0, 1, 2]
+    assert isinstance(events[-1], Failed)
+
+
+def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, prunes=False))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            executor.stop_trials()
+        return {}
+
+    executor.execute(TrialFeed([spec(0, "until_stopped")], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert steps == list(range(len(steps))), "in order, none missing"
 
 
 def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
