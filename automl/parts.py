@@ -82,10 +82,10 @@ def open_parts(
         # Not before the study has agreed: the process makes MLflow's database where there is none.
         delivery = Delivery.start(directory.path, config.tracking, deliverer)
         stack.callback(delivery.stop)
+        log = EventLog.open(directory.events)  # while MLflow is being loaded
+        stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
         write_atomically(directory.config, stored_config)
-        log = EventLog.open(directory.events)
-        stack.callback(log.close)
         executor = make_executor(prepared, directory)
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)
