@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from automl.config import Config, ExecutionKind, NoPrunerConfig
+from automl.config import Config, ExecutionKind
 from automl.devices.reader import DeviceReader
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
 from automl.prepare import Prepared
+from automl.search.pruners import make_pruner
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_atomically
 from automl.tracking.delivery import DelivererProcess, Delivery
@@ -41,7 +43,7 @@ class Parts:
 
 def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
     """The executor that the config names."""
-    execution = prepared.config.execution
+    config, execution = prepared.config, prepared.config.execution
     if execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry)
     return WorkersExecutor(
@@ -53,7 +55,7 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
             silence_timeout_seconds=execution.silence_timeout_seconds,
             recycle_after_trials=execution.recycle_after_trials,
             recycle_growth_bytes=execution.recycle_growth_bytes,
-            prunes=not isinstance(prepared.config.pruner, NoPrunerConfig),
+            judging=Judging(config.study.metric, make_pruner(config.pruner).rungs),
         ),
     )
 

@@ -14,7 +14,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from automl.execution import worker
-from automl.execution.protocol import Answer, Fed, ToWorker, Work, WorkerSetup
+from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.execution.slots import CONTEXT, Slots
 from automl.trial import TrialSpec, Verdict
 
@@ -41,8 +41,8 @@ class WorkerLimits:
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = 1000
     recycle_growth_bytes: int = 2 * 1024**3
-    prunes: bool = True
-    """Whether trials may be pruned: then their verdicts are waited for longer."""
+    judging: Judging | None = None
+    """Which reports can end their trial; None: no report can."""
 
 
 class WorkerProcess:
@@ -81,11 +81,12 @@ class WorkerProcess:
         self._n_trials += spec is not None
         self._send(Fed(spec))
 
-    def answer(self, verdicts: Mapping[int, Verdict]) -> None:
-        """To its oldest report without an answer; nothing is sent where all go on."""
+    def answer(self, verdicts: Mapping[int, Verdict], *, waits: bool) -> None:
+        """Nothing is sent where all go on; `waits`: the worker does, for an answer."""
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(Answer(verdicts))
-        self._slots.answer(self.slot)
+        if waits:
+            self._slots.answer(self.slot)
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from automl.execution.slots import Numbers
 from automl.trial import Entry, Placement, TrialEvent, TrialSpec, Verdict
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Which reports can end their trial: those with the metric that reach a rung."""
+
+    metric: str
+    rungs: Callable[[int, int], Sequence[int]]
+    """Those newly reached by a step after the trial's last one (-1: none); picklable."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +27,8 @@ class WorkerSetup:
     device_uuid: str
     numbers: Numbers
     slot: int
-    prunes: bool
+    judging: Judging | None
+    """None: no report can."""
 
 
 # --- parent to worker; None: end ----------------------------------------------------------------
@@ -45,8 +55,8 @@ class Fed:
 class Answer:
     """The study's verdicts by trial; those that go on may be left out.
 
-    To a message with reports, or to none: the sweep stops. Where all go on no message is sent, it
-    is only counted as answered (`slots.py`).
+    To `ForVerdict`, or to nothing: the sweep stops. Where all go on no message is sent, it is only
+    counted as answered (`slots.py`).
     """
 
     verdicts: Mapping[int, Verdict]
@@ -60,6 +70,13 @@ ToWorker: TypeAlias = "Work | Fed | Answer | None"
 @dataclass(frozen=True)
 class Begun:
     """The process is up and the objective ready: from here on time-outs count."""
+
+
+@dataclass(frozen=True)
+class ForVerdict:
+    """Events with a report that the study judges: it wants an answer. Other events come bare."""
+
+    events: Sequence[TrialEvent]
 
 
 @dataclass(frozen=True)
@@ -94,4 +111,6 @@ class CannotStore:
     message: str
 
 
-ToParent: TypeAlias = "Sequence[TrialEvent] | Begun | Said | Next | Idle | CannotOpen | CannotStore"
+ToParent: TypeAlias = (
+    "Sequence[TrialEvent] | ForVerdict | Begun | Said | Next | Idle | CannotOpen | CannotStore"
+)

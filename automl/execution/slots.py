@@ -38,7 +38,7 @@ class Slots:
         return self.numbers[slot * _SLOT_NUMBERS + _HELD]
 
     def answer(self, slot: int) -> None:
-        """Its oldest report without an answer has one. From one thread at a time."""
+        """Its oldest question without an answer has one. From one thread at a time."""
         self.numbers[slot * _SLOT_NUMBERS + _ANSWERED] += 1
 
     def sent(self, slot: int) -> None:
@@ -54,7 +54,7 @@ class OwnSlot:
 
     @property
     def n_answered(self) -> int:
-        """Reports that have their answer."""
+        """Questions for a verdict that have their answer."""
         return self._numbers[self._first + _ANSWERED]
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from automl.execution.protocol import (
     Begun,
     CannotOpen,
     CannotStore,
+    ForVerdict,
     Idle,
     Next,
     Said,
@@ -33,9 +34,9 @@ from automl.trial import (
     OnEvents,
     Outcome,
     Placement,
-    Reported,
     TrialEvent,
     TrialSpec,
+    Verdict,
 )
 
 _LOOK_SECONDS = 0.1
@@ -107,8 +108,11 @@ class Supervision:
             case Next():
                 self._give_next()
                 return True
+            case ForVerdict(events=events):
+                self.worker.answer(self._pass_on(events), waits=True)
+                return True
             case events:
-                self._pass_on(events)
+                self.worker.answer(self._pass_on(events), waits=False)
                 return True
         return False
 
@@ -137,14 +141,12 @@ class Supervision:
             self._began[spec.number] = time.monotonic()
         self.worker.feed(spec)
 
-    def _pass_on(self, events: Sequence[TrialEvent]) -> None:
+    def _pass_on(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
-        verdicts = self._on_events(events)
-        if any(isinstance(event, Reported) for event in events):
-            self.worker.answer(verdicts)
+        return self._on_events(events)
 
     # --- ends that the worker did not tell ---
 

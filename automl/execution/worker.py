@@ -26,7 +26,9 @@ from automl.execution.protocol import (
     CannotOpen,
     CannotStore,
     Fed,
+    ForVerdict,
     Idle,
+    Judging,
     Next,
     Said,
     ToParent,
@@ -52,7 +54,7 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
     slot = OwnSlot(setup.numbers, setup.slot)
-    reporter = Reporter(pipe, outbox, slot, prunes=setup.prunes)
+    reporter = Reporter(pipe, outbox, slot, setup.judging)
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
         _print_to(work.output_path)
@@ -78,7 +80,7 @@ class Outbox:
     """Messages to the parent, in order; any thread.
 
     A message costs the trial a system call, and waking the parent costs more. So reports that
-    nobody waits for are gathered for 20 ms, and the parent is woken only by a message that cannot
+    are not judged are gathered for 20 ms, and the parent is woken only by a message that cannot
     wait; it takes what else lies in the pipe then, or when it looks by itself, ten times a second.
     What is in the pipe outlives this process; reports that were gathered do not, and are made again
     when the trial goes on from its checkpoint.
@@ -90,10 +92,10 @@ class Outbox:
         self._gathered: list[TrialEvent] = []
         self._sent_seconds = time.monotonic()
 
-    def gather(self, reports: Sequence[TrialEvent]) -> None:
-        """For reports whose verdict nobody waits for."""
+    def gather(self, events: Sequence[TrialEvent]) -> None:
+        """For reports on which no verdict is expected."""
         with self._lock:
-            self._gathered += reports
+            self._gathered += events
             if time.monotonic() - self._sent_seconds >= _GATHER_SECONDS:
                 self._send()
 
@@ -153,19 +155,23 @@ def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
 class Reporter:
     """The worker's end of the pipe: takes work, sends events, learns of verdicts.
 
-    Where trials are pruned, the verdict on a report is waited for no longer than a wasted epoch is
-    worth: a share of the time since the last report, and not at all where that is less than a
-    millisecond (`poll` counts in those, and an answer takes about one). So a trial of long epochs
-    is pruned at once, one of short epochs at its next report; never later, because a report is
-    sent only when the one before was answered. Without a pruner the verdict can only be that the
+    The verdict on a report that is judged is waited for no longer than a wasted epoch is worth: a
+    share of the time since the last report, and not at all where that is less than a millisecond
+    (`poll` counts in those, and an answer takes about one). So a trial of long epochs is pruned at
+    once, one of short epochs at its next report; never later, because no report is sent before the
+    last one that is judged was answered. On any other report the verdict can only be that the
     sweep stops, and is not waited for.
     """
 
-    def __init__(self, pipe: Connection, outbox: Outbox, slot: OwnSlot, *, prunes: bool) -> None:
+    def __init__(
+        self, pipe: Connection, outbox: Outbox, slot: OwnSlot, judging: Judging | None
+    ) -> None:
         self._pipe, self._outbox, self._slot = pipe, outbox, slot
-        self._prunes = prunes
+        self._judging = judging
+        self._last_steps: dict[int, int] = {}
+        """By trial, as the study's standings have it."""
         self._n_taken = 0
-        self._n_reported = 0
+        self._n_for_verdict = 0
         self._reported_seconds = time.monotonic()
         self._verdicts: dict[int, Verdict] = {}
 
@@ -173,15 +179,13 @@ class Reporter:
         """Wait for work. What else comes now is about trials that have ended."""
         while not isinstance(message := self._receive(), Work | None):
             pass
-        self._verdicts = {}
+        self._verdicts, self._last_steps = {}, {}
         return message
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        reports = [isinstance(event, Reported) for event in events]
-        if self._prunes and any(reports):
-            self._report(events)
-        elif all(reports):
-            self._outbox.gather(events)
+        reports = [event for event in events if isinstance(event, Reported)]
+        if reports:
+            self._report(events, reports)
         else:
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:
@@ -199,18 +203,28 @@ class Reporter:
             pass
         return message.spec
 
-    def _report(self, events: Sequence[TrialEvent]) -> None:
+    def _report(self, events: Sequence[TrialEvent], reports: Sequence[Reported]) -> None:
         while self._waits():
             self._take_within(_POLL_SECONDS)
         before, self._reported_seconds = self._reported_seconds, time.monotonic()
-        self._outbox.ring(events)
-        self._n_reported += 1
+        if not [report for report in reports if self._is_judged(report)]:  # each is looked at
+            self._outbox.gather(events)
+            return
+        self._outbox.ring(ForVerdict(events))
+        self._n_for_verdict += 1
         ends = self._reported_seconds + _PATIENCE * (self._reported_seconds - before)
         while self._waits() and (left := ends - time.monotonic()) >= _POLL_SECONDS:
             self._take_within(min(left, _POLL_SECONDS))
 
+    def _is_judged(self, report: Reported) -> bool:
+        if self._judging is None or self._judging.metric not in report.metrics:
+            return False
+        last_step = self._last_steps.get(report.trial, -1)
+        self._last_steps[report.trial] = max(last_step, report.step)
+        return bool(self._judging.rungs(last_step, report.step))
+
     def _waits(self) -> bool:
-        return self._slot.n_answered < self._n_reported
+        return self._slot.n_answered < self._n_for_verdict
 
     def _take_within(self, seconds: float) -> None:
         if self._pipe.poll(seconds):

@@ -112,7 +112,7 @@ class WorkersExecutor:
         slot = self._take_slot()
         self._slots.clear(slot)
         setup = WorkerSetup(
-            self._entry, device_uuid, self._slots.numbers, slot, prunes=self._limits.prunes
+            self._entry, device_uuid, self._slots.numbers, slot, self._limits.judging
         )
         worker = WorkerProcess(setup, self._slots)
         with self._lock:

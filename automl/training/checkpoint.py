@@ -32,7 +32,9 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     Raises TypeError naming the place of a value that `weights_only=True` would refuse to read.
     """
     if isinstance(state, torch.Tensor):
-        return state.detach().to("cpu", copy=True)
+        # A state_dict's are detached already.
+        own = state.detach() if state.requires_grad else state
+        return own.to("cpu", copy=True)
     if type(state) in _PLAIN:
         return state
     if isinstance(state, np.generic):

@@ -19,13 +19,17 @@ import psutil
 from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_folder, write
 
 _FEW, _MANY = 500, 5500
+_ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
 _FILE = "report_seconds.json"
 
 
-def sweep(folder: Path, n_reports: int, *, improving: bool) -> tuple[float, list[float]]:
+def sweep(
+    folder: Path, n_reports: int, pruner: str, *, improving: bool
+) -> tuple[float, list[float]]:
     """CPU seconds of the parent without its children, and the seconds of each report."""
     space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
-    command = ours("nothing", "objective.target=reporting:train", "study.n_trials=1", space)
+    target, pruning = "objective.target=reporting:train", f"pruner={pruner}"
+    command = ours("nothing", target, pruning, "study.n_trials=1", space)
     output, cpu = folder / "output.txt", 0.0
     with output.open("wb") as stream:
         process = psutil.Popen(
@@ -44,12 +48,12 @@ def sweep(folder: Path, n_reports: int, *, improving: bool) -> tuple[float, list
     return cpu, json.loads((folder / _FILE).read_text())
 
 
-def one_round(work: Path | None, *, improving: bool) -> tuple[float, float, float]:
+def one_round(work: Path | None, pruner: str, *, improving: bool) -> tuple[float, float, float]:
     """Seconds: a report's median, what 99 of 100 stay below, and the parent's per report."""
     cpu, seconds = {}, [0.0]
     for n_reports in (_FEW, _MANY):
         with fresh_folder(work) as folder:
-            cpu[n_reports], seconds = sweep(folder, n_reports, improving=improving)
+            cpu[n_reports], seconds = sweep(folder, n_reports, pruner, improving=improving)
     slow = sorted(seconds)[len(seconds) * 99 // 100]
     return statistics.median(seconds), slow, (cpu[_MANY] - cpu[_FEW]) / (_MANY - _FEW)
 
@@ -60,12 +64,14 @@ def main() -> None:
     arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
     args = arguments.parse_args()
     write(
-        "| reports | trial, median µs | trial, 99 % below, µs | parent, CPU µs |\n|---|---|---|---|"
+        "| pruner | reports | trial, median µs | trial, 99 % below, µs | parent, CPU µs |\n"
+        "|---|---|---|---|---|"
     )
-    for improving, name in ((False, "none better"), (True, "each the best so far")):
-        rounds = [one_round(args.work, improving=improving) for _ in range(args.rounds)]
+    for pruner, improving in _ROWS:
+        rounds = [one_round(args.work, pruner, improving=improving) for _ in range(args.rounds)]
         columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
-        write(f"| {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+        name = "each the best so far" if improving else "none better"
+        write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
 
 
 if __name__ == "__main__":

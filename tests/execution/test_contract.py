@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from automl.config import MedianPrunerConfig
 from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
+from automl.search.pruners import MedianPruner
 from automl.trial import (
     HOST_UUID,
     Entry,
@@ -30,7 +33,12 @@ from automl.trial import (
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
 HOST = Placement(HOST_UUID, "cpu", 0)
-LIMITS = WorkerLimits(max_workers=4, trial_timeout_seconds=60.0, silence_timeout_seconds=1.0)
+LIMITS = WorkerLimits(
+    max_workers=4,
+    trial_timeout_seconds=60.0,
+    silence_timeout_seconds=1.0,
+    judging=Judging("val_loss", MedianPruner(MedianPrunerConfig(n_warmup_steps=0)).rungs),
+)
 EXECUTORS: dict[str, Callable[[Path], Executor]] = {
     "inline": lambda path: InlineExecutor(ENTRY),
     "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),

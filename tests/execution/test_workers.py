@@ -134,14 +134,14 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
 def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(
     tmp_path: Path,
 ) -> None:
-    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=1.0, prunes=False)
+    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=1.0)
     events = execute(tmp_path, [spec(0, "report_and_hang")], limits)
     assert [event.step for event in events if isinstance(event, Reported)] == [0, 1, 2]
     assert isinstance(events[-1], Failed)
 
 
 def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> None:
-    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, prunes=False))
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
     events: list[TrialEvent] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
