@@ -20,9 +20,8 @@ PackSetting: TypeAlias = "Literal['auto', 'off'] | int"
 
 _LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
 
-# Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 8
-# times as fast up to 32 units (10 with full packs), 3.4 up to 64, 1.8 up to 128; 64 lanes add
-# nothing to 32.
+# Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
+# times as fast up to 32 units, 4 up to 64, 1.6 up to 128; 64 lanes add nothing to 32.
 _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # A GPU is idle under one small network; these bound the memory of activations at batch 256 to
 # some 100 MiB.

@@ -62,6 +62,7 @@ def large_study(folder: Path, n_trials: int) -> dict[str, float]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=3, help="of the study of 1,000 trials")
+    arguments.add_argument("--large-rounds", type=int, default=1, help="of the large study")
     arguments.add_argument("--trials", type=int, default=10_000, help="of the large study")
     arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
     arguments.add_argument("--json", type=Path, help="file for the raw figures")
@@ -73,9 +74,10 @@ def main() -> None:
         with fresh_folder(args.work) as folder:
             results.append(small_study(folder, 1000))
         write(json.dumps(results[-1]))
-    with fresh_folder(args.work) as folder:
-        results.append(large_study(folder, args.trials))
-    write(json.dumps(results[-1], indent=1))
+    for _ in range(args.large_rounds):
+        with fresh_folder(args.work) as folder:
+            results.append(large_study(folder, args.trials))
+        write(json.dumps(results[-1], indent=1))
     if args.json is not None:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
 
