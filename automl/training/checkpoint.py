@@ -32,9 +32,8 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     Raises TypeError naming the place of a value that `weights_only=True` would refuse to read.
     """
     if isinstance(state, torch.Tensor):
-        # A state_dict's are detached already.
-        own = state.detach() if state.requires_grad else state
-        return own.to("cpu", copy=True)
+        own = state.detach() if state.requires_grad else state  # a state_dict's are detached
+        return own.clone() if own.is_cpu else own.cpu()
     if type(state) in _PLAIN:
         return state
     if isinstance(state, np.generic):
