@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
-from automl.execution.slots import CONTEXT, Slots
+from automl.execution.slots import Slots
 from automl.trial import TrialSpec, Verdict
 
+CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
 """How long an idle worker may take to end before it is killed."""
 

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 from automl.errors import AutoMLError, ConfigError
 from automl.execution.executor import resolve
-from automl.execution.slots import CONTEXT
+from automl.execution.process import CONTEXT
 from automl.trial import Entry
 
 

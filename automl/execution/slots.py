@@ -9,7 +9,7 @@ report.
 
 from __future__ import annotations
 
-import multiprocessing
+from multiprocessing.sharedctypes import RawArray
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-CONTEXT = multiprocessing.get_context("forkserver")
 _HELD, _ANSWERED, _SENT = range(3)
 _SLOT_NUMBERS = 3
 
@@ -26,7 +25,7 @@ class Slots:
     """The parent's side: as many slots as there can be workers."""
 
     def __init__(self, n_slots: int) -> None:
-        self.numbers: Numbers = CONTEXT.RawArray("q", n_slots * _SLOT_NUMBERS)
+        self.numbers: Numbers = RawArray("q", n_slots * _SLOT_NUMBERS)
 
     def clear(self, slot: int) -> None:
         """Before a new worker takes the slot."""
