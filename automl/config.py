@@ -33,13 +33,15 @@ def parse_bytes(key: str, text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[match[2]])
 
 
-def _check(holds: bool, key: str, value: object, rule: str) -> None:
+def check(holds: bool, key: str, value: object, rule: str) -> None:
+    """Raises ConfigError naming key, value and rule unless it holds."""
     if not holds:
         raise ConfigError(f"{key}={value}: {rule}")
 
 
-def _check_positive(key: str, value: float | None) -> None:
-    _check(
+def check_positive(key: str, value: float | None) -> None:
+    """For numbers greater than 0, where None is no number."""
+    check(
         value is None or (math.isfinite(value) and value > 0), key, value, "must be greater than 0."
     )
 
@@ -126,23 +128,23 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            _check(
+            check(
                 STUDY_NAME.fullmatch(self.name) is not None,
                 "study.name",
                 self.name,
                 "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
                 "letter or digit.",
             )
-        _check(self.n_trials >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
-        _check_positive("study.timeout_seconds", self.timeout_seconds)
-        _check(
+        check(self.n_trials >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
+        check_positive("study.timeout_seconds", self.timeout_seconds)
+        check(
             math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
             "study.grace_seconds",
             self.grace_seconds,
             "must be 0 or more.",
         )
-        _check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
-        _check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+        check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
+        check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
 
 
 @dataclass
@@ -171,26 +173,24 @@ class DataConfig:
     def __post_init__(self) -> None:
         for key in ("validation_fraction", "test_fraction"):
             value = getattr(self, key)
-            _check(0 < value < 1, f"data.{key}", value, "must be between 0 and 1.")
-        _check(
+            check(0 < value < 1, f"data.{key}", value, "must be between 0 and 1.")
+        check(
             self.validation_fraction + self.test_fraction < 1,
             "data.validation_fraction + data.test_fraction",
             self.validation_fraction + self.test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
-        _check(
+        check(
             0 <= self.split_seed < 2**32,
             "data.split_seed",
             self.split_seed,
             "must be from 0 to 4294967295.",
         )
-        _check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
-        _check(
-            self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1."
-        )
+        check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
+        check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
         if self.kind is DataKind.csv:
-            _check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
-            _check(
+            check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
+            check(
                 self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
             )
 
@@ -224,7 +224,7 @@ class ObjectiveConfig:
 
 
 def _check_target(group: str, target: str | None) -> None:
-    _check(
+    check(
         target is not None and re.fullmatch(r"[\w.]+:[\w.]+", target) is not None,
         f"{group}.target",
         target,
@@ -244,8 +244,8 @@ class TrainingConfig:
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
-        _check(self.epochs >= 1, "training.epochs", self.epochs, "must be at least 1.")
-        _check(
+        check(self.epochs >= 1, "training.epochs", self.epochs, "must be at least 1.")
+        check(
             math.isfinite(self.checkpoint_every_seconds) and self.checkpoint_every_seconds >= 0,
             "training.checkpoint_every_seconds",
             self.checkpoint_every_seconds,
@@ -255,64 +255,7 @@ class TrainingConfig:
 
 @dataclass
 class SamplerConfig:
-    """What proposes params: one subclass per option of `sampler=`."""
-
-
-@dataclass
-class RandomSamplerConfig(SamplerConfig):
-    """Independent draws; needs no argument."""
-
-
-@dataclass
-class GridSamplerConfig(SamplerConfig):
-    """Every combination once, in an order shuffled by `study.seed`; ranges need a `step`."""
-
-
-@dataclass
-class QMCSamplerConfig(SamplerConfig):
-    """Quasi-Monte Carlo: covers the space more evenly than random draws."""
-
-    qmc_type: str = "sobol"
-    scramble: bool = True
-
-    def __post_init__(self) -> None:
-        _check(
-            self.qmc_type in ("sobol", "halton"),
-            "sampler.qmc_type",
-            self.qmc_type,
-            "must be sobol or halton.",
-        )
-
-
-@dataclass
-class TPESamplerConfig(SamplerConfig):
-    """Tree-structured Parzen estimator (Bergstra et al., 2011): learns from finished trials."""
-
-    n_startup_trials: int = 10
-    """Random trials before the estimator is used."""
-    n_ei_candidates: int = 24
-    """Candidates drawn per proposal."""
-    prior_weight: float = 1.0
-    consider_magic_clip: bool = True
-    consider_endpoints: bool = False
-    multivariate: bool = True
-    """Params are modelled together."""
-    group: bool = False
-    """Params that occur together are modelled together (for spaces with `when`)."""
-    constant_liar: bool = True
-    """Running trials count as bad ones, so that trials side by side differ."""
-
-    def __post_init__(self) -> None:
-        for key in ("n_startup_trials", "n_ei_candidates"):
-            value = getattr(self, key)
-            _check(value >= 1, f"sampler.{key}", value, "must be at least 1.")
-        _check_positive("sampler.prior_weight", self.prior_weight)
-        _check(
-            self.multivariate or not self.group,
-            "sampler.group",
-            self.group,
-            "needs sampler.multivariate=true.",
-        )
+    """What proposes params: one subclass per option of `sampler=`, in `search/samplers/`."""
 
 
 @dataclass
@@ -337,9 +280,9 @@ class MedianPrunerConfig(PrunerConfig):
     """Trials are judged every so many steps."""
 
     def __post_init__(self) -> None:
-        _check(self.n_startup_trials >= 1, "pruner.n_startup_trials", self.n_startup_trials, "≥ 1.")
-        _check(self.n_warmup_steps >= 0, "pruner.n_warmup_steps", self.n_warmup_steps, "≥ 0.")
-        _check(self.interval_steps >= 1, "pruner.interval_steps", self.interval_steps, "≥ 1.")
+        check(self.n_startup_trials >= 1, "pruner.n_startup_trials", self.n_startup_trials, "≥ 1.")
+        check(self.n_warmup_steps >= 0, "pruner.n_warmup_steps", self.n_warmup_steps, "≥ 0.")
+        check(self.interval_steps >= 1, "pruner.interval_steps", self.interval_steps, "≥ 1.")
 
 
 @dataclass
@@ -358,9 +301,9 @@ class HalvingPrunerConfig(PrunerConfig):
     """A rung judges nobody before this many trials have reached it."""
 
     def __post_init__(self) -> None:
-        _check(self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1.")
-        _check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
-        _check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
+        check(self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1.")
+        check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
+        check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
 
 
 @dataclass
@@ -375,7 +318,7 @@ class DevicesConfig:
     """Time from one reading to the next."""
 
     def __post_init__(self) -> None:
-        _check_positive("devices.interval_seconds", self.interval_seconds)
+        check_positive("devices.interval_seconds", self.interval_seconds)
 
 
 @dataclass
@@ -393,20 +336,20 @@ class AdmissionConfig:
 
     def __post_init__(self) -> None:
         if self.request is not None:
-            _check(
+            check(
                 parse_bytes("admission.request", self.request) > 0,
                 "admission.request",
                 self.request,
                 "must be greater than 0.",
             )
         parse_bytes("admission.headroom", self.headroom)
-        _check(
+        check(
             self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
             "admission.max_concurrent_trials",
             self.max_concurrent_trials,
             "must be at least 1.",
         )
-        _check_positive("admission.stale_seconds", self.stale_seconds)
+        check_positive("admission.stale_seconds", self.stale_seconds)
 
     @property
     def request_bytes(self) -> int | None:
@@ -440,18 +383,18 @@ class ExecutionConfig:
         if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
             self.pack = "off"
         whole = isinstance(self.pack, int) and not isinstance(self.pack, bool)
-        _check(
+        check(
             self.pack in ("auto", "off") or (whole and self.pack >= 2),
             "execution.pack",
             self.pack,
             "must be auto, off, or the most trials in a pack (a whole number from 2).",
         )
         for key in ("threads_per_trial", "recycle_after_trials"):
-            _check(getattr(self, key) >= 1, f"execution.{key}", getattr(self, key), "must be ≥ 1.")
+            check(getattr(self, key) >= 1, f"execution.{key}", getattr(self, key), "must be ≥ 1.")
         for key in ("trial_timeout_seconds", "silence_timeout_seconds"):
             value = getattr(self, key)
-            _check_positive(f"execution.{key}", value)
-            _check(
+            check_positive(f"execution.{key}", value)
+            check(
                 value is None or self.kind is not ExecutionKind.inline,
                 f"execution.{key}",
                 value,
@@ -481,7 +424,7 @@ class UIConfig:
     port: int = 5000
 
     def __post_init__(self) -> None:
-        _check(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")
+        check(1 <= self.port <= 65535, "ui.port", self.port, "must be from 1 to 65535.")
 
 
 @dataclass
@@ -495,7 +438,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    sampler: SamplerConfig = field(default_factory=TPESamplerConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    """Which one by default says `conf/sweep.yaml`."""
     pruner: PrunerConfig = field(default_factory=HalvingPrunerConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
@@ -504,12 +448,6 @@ class Config:
     ui: UIConfig = field(default_factory=UIConfig)
 
 
-SAMPLERS: dict[str, type[SamplerConfig]] = {
-    "random": RandomSamplerConfig,
-    "grid": GridSamplerConfig,
-    "qmc": QMCSamplerConfig,
-    "tpe": TPESamplerConfig,
-}
 PRUNERS: dict[str, type[PrunerConfig]] = {
     "none": NoPrunerConfig,
     "median": MedianPrunerConfig,

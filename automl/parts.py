@@ -75,7 +75,7 @@ def open_parts(
         study = Study.open(
             config.study,
             space=prepared.space,
-            sampler=config.sampler,
+            sampler=prepared.sampler,
             pruner=config.pruner,
             identity=prepared.identity,
             directory=directory.path,

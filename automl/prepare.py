@@ -12,7 +12,6 @@ from typing import Any
 
 from automl.config import (
     PRUNERS,
-    SAMPLERS,
     Config,
     ExecutionKind,
     Growth,
@@ -24,6 +23,8 @@ from automl.config import (
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.search.samplers import samplers
+from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.training.packing import pack_key, pack_size
 from automl.training.plan import (
@@ -68,6 +69,12 @@ class Prepared:
                 packs_large=execution.pack != "auto",
             ),
         )
+
+    @property
+    def sampler(self) -> Sampler:
+        """What proposes params."""
+        assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
+        return self.config.sampler
 
     @property
     def max_concurrent_trials(self) -> int:
@@ -197,6 +204,6 @@ def flat_settings(config: Config) -> dict[str, str]:
 
 
 def option_name(option: SamplerConfig | PrunerConfig) -> str:
-    """What the user chose it by: `TPESamplerConfig` → `tpe`."""
-    options: dict[str, type] = {**SAMPLERS, **PRUNERS}
+    """What the user chose it by: `TPE` → `tpe`."""
+    options: dict[str, type] = {**samplers(), **PRUNERS}
     return next(name for name, kind in options.items() if kind is type(option))

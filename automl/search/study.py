@@ -19,12 +19,14 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from automl.config import PrunerConfig, SamplerConfig, StudyConfig
+from automl.config import PrunerConfig, StudyConfig
 from automl.errors import StorageError
+from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
 from automl.search.identity import find_or_create, refuse_other_study
+from automl.search.proposer import Proposer
 from automl.search.pruners import make_pruner
-from automl.search.samplers import Proposer, distributions, running_trial
+from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
@@ -92,7 +94,7 @@ class Study:
         config: StudyConfig,
         *,
         space: Space,
-        sampler: SamplerConfig,
+        sampler: Sampler,
         pruner: PrunerConfig,
         identity: Mapping[str, Any],
         directory: Path,
@@ -100,8 +102,8 @@ class Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values. Raises
-        ConfigError (changed identity, unusable storage, space without a grid, enqueued params
-        outside the space), StudyInUseError or StorageError.
+        ConfigError (changed identity, unusable storage, a space that the sampler cannot
+        take, enqueued params outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]")

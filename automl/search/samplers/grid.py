@@ -1,18 +1,42 @@
-"""Every combination of a space once, in an order that the seed decides. Pure."""
+"""Every combination of a space once, in an order that the seed decides.
+
+Ours, since Optuna's passes over all trials and does not know conditions.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from automl.errors import ConfigError
 from automl.search.domains import Choices, Fixed, Range
+from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search
 from automl.search.space import Param, Space
 from automl.trial import Params, ParamValue
 
 MAX_COMBINATIONS = 100_000
 """More are no grid any more but a mistake, and would not fit into memory comfortably."""
+
+
+@dataclass
+class Grid(Sampler):
+    """Every combination once, in an order shuffled by `study.seed`; ranges need a `step`."""
+
+    def n_may_pend(self, n_ended: int) -> None:
+        return None
+
+    def open(self, search: Search) -> Proposals:
+        combinations = grid(search.space, search.study_seed, search.enqueued)
+
+        def choose_for(number: int) -> Choose | None:
+            place = number - len(search.enqueued)
+            if place >= len(combinations):
+                return None
+            return lambda param: combinations[place][param.name]
+
+        return choose_for
 
 
 def grid(space: Space, seed: int, done: Sequence[Params] = ()) -> list[dict[str, ParamValue]]:
