@@ -91,7 +91,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         (
             "sampler=rnd",
             "sampler=rnd: there is no such option. Did you mean random? "
-            "Options of sampler: grid, qmc, random, tpe.",
+            "Options of sampler: cmaes, grid, qmc, random, tpe.",
         ),
         ("execution=cloud", "Options of execution: auto, inline, workers"),
         ("~sampler", "sampler: nothing is chosen"),
