@@ -26,7 +26,7 @@ from automl.errors import ConfigError
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
-from automl.training.packing import pack_key, pack_size
+from automl.training.packs.key import pack_key, pack_size
 from automl.training.plan import (
     Declaration,
     SessionSetup,

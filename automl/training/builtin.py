@@ -12,10 +12,10 @@ from automl.config import ModelConfig, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.training.models import Network
 from automl.training.objective import TrialContext
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.pack_module import MAX_WEIGHTS_ON_HOST, ModulePackTrainer
-from automl.training.pack_trainer import PackTrainer
-from automl.training.packing import PackKey
+from automl.training.packs.key import PackKey
+from automl.training.packs.mlp_trainer import MLPPackTrainer
+from automl.training.packs.module_trainer import MAX_WEIGHTS_ON_HOST, ModulePackTrainer
+from automl.training.packs.trainer import PackTrainer
 from automl.training.predictor import predictor_format
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import Problem, Trainer

@@ -16,9 +16,9 @@ from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.objective import TrialContext
-from automl.training.pack_trainer import PackTrainer
-from automl.training.packing import PackKey, pack_key
-from automl.training.packs import Pack
+from automl.training.packs.key import PackKey, pack_key
+from automl.training.packs.pack import Pack
+from automl.training.packs.trainer import PackTrainer
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.record import Goal, TrialRecord
 from automl.training.resolve import resolve_objective
@@ -81,7 +81,7 @@ class TrainingSession:
         on_event(ended)
 
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
-        """Train the feed's trials together; see `automl.trial.Session` and `packs.py`.
+        """Train the feed's trials together; see `automl.trial.Session` and `packs/pack.py`.
 
         What cannot train together (an objective of the user's, a network that torch cannot stack)
         trains one after another.

@@ -19,8 +19,8 @@ from measure import PLAN
 
 from automl.config import ModelConfig, Precision, Task
 from automl.data.load import load_dataset
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.packing import PackKey, pack_size
+from automl.training.packs.key import PackKey, pack_size
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import MLPParams
 from automl.training.tensors import DataOnDevices, DataTensors
 from automl.training.trainer import Problem, Trainer

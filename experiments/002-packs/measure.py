@@ -27,8 +27,8 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.load import load_dataset
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.packing import PackKey, pack_key, pack_size
+from automl.training.packs.key import PackKey, pack_key, pack_size
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import MLPParams
 from automl.training.plan import TrainingPlan
 from automl.training.tensors import DataOnDevices, DataTensors

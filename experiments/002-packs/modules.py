@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from automl.config import ModelConfig, ModelKind, Precision, Task
-from automl.training.pack_module import ModulePackTrainer
-from automl.training.packing import PackKey
+from automl.training.packs.key import PackKey
+from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.params import ModuleParams
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer

@@ -13,7 +13,7 @@ from automl.config import DataConfig, ModelConfig, ObjectiveConfig, TrainingConf
 from automl.data.load import load_dataset
 from automl.search.space import parse_space
 from automl.search.study import AskedTrial
-from automl.training.packing import PackKey, pack_key, pack_size
+from automl.training.packs.key import PackKey, pack_key, pack_size
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.session import open_session
 from automl.trial import (

@@ -10,14 +10,14 @@ from automl.config import DataConfig, ModelConfig, Precision, Task
 from automl.data.load import load_dataset
 from automl.training import checkpoint
 from automl.training.builtin import BuiltinObjective
-from automl.training.pack_mlp_trainer import MLPPackTrainer
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import OPTIMIZERS, MLPParams
 from automl.training.session import TrainingSession
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Finished, Interrupted, ParamValue, Placement, TrialSpec
 from tests.training.conftest import Listener, make_plan, make_spec
-from tests.training.test_packs import Sweep, Trials
+from tests.training.packs.test_pack import Sweep, Trials
 
 pytestmark = pytest.mark.gpu
 

@@ -20,16 +20,16 @@ from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
 from automl.training import checkpoint
 from automl.training.builtin import BuiltinObjective
-from automl.training.pack_module import ModulePackTrainer
-from automl.training.packing import pack_key, pack_size
+from automl.training.packs.key import pack_key, pack_size
+from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.params import OPTIMIZERS, ModuleParams
 from automl.training.plan import check_space, check_values, declare
 from automl.training.session import TrainingSession
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Failed, Finished, ParamValue
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
-from tests.training.test_pack_trainer import data, metrics_of
-from tests.training.test_packs import Sweep, Trials
+from tests.training.packs.test_pack import Sweep, Trials
+from tests.training.packs.test_trainer import data, metrics_of
 
 HERE = "tests.training.networks"
 N_EPOCHS = 4

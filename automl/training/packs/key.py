@@ -2,7 +2,7 @@
 
 A pack pads its lanes to one width, so that a lane's arithmetic depends on its own params and not on
 its neighbours'; the padded width is part of the key for that reason. No torch here: the parent
-process asks. How a pack trains is in `pack_trainer.py`.
+process asks. How a pack trains is in `trainer.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ where the arithmetic of twenty takes 250. Results go to tensors made once per la
 times as fast as over a last one of 2 to 10).
 
 A lane's numbers do not depend on the other lanes, on a CPU not in the last bit: no operation mixes
-rows of different lanes, and products have at least two matrices (see `pack_layout.Region`).
+rows of different lanes, and products have at least two matrices (see `layout.Region`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import torch
 
-from automl.training.pack_layout import Lanes, MLPLayout
+from automl.training.packs.layout import Lanes, MLPLayout
 
 Product: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """(n, a, b), (n, b, c), and where their product (n, a, c) goes."""

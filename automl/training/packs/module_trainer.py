@@ -20,9 +20,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from automl.config import Task
 from automl.training.models import Network
-from automl.training.pack_layout import Lanes, StackedLayout
-from automl.training.pack_trainer import Lane, PackTrainer, Places
-from automl.training.packing import PackKey
+from automl.training.packs.key import PackKey
+from automl.training.packs.layout import Lanes, StackedLayout
+from automl.training.packs.trainer import Lane, PackTrainer, Places
 from automl.training.params import ModuleParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors

@@ -20,7 +20,7 @@ import torch
 from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.objective import TrialContext
-from automl.training.pack_trainer import PackTrainer
+from automl.training.packs.trainer import PackTrainer
 from automl.training.record import TrialRecord
 from automl.training.trainer import DivergedError
 from automl.trial import (

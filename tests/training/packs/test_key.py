@@ -9,7 +9,7 @@ import pytest
 
 from automl.config import Growth, ModelConfig, ModelKind, ObjectiveConfig, ObjectiveKind, Precision
 from automl.config import TrainingConfig as Training
-from automl.training.packing import PackKey, pack_key, pack_size, padded_width
+from automl.training.packs.key import PackKey, pack_key, pack_size, padded_width
 from tests.training.conftest import make_plan
 
 

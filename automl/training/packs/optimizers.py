@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.training.optimizers import CLIP_EPS
-from automl.training.pack_layout import Lanes, Layout
+from automl.training.packs.layout import Lanes, Layout
 from automl.training.params import TrainingParams
 
 AnyLanes: TypeAlias = Lanes[Layout]

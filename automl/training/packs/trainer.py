@@ -3,8 +3,8 @@
 Each lane draws its weights, its shuffling and its dropout as the alone trainer does, from the same
 seeds, so a trial's losses in a pack and alone agree up to rounding, and their states are the same.
 Lanes come and go between epochs; the others do not change, on a CPU not in the last bit. Knows no
-study and writes no file. What depends on the kind of network is in `pack_mlp_trainer.py` and
-`pack_module.py`.
+study and writes no file. What depends on the kind of network is in `mlp_trainer.py` and
+`module_trainer.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 
 from automl.config import Task
 from automl.training.models import Network
-from automl.training.pack_layout import Lanes, Layout
-from automl.training.pack_optimizers import make_pack_clip, make_pack_optimizer
+from automl.training.packs.layout import Lanes, Layout
+from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors

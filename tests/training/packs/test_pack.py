@@ -18,7 +18,7 @@ from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.builtin import BuiltinObjective
 from automl.training.objective import TrialContext
-from automl.training.pack_mlp_trainer import MLPPackTrainer
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.predictor import FORMAT
 from automl.training.session import TrainingSession
 from automl.trial import (

@@ -1,6 +1,6 @@
 """Loss of all lanes of a pack at once: sums for the metrics, and the gradient of the outputs.
 
-Outputs are (K, C, B), as `pack_mlp.py` gives them; the mean over a batch is what training descends.
+Outputs are (K, C, B), as `mlp_pass.py` gives them; the mean over a batch is what training descends.
 """
 
 from __future__ import annotations

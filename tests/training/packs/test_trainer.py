@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from automl.config import Growth, ModelConfig, Precision, Task
-from automl.training.pack_mlp_trainer import MLPPackTrainer
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import OPTIMIZERS, MLPParams
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, Trainer

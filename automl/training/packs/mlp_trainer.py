@@ -10,10 +10,10 @@ import torch
 
 from automl.config import Precision
 from automl.training.models import MLPNetwork, Network
-from automl.training.pack_layout import Lanes, MLPLayout
-from automl.training.pack_loss import PackLoss, make_pack_loss
-from automl.training.pack_mlp import Dropout, PackedPass, Scratch, TrainingPass
-from automl.training.pack_trainer import Lane, PackTrainer, Places
+from automl.training.packs.layout import Lanes, MLPLayout
+from automl.training.packs.loss import PackLoss, make_pack_loss
+from automl.training.packs.mlp_pass import Dropout, PackedPass, Scratch, TrainingPass
+from automl.training.packs.trainer import Lane, PackTrainer, Places
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem
@@ -65,7 +65,7 @@ class MLPPackTrainer(PackTrainer):
 
 
 class MLPPlaces(Places[MLPLayout]):
-    """See `Places`. Weights are padded; the passes are those of `pack_mlp.py`."""
+    """See `Places`. Weights are padded; the passes are those of `mlp_pass.py`."""
 
     def __init__(
         self,
