@@ -1,12 +1,14 @@
 """What was learned of each column of a table, as values that go to plain ones and back.
 
-No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` applies them.
+No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` learns them and
+reads frames by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 FORMAT = "automl-columns-1"
@@ -34,38 +36,62 @@ class CategoryColumn:
     categories: tuple[str, ...]
     """Each has a feature of its own."""
     has_other: bool
-    """One more feature stands for rare categories, and for those not seen in training."""
+    """One more stands for rare categories, and for those not seen in training."""
+
+    @property
+    def n_codes(self) -> int:
+        """Categories that are told apart; a cell that is none of them has this code."""
+        return len(self.categories) + self.has_other
 
 
 Column: TypeAlias = "NumberColumn | CategoryColumn"
 
 
-def columns_to_plain(columns: Sequence[Column]) -> dict[str, Any]:
-    """The columns as text, numbers, lists and dicts: what `weights_only` loading accepts."""
-    plain = []
-    for column in columns:
-        values = asdict(column)
-        if isinstance(column, CategoryColumn):
-            values["categories"] = list(column.categories)
-        plain.append(values)
-    return {"format": FORMAT, "columns": plain}
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are learned from, in the table's order."""
+
+    all: tuple[Column, ...]
+
+    @cached_property
+    def numbers(self) -> tuple[NumberColumn, ...]:
+        return tuple(column for column in self.all if isinstance(column, NumberColumn))
+
+    @cached_property
+    def categories(self) -> tuple[CategoryColumn, ...]:
+        return tuple(column for column in self.all if isinstance(column, CategoryColumn))
+
+    def plain(self) -> dict[str, Any]:
+        """As text, numbers, lists and dicts: what `weights_only` loading accepts."""
+        plain = []
+        for column in self.all:
+            values = asdict(column)
+            if isinstance(column, CategoryColumn):
+                values["categories"] = list(column.categories)
+            plain.append(values)
+        return {"format": FORMAT, "columns": plain}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
+        """What `plain` took apart. Raises ValueError for another format."""
+        if plain.get("format") != FORMAT:
+            raise ValueError(
+                f"preprocessing of format {plain.get('format')!r}: {FORMAT!r} is read."
+            )
+        return cls(tuple(map(_column, plain["columns"])))
 
 
-def columns_from_plain(plain: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns that `columns_to_plain` took apart. Raises ValueError for another format."""
-    if plain.get("format") != FORMAT:
-        raise ValueError(f"preprocessing of format {plain.get('format')!r}: {FORMAT!r} is read.")
-    columns: list[Column] = []
-    for values in plain["columns"]:
-        if "categories" in values:
-            columns.append(CategoryColumn(**{**values, "categories": tuple(values["categories"])}))
-        else:
-            columns.append(NumberColumn(**values))
-    return tuple(columns)
+def _column(plain: Mapping[str, Any]) -> Column:
+    if "categories" in plain:
+        return CategoryColumn(**{**plain, "categories": tuple(plain["categories"])})
+    return NumberColumn(**plain)
 
 
-def numbers_divided_by(scale: float, names: Sequence[str]) -> tuple[NumberColumn, ...]:
+def numbers_divided_by(scale: float, names: Sequence[str]) -> Columns:
     """Columns whose range is known beforehand, so that nothing has to be learned."""
-    return tuple(
-        NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False) for name in names
+    return Columns(
+        tuple(
+            NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False)
+            for name in names
+        )
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from automl.config import ModelConfig, Task, TrainingConfig
+from automl.config import ModelConfig, TrainingConfig
 from automl.data.dataset import Dataset
+from automl.data.one_hot import n_features
 from automl.training.models import Network
 from automl.training.objective import TrialContext
 from automl.training.packs.key import PackKey
@@ -36,8 +37,8 @@ class BuiltinObjective:
         self._dataset, self.n_epochs, self._packs_large = dataset, training.epochs, packs_large
         self.problem = Problem(
             task=dataset.task,
-            n_inputs=dataset.n_features,
-            n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
+            n_inputs=n_features(dataset.columns),
+            n_outputs=dataset.n_outputs,
             target_scale=dataset.target_scale,
             model=model,
             precision=training.precision,
@@ -81,7 +82,7 @@ class BuiltinObjective:
             "task": self._dataset.task.value,
             "model": network.plain(),
             "weights": weights,
-            "preprocessing": self._dataset.preprocessing,
+            "preprocessing": self._dataset.columns.plain(),
             "classes": self._dataset.classes,
             "target_mean": self._dataset.target_mean,
             "target_scale": self._dataset.target_scale,

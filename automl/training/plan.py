@@ -22,6 +22,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.dataset import Dataset
+from automl.data.one_hot import n_features
 from automl.errors import ConfigError
 from automl.training import params as builtin
 from automl.training.objective import declared_by
@@ -150,7 +151,7 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
 
 def check_batch(dataset: Dataset, smallest: int) -> None:
     """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
-    n_train = len(dataset.train.x)
+    n_train = len(dataset.train)
     if smallest > n_train:
         raise ConfigError(
             f"space.batch_size={smallest}: the training part of {dataset.name} has only {n_train} "
@@ -174,20 +175,19 @@ def request_bytes(plan: TrainingPlan, params: Params, dataset: Dataset | None) -
     except (TypeError, ValueError):  # the trial will fail with this message
         return None
     item_bytes = 8 if plan.training.precision is Precision.float64 else 4
+    width = n_features(dataset.columns)
     widths = (
-        dataset.n_features,
+        width,
         *mlp.hidden_widths(plan.model.growth),
-        max(1, len(dataset.classes)),
+        dataset.n_outputs,
     )
     n_weights = sum((a + 1) * b for a, b in pairwise(widths))
-    n_rows = len(dataset.train.x) + len(dataset.validation.x)
+    n_rows = len(dataset.train) + len(dataset.validation)
     n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
     # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
-    n_activations = min(mlp.batch_size, len(dataset.train.x)) * sum(widths) * 7
-    n_evaluation = min(_EVALUATION_ROWS, len(dataset.validation.x)) * max(widths) * 3
-    n_items = (
-        n_rows * (dataset.n_features + 2) + n_weights * n_copies + n_activations + n_evaluation
-    )
+    n_activations = min(mlp.batch_size, len(dataset.train)) * sum(widths) * 7
+    n_evaluation = min(_EVALUATION_ROWS, len(dataset.validation)) * max(widths) * 3
+    n_items = n_rows * (width + 2) + n_weights * n_copies + n_activations + n_evaluation
     return _BASE_BYTES + n_items * item_bytes
 
 

@@ -19,6 +19,7 @@ from measure import PLAN
 
 from automl.config import ModelConfig, Precision, Task
 from automl.data.load import load_dataset
+from automl.data.one_hot import n_features
 from automl.training.packs.key import PackKey, pack_size
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import MLPParams
@@ -86,7 +87,12 @@ def open_bench(device: str) -> Bench:
     dataset = load_dataset(PLAN.data)
     n_classes = len(dataset.classes)
     problem = Problem(
-        Task.classification, dataset.n_features, n_classes, 1.0, ModelConfig(), Precision.float32
+        Task.classification,
+        n_features(dataset.columns),
+        n_classes,
+        1.0,
+        ModelConfig(),
+        Precision.float32,
     )
     return Bench(problem, DataOnDevices(dataset, problem.dtype).on(device), device)
 

@@ -27,6 +27,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.load import load_dataset
+from automl.data.one_hot import n_features
 from automl.training.packs.key import PackKey, pack_key, pack_size
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import MLPParams
@@ -143,7 +144,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dataset = load_dataset(PLAN.data)
     problem = Problem(
-        Task.classification, dataset.n_features, 2, 1.0, ModelConfig(), Precision.float32
+        Task.classification, n_features(dataset.columns), 2, 1.0, ModelConfig(), Precision.float32
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")
     measure(problem, data, draw(MIXES[0], 8), None)  # first calls load libraries

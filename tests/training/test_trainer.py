@@ -13,6 +13,7 @@ from automl.training.params import MLPParams
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Params
+from tests.features import width, x_of
 
 
 def make_trainer(
@@ -24,7 +25,7 @@ def make_trainer(
 ) -> Trainer:
     problem = Problem(
         task=dataset.task,
-        n_inputs=dataset.n_features,
+        n_inputs=width(dataset),
         n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
         target_scale=dataset.target_scale,
         model=ModelConfig(),
@@ -67,7 +68,7 @@ def test_the_validation_loss_is_that_of_the_model(disc: Dataset) -> None:
     metrics = trainer.run_epoch(0)
     y = torch.tensor(disc.validation.y)
     with torch.no_grad():
-        out = trainer.model(torch.tensor(disc.validation.x))
+        out = trainer.model(torch.tensor(x_of(disc, disc.validation)))
     loss = torch.nn.functional.cross_entropy(out, y).item()
     assert metrics["val_loss"] == pytest.approx(loss, rel=1e-5)
     assert metrics["val_error"] == (out.argmax(1) != y).double().mean().item()

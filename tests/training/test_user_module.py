@@ -27,6 +27,7 @@ from automl.training.plan import check_space, check_values, declare
 from automl.training.session import TrainingSession
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Failed, Finished, ParamValue
+from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 from tests.training.packs.test_pack import Sweep, Trials
 from tests.training.packs.test_trainer import data, metrics_of
@@ -268,7 +269,7 @@ def test_best_pt_predicts_and_needs_the_function(
     run_pack(dataset, "normed", tmp_path, width=16)
     path = tmp_path / "trial-00002" / checkpoint.BEST
     predictor = automl.load(path)
-    x = dataset.validation.x
+    x = x_of(dataset, dataset.validation)
     right = predictor.predict(x) == np.array(dataset.classes)[dataset.validation.y]
     assert right.mean() > 0.8
     monkeypatch.delattr(f"{HERE}.normed")
