@@ -64,18 +64,6 @@ class Precision(enum.Enum):
     bfloat16 = "bfloat16"
 
 
-class Growth(enum.Enum):
-    """How the width of an MLP goes from layer to layer."""
-
-    constant = "constant"
-    doubling = "doubling"
-
-
-class ModelKind(enum.Enum):
-    mlp = "mlp"
-    python = "python"
-
-
 class ObjectiveKind(enum.Enum):
     builtin = "builtin"
     python = "python"
@@ -197,17 +185,8 @@ class DataConfig:
 
 @dataclass
 class ModelConfig:
-    """The network that the built-in objective trains; what it is built with are params."""
-
-    kind: ModelKind = ModelKind.mlp
-    growth: Growth = Growth.constant
-    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
-    target: str | None = None
-    """`module:function` (kind python): (n_inputs, n_outputs, **params) → torch.nn.Module."""
-
-    def __post_init__(self) -> None:
-        if self.kind is ModelKind.python:
-            _check_target("model", self.target)
+    """The family of models that the built-in objective trains: one subclass per option of `model=`,
+    in `training/`."""
 
 
 @dataclass
@@ -220,10 +199,11 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.python:
-            _check_target("objective", self.target)
+            check_target("objective", self.target)
 
 
-def _check_target(group: str, target: str | None) -> None:
+def check_target(group: str, target: str | None) -> None:
+    """For the name of a function of the user's."""
     check(
         target is not None and re.fullmatch(r"[\w.]+:[\w.]+", target) is not None,
         f"{group}.target",
@@ -436,10 +416,10 @@ class Config:
     """A search space entry per param; see `search/space.py` for its forms."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    """Which one by default says `conf/sweep.yaml`, as for sampler and pruner."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    """Which one by default says `conf/sweep.yaml`."""
     pruner: PrunerConfig = field(default_factory=HalvingPrunerConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)

@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
-from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups
+from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
 from automl.cli.space import override_text
 from automl.cli.sweeps import canonical_space
 from automl.config import StudyConfig
@@ -155,9 +155,25 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
     if not isinstance(stored, DictConfig) or "defaults" not in stored:
         raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
     replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
+    _schema_for_kind(stored)
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
     ConfigStore.instance().store(name=STORED_NAME, node=node)
+
+
+def _schema_for_kind(stored: DictConfig) -> None:
+    """Configs stored before families had settings of their own name theirs by `model.kind`."""
+    model = stored.get("model")
+    if model is None or "kind" not in model:
+        return
+    kind = str(model["kind"])
+    family = OPTIONS_BY_CLASS["model"].get(kind)
+    if family is None:
+        raise ConfigError(f"model.kind={kind}: this version of automl has no such model.")
+    stored["model"] = {key: model[key] for key in keys_of(family) if key in model}
+    for entry in stored["defaults"]:
+        if isinstance(entry, DictConfig) and "model" in entry:
+            entry["model"] = kind + SUFFIX
 
 
 def _replaces(override: Override) -> bool:

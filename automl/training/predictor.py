@@ -9,24 +9,39 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from automl.config import Task
+from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
-from automl.training.models import MLPNetwork, MLPShape, Network
-from automl.training.user_module import UserNetwork
+from automl.training.family import Family, families, name_of
 from automl.trial import ParamValue
 
-FORMAT = "automl-mlp-1"
-MODULE_FORMAT = "automl-module-1"
-"""One stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+FORMAT = "automl-model-2"
+"""Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+_FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
+"""Files written before they said their family, by their format."""
 
-_ROWS_AT_ONCE = 8192
+
+def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> dict[str, Any]:
+    """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
+
+    `model` is what the family's `read_model` takes.
+    """
+    return {
+        "format": FORMAT,
+        "family": name_of(family),
+        "task": dataset.task.value,
+        **model,
+        "preprocessing": dataset.columns.plain(),
+        "classes": dataset.classes,
+        "target_mean": dataset.target_mean,
+        "target_scale": dataset.target_scale,
+    }
 
 
 class Predictor:
-    """A trained network with its table's preprocessing: raw rows in, labels or values out."""
+    """A trained model with its table's preprocessing: raw rows in, labels or values out."""
 
     def __init__(self, state: Mapping[str, Any], params: Mapping[str, ParamValue]) -> None:
         self.task = Task(state["task"])
@@ -39,12 +54,7 @@ class Predictor:
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
-        weights = state["weights"]
-        dtype = next(w.dtype for w in weights.values() if w.is_floating_point())
-        self._model = _network(state).build(dtype, torch.device("cpu"), seed=0)
-        self._model.load_state_dict(weights)
-        self._model.eval()
-        self._dtype = dtype
+        self._model = _family(state).read_model(state)
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """(N,) labels, or values in the target's unit.
@@ -52,34 +62,34 @@ class Predictor:
         `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
         (N, D) where the training data had no columns.
         """
-        out = self._forward(frame)
+        out = self._outputs(frame)
         if self.task is Task.regression:
-            values: npt.NDArray[np.float64] = out.squeeze(1).double().numpy()
-            return np.asarray(values * self._scale + self._mean)
-        return np.asarray(np.array(self.classes)[out.argmax(1).numpy()])
+            return np.asarray(out[:, 0] * self._scale + self._mean)
+        return np.asarray(np.array(self.classes)[out.argmax(1)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
         """(N, C) probabilities, columns as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        probabilities: npt.NDArray[np.float64] = self._forward(frame).double().softmax(1).numpy()
+        out = self._outputs(frame)
+        shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
+        probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
 
-    @torch.no_grad()
-    def _forward(self, frame: Any) -> torch.Tensor:
-        x = torch.tensor(self._preprocessing.transform(frame)).to(self._dtype)
-        return torch.cat([self._model(rows) for rows in torch.split(x, _ROWS_AT_ONCE)])
+    def _outputs(self, frame: Any) -> npt.NDArray[np.float64]:
+        rows = self._preprocessing.read(frame)
+        return self._model.outputs(self._preprocessing.columns, rows)
 
 
-def predictor_format(network: Network) -> str:
-    """What `state["format"]` says of this network."""
-    return FORMAT if isinstance(network, MLPNetwork) else MODULE_FORMAT
-
-
-def _network(state: Mapping[str, Any]) -> Network:
-    if state["format"] == FORMAT:
-        return MLPNetwork(MLPShape.from_plain(state["model"]))
-    return UserNetwork.from_plain(state["model"])
+def _family(state: Mapping[str, Any]) -> type[Family]:
+    name = _FAMILIES_BEFORE.get(state["format"]) or state["family"]
+    known = families()
+    if name not in known:
+        raise AutoMLError(
+            f"This model is of the family {name}, which this version of automl does not have; it "
+            f"has {', '.join(known)}."
+        )
+    return known[name]
 
 
 def load(path: str | PathLike[str]) -> Predictor:
@@ -96,7 +106,7 @@ def load(path: str | PathLike[str]) -> Predictor:
     except ValueError as error:
         raise AutoMLError(f"{error} Name the best.pt of a trial.") from error
     state = content.get("state")
-    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, MODULE_FORMAT):
+    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, *_FAMILIES_BEFORE):
         raise AutoMLError(
             f"{path}: automl.load reads the best.pt of the built-in objective, and this is not "
             "one (last.pt holds no model to predict with). For an objective of your own: "

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import torch
 from measure import PLAN
 
-from automl.config import ModelConfig, Precision, Task
+from automl.config import Precision, Task
 from automl.data.load import load_dataset
 from automl.data.one_hot import n_features
-from automl.training.packs.key import PackKey, pack_size
+from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.training.packs.key import pack_size
 from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.params import MLPParams
 from automl.training.tensors import DataOnDevices, DataTensors
 from automl.training.trainer import Problem, Trainer
 
@@ -91,7 +91,7 @@ def open_bench(device: str) -> Bench:
         n_features(dataset.columns),
         n_classes,
         1.0,
-        ModelConfig(),
+        MLPFamily(),
         Precision.float32,
     )
     return Bench(problem, DataOnDevices(dataset, problem.dtype).on(device), device)
@@ -99,7 +99,7 @@ def open_bench(device: str) -> Bench:
 
 def row(bench: Bench, width: int, lanes: Sequence[int], deadline: float) -> list[str]:
     """The cells of one width; `-` for a pack that might not be done before the deadline."""
-    key = PackKey(bench.device == "cpu", "sgd", 100, Precision.float32, width)
+    key = MLPKey(bench.device == "cpu", "sgd", 100, Precision.float32, width)
     alone = bench.alone(width)
     cells, best = [f"{width}", str(alone)], (alone.seconds, 1)
     for n_lanes in lanes:

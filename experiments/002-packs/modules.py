@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import torch
 
-from automl.config import ModelConfig, ModelKind, Precision, Task
-from automl.training.packs.key import PackKey
+from automl.config import Precision, Task
 from automl.training.packs.module_trainer import ModulePackTrainer
-from automl.training.params import ModuleParams
+from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
 
@@ -34,7 +33,7 @@ class Case:
 
     def problem(self) -> Problem:
         n_inputs, n_outputs = (2, 2) if self.name == "mlp" else (64, 10)
-        model = ModelConfig(kind=ModelKind.python, target=f"users_networks:{self.name}")
+        model = PythonFamily(target=f"users_networks:{self.name}")
         return Problem(Task.classification, n_inputs, n_outputs, 1.0, model, Precision.float32)
 
     def params(self) -> ModuleParams:
@@ -80,12 +79,11 @@ def alone(case: Case, data: DataTensors) -> tuple[float, int]:
 def packed(case: Case, data: DataTensors, n_lanes: int) -> float:
     """Seconds of an epoch of all lanes, divided by their number."""
     params = case.params()
-    key = PackKey(
+    key = ModuleKey(
         on_host=True,
         optimizer=params.optimizer,
         batch_size=params.batch_size,
         precision=Precision.float32,
-        width=0,
         arguments=params.arguments,
     )
     trainer = ModulePackTrainer(case.problem(), key, data, device="cpu")

@@ -16,6 +16,7 @@ from automl.config import (
 )
 from automl.search.samplers.random import Random
 from automl.search.samplers.tpe import TPE
+from automl.training.mlp.family import MLPFamily
 from automl.trial import Direction
 from tests.cli.conftest import Compose, Refuse
 
@@ -23,8 +24,7 @@ from tests.cli.conftest import Compose, Refuse
 def test_the_defaults_are_those_of_the_classes(composed: Compose) -> None:
     config = composed().config
     space, config.space = config.space, {}
-    assert config.sampler == TPE()
-    assert config == Config(sampler=TPE())
+    assert config == Config(model=MLPFamily(), sampler=TPE())
     assert set(space) == {"depth", "width", "lr", "batch_size"}
 
 

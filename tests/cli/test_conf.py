@@ -15,15 +15,19 @@ from tests.cli.conftest import Compose, Refuse
 
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))
 NEEDED = {
-    "csv": ["data.path=a.csv", "data.target=b"],
-    "python": ["objective.target=a:b", "model.target=a:b"],
+    "data/csv": ["data.path=a.csv", "data.target=b"],
+    "objective/python": ["objective.target=a:b"],
+    "model/python": ["model.target=a:b"],
 }
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_composes(composed: Compose, file: Path) -> None:
     group, name = file.parent.name, file.stem
-    assert getattr(composed(f"{group}={name}", *NEEDED.get(name, [])).config, group) is not None
+    assert (
+        getattr(composed(f"{group}={name}", *NEEDED.get(f"{group}/{name}", [])).config, group)
+        is not None
+    )
 
 
 @pytest.mark.parametrize("group", sorted({file.parent.name for file in FILES} - {"space"}))

@@ -12,7 +12,6 @@ import torch
 
 from automl.config import (
     DataConfig,
-    ModelConfig,
     ObjectiveConfig,
     Precision,
     Task,
@@ -20,6 +19,8 @@ from automl.config import (
 )
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Dataset, Part, Rows
+from automl.training.family import Family
+from automl.training.mlp.family import MLPFamily
 from automl.training.plan import TrainingPlan
 from automl.trial import (
     HOST_UUID,
@@ -71,13 +72,13 @@ def make_plan(
     direction: Direction = Direction.minimize,
     training: TrainingConfig | None = None,
     objective: ObjectiveConfig | None = None,
-    model: ModelConfig | None = None,
+    family: Family | None = None,
     space: Sequence[str] = (),
 ) -> TrainingPlan:
     return TrainingPlan(
         objective=objective or ObjectiveConfig(),
         data=DataConfig(),
-        model=model or ModelConfig(),
+        family=family or MLPFamily(),
         training=training or TrainingConfig(epochs=6, precision=Precision.float32),
         metric=metric,
         direction=direction,

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from automl.config import ModelConfig, Precision, Task
+from automl.config import Precision, Task
 from automl.data.dataset import Dataset
-from automl.training.params import MLPParams
+from automl.training.mlp.family import MLPFamily, MLPParams
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Params
@@ -28,7 +28,7 @@ def make_trainer(
         n_inputs=width(dataset),
         n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
         target_scale=dataset.target_scale,
-        model=ModelConfig(),
+        family=MLPFamily(),
         precision=precision,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")

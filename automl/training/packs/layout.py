@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from automl.training.models import MLPShape
+from automl.training.mlp.network import MLPShape
 
 _ALIGNED = 64  # elements: a vectorised loop over the flat tensor then has no rest of its own
 

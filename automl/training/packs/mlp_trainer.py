@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from automl.config import Precision
-from automl.training.models import MLPNetwork, Network
+from automl.training.mlp.network import MLPNetwork
+from automl.training.network import Network
 from automl.training.packs.layout import Lanes, MLPLayout
 from automl.training.packs.loss import PackLoss, make_pack_loss
 from automl.training.packs.mlp_pass import Dropout, PackedPass, Scratch, TrainingPass

@@ -19,11 +19,10 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from automl.config import Task
-from automl.training.models import Network
-from automl.training.packs.key import PackKey
+from automl.training.network import Network
 from automl.training.packs.layout import Lanes, StackedLayout
 from automl.training.packs.trainer import Lane, PackTrainer, Places
-from automl.training.params import ModuleParams
+from automl.training.python.family import ModuleKey, ModuleParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
 from automl.training.trainer import Problem, check_output, loss_of
@@ -41,11 +40,11 @@ class ModulePackTrainer(PackTrainer):
 
     no_grad = torch.no_grad  # torch.func differentiates; tensors of inference mode cannot be
 
-    def __init__(self, problem: Problem, key: PackKey, data: DataTensors, *, device: str) -> None:
+    def __init__(self, problem: Problem, key: ModuleKey, data: DataTensors, *, device: str) -> None:
         """Raises whatever says that such a module cannot be stacked."""
         super().__init__(problem, key.batch_size, data, device=device)
         self._data = data
-        self._network = problem.network(ModuleParams(arguments=key.arguments or ()))
+        self._network = problem.network(ModuleParams(arguments=key.arguments))
         seed = stream_seed(0, Stream.WEIGHTS)
         self._skeleton = self._network.build(problem.dtype, self._device, seed)
         self._ghost_params = ModuleParams(optimizer=key.optimizer)

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
 from automl.training import outcome
-from automl.training.builtin import BuiltinObjective
+from automl.training.network import Network
 from automl.training.objective import TrialContext
 from automl.training.packs.trainer import PackTrainer
+from automl.training.params import TrainingParams
 from automl.training.record import TrialRecord
 from automl.training.trainer import DivergedError
 from automl.trial import (
@@ -37,6 +39,17 @@ from automl.trial import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OpenPack:
+    """A pack without trials yet, and what its estimator makes of a trial's params and weights."""
+
+    trainer: PackTrainer
+    n_epochs: int
+    params: Callable[[Params], TrainingParams]
+    best: Callable[[Network, Mapping[str, torch.Tensor]], Mapping[str, Any]]
+    """What `best.pt` holds of a network with its weights."""
 
 
 @dataclass
@@ -75,15 +88,14 @@ class Pack:
 
     def __init__(
         self,
-        objective: BuiltinObjective,
-        trainer: PackTrainer,
+        opened: OpenPack,
         device: str,
         *,
         can_join: Callable[[Params], bool],
         open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialRecord]],
         on_events: OnEvents,
     ) -> None:
-        self._objective, self._trainer, self._device = objective, trainer, device
+        self._opened, self._trainer, self._device = opened, opened.trainer, device
         self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _Lane] = {}
 
@@ -111,7 +123,7 @@ class Pack:
     def _begin(self, lane: _Lane) -> bool:
         """Put a trial into the pack; False: its checkpoint says that it is trained."""
         number = lane.trial.number
-        params = self._objective.problem.params(lane.trial.params)
+        params = self._opened.params(lane.trial.params)
         assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
         state = lane.trial.restore()
         try:
@@ -120,7 +132,7 @@ class Pack:
             self._lanes[number] = lane
             raise _BrokenError(error) from error
         self._lanes[number] = lane
-        return lane.epoch < self._objective.n_epochs
+        return lane.epoch < self._opened.n_epochs
 
     def _conclude(self, lane: _Lane, ended: Outcome | None) -> None:
         """Free a lane whose trial has ended, and tell its outcome."""
@@ -169,14 +181,12 @@ class Pack:
                 lane.epoch,
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
-                best=lambda: self._objective.predictor_state(
-                    trainer.network(number), trainer.weights(number)
-                ),
+                best=lambda: self._opened.best(trainer.network(number), trainer.weights(number)),
             )
         finally:
             lane.record.on_event.answer = None
         lane.epoch += 1
-        return lane.epoch < self._objective.n_epochs
+        return lane.epoch < self._opened.n_epochs
 
     def _outcome_of(self, lane: _Lane, step: Callable[[], bool]) -> Outcome | None:
         """The outcome of a trial that ends with this step; None: it goes on."""

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from automl.config import Task
-from automl.training.models import Network
+from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams

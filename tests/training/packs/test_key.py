@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from automl.config import Growth, ModelConfig, ModelKind, ObjectiveConfig, ObjectiveKind, Precision
+from automl.config import ObjectiveConfig, ObjectiveKind, Precision
 from automl.config import TrainingConfig as Training
-from automl.training.packs.key import PackKey, pack_key, pack_size, padded_width
+from automl.training.family import PackKey
+from automl.training.mlp.family import Growth, MLPFamily, padded_width
+from automl.training.packs.key import pack_size
+from automl.training.python.family import PythonFamily
 from tests.training.conftest import make_plan
 
 
 def key(params: Mapping[str, Any], *, on_host: bool = True) -> PackKey:
-    found = pack_key(make_plan(), params, on_host=on_host)
+    found = make_plan().pack_key(params, on_host=on_host)
     assert found is not None
     return found
 
@@ -34,40 +37,40 @@ def test_what_must_be_the_same_is_in_the_key(change: dict[str, Any]) -> None:
 
 def test_precision_and_device_are_in_the_key() -> None:
     double = make_plan(training=Training(precision=Precision.float64))
-    assert pack_key(double, {}, on_host=True) != key({})
+    assert double.pack_key({}, on_host=True) != key({})
     assert key({}, on_host=False) != key({}, on_host=True)
 
 
 def test_where_layers_grow_only_one_depth_goes_together() -> None:
-    plan = make_plan(model=ModelConfig(growth=Growth.doubling))
-    assert pack_key(plan, {"depth": 3}, on_host=True) != pack_key(plan, {"depth": 4}, on_host=True)
+    plan = make_plan(family=MLPFamily(growth=Growth.doubling))
+    assert plan.pack_key({"depth": 3}, on_host=True) != plan.pack_key({"depth": 4}, on_host=True)
 
 
 @pytest.mark.parametrize(
     "params", [{"depth": 0}, {"lr": -1.0}, {"unknown": 1}], ids=["linear", "refused", "unknown"]
 )
 def test_what_cannot_be_packed_trains_alone(params: dict[str, Any]) -> None:
-    assert pack_key(make_plan(), params, on_host=True) is None
+    assert make_plan().pack_key(params, on_host=True) is None
 
 
 def test_an_objective_of_the_users_trains_alone() -> None:
     users = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, "module:train"))
-    assert pack_key(users, {"lr": 0.1}, on_host=True) is None
+    assert users.pack_key({"lr": 0.1}, on_host=True) is None
 
 
 def test_users_networks_go_together_where_they_are_built_alike() -> None:
-    model = ModelConfig(kind=ModelKind.python, target="module:build")
+    model = PythonFamily(target="module:build")
 
     def users_key(**params: Any) -> PackKey | None:
-        return pack_key(make_plan(model=model), params, on_host=True)
+        return make_plan(family=model).pack_key(params, on_host=True)
 
     one = users_key(lr=0.1, channels=3, kind="a")
     assert one == users_key(kind="a", lr=0.2, channels=3, weight_decay=0.1)
     assert one != users_key(lr=0.1, channels=4, kind="a")
     assert one is not None
     assert pack_size(one, "auto") > 1
-    half = make_plan(model=model, training=Training(precision=Precision.bfloat16))
-    assert pack_key(half, {"lr": 0.1}, on_host=True) is None
+    half = make_plan(family=model, training=Training(precision=Precision.bfloat16))
+    assert half.pack_key({"lr": 0.1}, on_host=True) is None
 
 
 def test_widths_are_padded_to_the_next_power_of_two_from_16() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from automl.config import ModelConfig, ObjectiveConfig, ObjectiveKind, Precision, TrainingConfig
+from automl.config import ObjectiveConfig, ObjectiveKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import StorageError
 from automl.training import checkpoint
-from automl.training.builtin import BuiltinObjective
+from automl.training.mlp.family import MLPFamily
+from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.predictor import FORMAT
@@ -79,7 +80,7 @@ class Sweep:
 def make_session(dataset: Dataset, precision: Precision = Precision.float64) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=precision)
     plan = make_plan(training=training)
-    return TrainingSession(plan, BuiltinObjective(dataset, ModelConfig(), training))
+    return TrainingSession(plan, NetworkEstimator(dataset, MLPFamily(), training))
 
 
 def make_specs(folder: Path, n: int, **changes: ParamValue) -> list[TrialSpec]:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from automl.config import Growth, ModelConfig, Precision, Task
+from automl.config import Precision, Task
+from automl.training.mlp.family import Growth, MLPFamily, MLPParams
 from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.params import OPTIMIZERS, MLPParams
+from automl.training.params import OPTIMIZERS
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, Trainer
 
@@ -32,8 +33,8 @@ def problem(
     """`task` is binary, classes (3) or regression."""
     n_outputs = {"binary": 2, "classes": 3, "regression": 1}[task]
     kind = Task.regression if task == "regression" else Task.classification
-    model = ModelConfig(growth=growth)
-    return Problem(kind, n_inputs, n_outputs, target_scale=3.0, model=model, precision=precision)
+    family = MLPFamily(growth=growth)
+    return Problem(kind, n_inputs, n_outputs, target_scale=3.0, family=family, precision=precision)
 
 
 def data(of: Problem) -> DataTensors:
@@ -83,7 +84,9 @@ def metrics_of(ended: dict[str, float] | DivergedError) -> dict[str, float]:
 
 def assert_agree(of: Problem, some: list[MLPParams], *, n_epochs: int, within: float) -> None:
     """Metrics of every epoch and the states after it: those of each lane trained alone."""
-    together = pack(of, 0 if of.model.growth is Growth.doubling else WIDTH)
+    together = pack(
+        of, 0 if isinstance(of.family, MLPFamily) and of.family.growth is Growth.doubling else WIDTH
+    )
     for number, params in enumerate(some):
         together.add(number, params, 100 + number, None)
     trainers = [alone(of, params, 100 + number) for number, params in enumerate(some)]

@@ -18,7 +18,7 @@ _building = threading.Lock()  # torch's global generator is seeded meanwhile
 
 @dataclass(frozen=True)
 class UserNetwork:
-    """What `model.target` is called with; see `Network`.
+    """What `model.target` is called with; see `network.Network`.
 
     A module draws its weights, and what it draws in `forward` (dropout, say), from torch's global
     generator; it is seeded for both. Trials in threads of one process share that generator, so what

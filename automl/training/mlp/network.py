@@ -1,6 +1,4 @@
-"""What a trial trains: a network by its description, of which the built-in one is an MLP.
-
-The MLP's weights and its dropout are drawn from generators of its own.
+"""The built-in network: an MLP, whose weights and dropout are drawn from generators of its own.
 
 A pack trains many of these as one batched model, so the arithmetic stays plain: x W' + b, ReLU,
 dropout by a mask that is drawn in the shape (B, width) of the layer's own width.
@@ -12,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -93,26 +91,9 @@ def draw_weights(model: MLP, generator: torch.Generator) -> None:
         layer.bias.zero_()
 
 
-class Network(Protocol):
-    """A network by its description: what a trial's params and a data set make of it. Frozen."""
-
-    @property
-    def n_outputs(self) -> int:
-        """Columns of what it gives: classes, or 1."""
-
-    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
-        """The module with weights that follow from `seed`."""
-
-    def seed_draws(self, module: nn.Module, seed: int) -> None:
-        """Make what the module draws from now on follow from `seed`."""
-
-    def plain(self) -> dict[str, Any]:
-        """All that is needed to build it again, as plain values."""
-
-
 @dataclass(frozen=True)
 class MLPNetwork:
-    """The built-in network; see `Network`."""
+    """See `network.Network`."""
 
     shape: MLPShape
     dropout: float = 0.0

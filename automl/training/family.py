@@ -1,0 +1,136 @@
+"""The contract of families: what kind of model is trained, one folder each.
+
+A family has a light side and a heavy one. The light side is a class whose fields are the settings
+of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
+The heavy side is reached through `open_estimator` and `read_model`, which import what they need, in
+the worker. To add a family is to add a folder with a `family.py`, and `conf/model/NAME.yaml`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+from automl.config import ModelConfig, TrainingConfig
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from automl.data.columns import Columns
+    from automl.data.dataset import Dataset, Rows
+    from automl.training.objective import TrialContext
+
+
+class PackKey(Protocol):
+    """Trials of one study whose keys are equal can train together, on one kind of device."""
+
+    @property
+    def n_lanes(self) -> int:
+        """How many are worth training together; 1: none."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass
+class Family(ModelConfig, ABC):
+    """The light side."""
+
+    @property
+    @abstractmethod
+    def users_target(self) -> tuple[str, str] | None:
+        """Key and value of the setting that names a function of the user's; None: there is none."""
+
+    @abstractmethod
+    def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """The params that it takes (None: any), and those that must be in the space.
+
+        May import the user's module, so it is called where that may be. Raises ConfigError.
+        """
+
+    @abstractmethod
+    def check_value(self, name: str, value: ParamValue) -> None:
+        """Raise ValueError where it cannot take this value of this param."""
+
+    @abstractmethod
+    def check_space(self, names: tuple[str, ...]) -> None:
+        """Raise ConfigError where params of a space do not go together."""
+
+    @abstractmethod
+    def request_bytes(
+        self, params: Params, dataset: Dataset, training: TrainingConfig
+    ) -> int | None:
+        """Memory that a trial will want on its device, rather too much; None: not known."""
+
+    @abstractmethod
+    def pack_key(
+        self, params: Params, training: TrainingConfig, *, on_host: bool
+    ) -> PackKey | None:
+        """What a trial can train together with; None: it trains alone."""
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """What may not change while a study lasts, as JSON values."""
+
+    @abstractmethod
+    def open_estimator(
+        self, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+    ) -> Estimator:
+        """Make it ready to train; for the process that trains.
+
+        `packs_large`: trials may train together where they are too large to gain by it.
+        """
+
+    @classmethod
+    @abstractmethod
+    def read_model(cls, state: Mapping[str, Any]) -> Model:
+        """The model of a `best.pt`, from what its estimator reported as the best."""
+
+
+class Estimator(Protocol):
+    """The heavy side: trains one trial after another, called as a user's function is."""
+
+    def __call__(self, trial: TrialContext) -> None:
+        """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
+
+    def open_pack(self, key: PackKey, device: str) -> Any:
+        """A pack (`packs.pack.OpenPack`) without trials yet. Raises whatever says that such trials
+        must train alone."""
+
+
+class Model(Protocol):
+    """A trained model."""
+
+    def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
+        """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
+
+
+@functools.cache
+def families() -> dict[str, type[Family]]:
+    """The class of each option of `model=`: the one that NAME/family.py defines."""
+    package = importlib.import_module("automl.training")
+    found: dict[str, type[Family]] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.ispkg and find_spec(f"automl.training.{info.name}.family") is not None:
+            module = importlib.import_module(f"automl.training.{info.name}.family")
+            for cls in vars(module).values():
+                if _is_option(cls) and cls.__module__ == module.__name__:
+                    found[info.name] = cls
+    return found
+
+
+def _is_option(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Family) and not inspect.isabstract(value)
+
+
+def name_of(family: Family) -> str:
+    """What the user chose it by, and what `best.pt` says."""
+    return next(name for name, cls in families().items() if cls is type(family))
