@@ -2,8 +2,8 @@
 
 A family has a light side and a heavy one. The light side is a class whose fields are the settings
 of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
-The heavy side is reached through `open_estimator` and `read_model`, which import what they need, in
-the worker. To add a family is to add a folder with a `family.py`, and `conf/model/NAME.yaml`.
+The heavy side is a module that the worker imports by its name. To add a family is to add a folder
+with a `family.py`, and `conf/model/NAME.yaml`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from automl.config import ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue
@@ -80,23 +80,27 @@ class Family(ModelConfig, ABC):
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a study lasts, as JSON values."""
 
-    @abstractmethod
+    heavy: ClassVar[str]
+    """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""
+
+
+class HeavySide(Protocol):
+    """For the process that trains, or predicts."""
+
     def open_estimator(
-        self, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+        self, family: Any, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
     ) -> Estimator:
-        """Make it ready to train; for the process that trains.
+        """Make it ready to train.
 
         `packs_large`: trials may train together where they are too large to gain by it.
         """
 
-    @classmethod
-    @abstractmethod
-    def read_model(cls, state: Mapping[str, Any]) -> Model:
+    def read_model(self, state: Mapping[str, Any]) -> Model:
         """The model of a `best.pt`, from what its estimator reported as the best."""
 
 
 class Estimator(Protocol):
-    """The heavy side: trains one trial after another, called as a user's function is."""
+    """Trains one trial after another, called as a user's function is."""
 
     def __call__(self, trial: TrialContext) -> None:
         """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
@@ -125,6 +129,11 @@ def families() -> dict[str, type[Family]]:
                 if _is_option(cls) and cls.__module__ == module.__name__:
                     found[info.name] = cls
     return found
+
+
+def heavy_side(family: type[Family]) -> HeavySide:
+    """Imports what the family trains and predicts with."""
+    return cast(HeavySide, importlib.import_module(family.heavy).SIDE)
 
 
 def _is_option(value: object) -> bool:

@@ -34,6 +34,13 @@ class Network(Protocol):
         """All that is needed to build it again, as plain values."""
 
 
+class Networks(Protocol):
+    """Makes the networks of a family."""
+
+    def network(self, family: Any, params: Any, n_inputs: int, n_outputs: int) -> Network:
+        """The network that a trial's params ask for."""
+
+
 class NetworkModel:
     """A trained network, on the CPU; see `family.Model`."""
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from automl.trial import TrialSpec
-
-if TYPE_CHECKING:
-    from automl.training.record import TrialRecord
 
 State: TypeAlias = Mapping[str, Any]
 """What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them."""
@@ -54,6 +51,20 @@ class _Params(dict[str, Any]):
         raise MissingParamError(name, self)
 
 
+class Recorder(Protocol):
+    """What becomes of a trial's reports; see `record.py`."""
+
+    def restore(self) -> dict[str, Any] | None: ...
+
+    def report(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        get_checkpoint: Callable[[], State] | None,
+        get_best: Callable[[], State] | None,
+    ) -> None: ...
+
+
 class TrialContext:
     """One trial, as an objective sees it; for one thread.
 
@@ -61,7 +72,7 @@ class TrialContext:
     reports.
     """
 
-    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: TrialRecord) -> None:
+    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: Recorder) -> None:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
         self.params: dict[str, Any] = _Params(spec.params)

@@ -14,7 +14,7 @@ from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
-from automl.training.family import Family, families, name_of
+from automl.training.family import Family, families, heavy_side, name_of
 from automl.trial import ParamValue
 
 FORMAT = "automl-model-2"
@@ -26,7 +26,7 @@ _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> dict[str, Any]:
     """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
 
-    `model` is what the family's `read_model` takes.
+    `model` is what the heavy side's `read_model` takes.
     """
     return {
         "format": FORMAT,
@@ -54,7 +54,7 @@ class Predictor:
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
-        self._model = _family(state).read_model(state)
+        self._model = heavy_side(_family(state)).read_model(state)
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """(N,) labels, or values in the target's unit.

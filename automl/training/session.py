@@ -15,7 +15,7 @@ import torch
 from automl.config import ObjectiveKind
 from automl.training import outcome
 from automl.training.cuda_uuids import cuda_uuids
-from automl.training.family import Estimator, PackKey
+from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.plan import SessionSetup, TrainingPlan
@@ -43,8 +43,8 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
-        estimator = plan.family.open_estimator(
-            setup.dataset, plan.training, packs_large=setup.packs_large
+        estimator = heavy_side(type(plan.family)).open_estimator(
+            plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
         return TrainingSession(plan, estimator)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"

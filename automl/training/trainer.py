@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.config import Precision, Task
-from automl.training.network import Network
+from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
 from automl.training.params import TrainingParams
@@ -42,6 +42,7 @@ class Problem:
     target_scale: float
     """Turns errors of scaled targets into the target's own unit."""
     family: NetworkFamily
+    networks: Networks
     precision: Precision
 
     @property
@@ -55,7 +56,7 @@ class Problem:
 
     def network(self, params: TrainingParams) -> Network:
         """The network that a trial's params ask for."""
-        return self.family.network(params, self.n_inputs, self.n_outputs)
+        return self.networks.network(self.family, params, self.n_inputs, self.n_outputs)
 
 
 class Trainer:

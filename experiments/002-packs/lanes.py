@@ -21,6 +21,7 @@ from automl.config import Precision, Task
 from automl.data.load import load_dataset
 from automl.data.one_hot import n_features
 from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.training.mlp.heavy import SIDE
 from automl.training.packs.key import pack_size
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.tensors import DataOnDevices, DataTensors
@@ -92,6 +93,7 @@ def open_bench(device: str) -> Bench:
         n_classes,
         1.0,
         MLPFamily(),
+        SIDE,
         Precision.float32,
     )
     return Bench(problem, DataOnDevices(dataset, problem.dtype).on(device), device)

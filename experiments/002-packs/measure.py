@@ -28,6 +28,7 @@ from automl.config import (
 from automl.data.load import load_dataset
 from automl.data.one_hot import n_features
 from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.training.mlp.heavy import SIDE
 from automl.training.packs.key import pack_size
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.plan import TrainingPlan
@@ -143,7 +144,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dataset = load_dataset(PLAN.data)
     problem = Problem(
-        Task.classification, n_features(dataset.columns), 2, 1.0, MLPFamily(), Precision.float32
+        Task.classification,
+        n_features(dataset.columns),
+        2,
+        1.0,
+        MLPFamily(),
+        SIDE,
+        Precision.float32,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")
     measure(problem, data, draw(MIXES[0], 8), None)  # first calls load libraries

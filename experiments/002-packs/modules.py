@@ -17,6 +17,7 @@ import torch
 from automl.config import Precision, Task
 from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
+from automl.training.python.heavy import SIDE
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
 
@@ -34,7 +35,9 @@ class Case:
     def problem(self) -> Problem:
         n_inputs, n_outputs = (2, 2) if self.name == "mlp" else (64, 10)
         model = PythonFamily(target=f"users_networks:{self.name}")
-        return Problem(Task.classification, n_inputs, n_outputs, 1.0, model, Precision.float32)
+        return Problem(
+            Task.classification, n_inputs, n_outputs, 1.0, model, SIDE, Precision.float32
+        )
 
     def params(self) -> ModuleParams:
         return ModuleParams.of({"width": self.width, "batch_size": self.batch_size})

@@ -10,7 +10,7 @@ from automl.config import DataConfig, Precision, Task
 from automl.data.load import load_dataset
 from automl.training import checkpoint
 from automl.training.mlp.family import MLPFamily, MLPParams
-from automl.training.network_estimator import NetworkEstimator
+from automl.training.mlp.heavy import SIDE
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import OPTIMIZERS
 from automl.training.session import TrainingSession
@@ -29,7 +29,7 @@ WIDE: dict[str, ParamValue] = {"depth": 4, "width": 128, "batch_size": 4096, "lr
 
 
 def problem(precision: Precision) -> Problem:
-    return Problem(Task.classification, 4, 3, 1.0, MLPFamily(), precision)
+    return Problem(Task.classification, 4, 3, 1.0, MLPFamily(), SIDE, precision)
 
 
 def data(of: Problem) -> DataTensors:
@@ -109,7 +109,7 @@ def open_session() -> TrainingSession:
     """Of the built-in objective, on a disc of which a batch of 4,096 rows can be had."""
     plan = replace(make_plan(), data=DataConfig(n_train=8192))
     return TrainingSession(
-        plan, NetworkEstimator(load_dataset(plan.data), MLPFamily(), plan.training)
+        plan, SIDE.open_estimator(MLPFamily(), load_dataset(plan.data), plan.training)
     )
 
 

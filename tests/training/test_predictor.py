@@ -16,7 +16,7 @@ from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
 from automl.training.mlp.family import MLPFamily
-from automl.training.network_estimator import NetworkEstimator
+from automl.training.mlp.heavy import SIDE
 from automl.training.session import TrainingSession
 from automl.trial import Checkpointed, Finished
 from tests.features import x_of
@@ -52,7 +52,7 @@ def make_dataset(labels: tuple[str, str] = ("cat", "dog")) -> Dataset:
 
 def train(dataset: Dataset, folder: Path, precision: Precision = Precision.float32) -> Path:
     training = TrainingConfig(epochs=8, precision=precision)
-    objective = NetworkEstimator(dataset, MLPFamily(), training)
+    objective = SIDE.open_estimator(MLPFamily(), dataset, training)
     listener = Listener()
     spec = make_spec(folder, {"lr": 0.01, "batch_size": 16, "width": 16, "dropout": 0.1})
     TrainingSession(make_plan(training=training), objective).run(spec, HOST, listener)

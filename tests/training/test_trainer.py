@@ -10,6 +10,7 @@ import torch
 from automl.config import Precision, Task
 from automl.data.dataset import Dataset
 from automl.training.mlp.family import MLPFamily, MLPParams
+from automl.training.mlp.heavy import SIDE
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Params
@@ -29,6 +30,7 @@ def make_trainer(
         n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
         target_scale=dataset.target_scale,
         family=MLPFamily(),
+        networks=SIDE,
         precision=precision,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")

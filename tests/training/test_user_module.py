@@ -19,12 +19,12 @@ from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
 from automl.training import checkpoint
-from automl.training.network_estimator import NetworkEstimator
 from automl.training.packs.key import pack_size
 from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.params import OPTIMIZERS
 from automl.training.plan import check_space, check_values, declare
 from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
+from automl.training.python.heavy import SIDE
 from automl.training.session import TrainingSession
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Failed, Finished, ParamValue
@@ -45,7 +45,7 @@ def family(name: str) -> PythonFamily:
 
 def problem(name: str, precision: Precision, task: Task = Task.classification) -> Problem:
     n_outputs = 3 if task is Task.classification else 1
-    return Problem(task, 5, n_outputs, 3.0, family(name), precision)
+    return Problem(task, 5, n_outputs, 3.0, family(name), SIDE, precision)
 
 
 ARGUMENTS: dict[str, dict[str, ParamValue]] = {
@@ -183,7 +183,7 @@ def test_states_go_from_a_pack_to_training_alone_and_back(optimizer: str) -> Non
 def session(dataset: Dataset, name: str) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=Precision.float64)
     plan = make_plan(family=family(name), training=training)
-    return TrainingSession(plan, NetworkEstimator(dataset, family(name), training))
+    return TrainingSession(plan, SIDE.open_estimator(family(name), dataset, training))
 
 
 def run_pack(dataset: Dataset, name: str, folder: Path, **params: ParamValue) -> Sweep:
@@ -229,8 +229,8 @@ def test_large_networks_train_together_only_where_that_is_asked_for(
     with pytest.raises(
         ValueError, match=r"4\d,\d\d\d weights; on a CPU networks of more than 16,384"
     ):
-        NetworkEstimator(disc, family("normed"), plan.training).open_pack(key, "cpu")
-    asked = NetworkEstimator(disc, family("normed"), plan.training, packs_large=True)
+        SIDE.open_estimator(family("normed"), disc, plan.training).open_pack(key, "cpu")
+    asked = SIDE.open_estimator(family("normed"), disc, plan.training, packs_large=True)
     assert isinstance(asked.open_pack(key, "cpu").trainer, ModulePackTrainer)
 
 

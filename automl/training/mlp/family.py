@@ -23,10 +23,6 @@ from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
-    from automl.training.mlp.network import MLPNetwork
-    from automl.training.packs.mlp_trainer import MLPPackTrainer
-    from automl.training.tensors import DataTensors
-    from automl.training.trainer import Problem
 
 _EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
 _BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
@@ -101,6 +97,8 @@ class MLPKey(NetworkKey):
 class MLPFamily(NetworkFamily):
     """A multilayer perceptron: linear layers with ReLU between them."""
 
+    heavy = "automl.training.mlp.heavy"
+
     growth: Growth = Growth.constant
     """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
 
@@ -174,26 +172,6 @@ class MLPFamily(NetworkFamily):
 
     def params(self, given: Params) -> MLPParams:
         return MLPParams.of(given)
-
-    def network(self, params: TrainingParams, n_inputs: int, n_outputs: int) -> MLPNetwork:
-        from automl.training.mlp.network import MLPNetwork, MLPShape
-
-        assert isinstance(params, MLPParams)
-        shape = MLPShape(n_inputs, params.hidden_widths(self.growth), n_outputs)
-        return MLPNetwork(shape, params.dropout)
-
-    @classmethod
-    def network_of(cls, plain: Mapping[str, Any]) -> MLPNetwork:
-        from automl.training.mlp.network import MLPNetwork, MLPShape
-
-        return MLPNetwork(MLPShape.from_plain(plain))
-
-    def open_pack(
-        self, problem: Problem, key: MLPKey, data: DataTensors, *, device: str, packs_large: bool
-    ) -> MLPPackTrainer:
-        from automl.training.packs.mlp_trainer import MLPPackTrainer
-
-        return MLPPackTrainer(problem, key.batch_size, key.width, data, device=device)
 
 
 def padded_width(width: int) -> int:

@@ -14,10 +14,6 @@ from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
-    from automl.training.packs.module_trainer import ModulePackTrainer
-    from automl.training.python.network import UserNetwork
-    from automl.training.tensors import DataTensors
-    from automl.training.trainer import Problem
 
 # Of a user's network only its arguments are known here.
 _LANES_ON_HOST, _LANES_ON_GPU = 16, 32
@@ -52,6 +48,8 @@ class ModuleKey(NetworkKey):
 @dataclass
 class PythonFamily(NetworkFamily):
     """Any `torch.nn.Module` that a function of the user's builds."""
+
+    heavy = "automl.training.python.heavy"
 
     target: str | None = None
     """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module."""
@@ -93,31 +91,6 @@ class PythonFamily(NetworkFamily):
 
     def params(self, given: Params) -> ModuleParams:
         return ModuleParams.of(given)
-
-    def network(self, params: TrainingParams, n_inputs: int, n_outputs: int) -> UserNetwork:
-        from automl.training.python.network import UserNetwork
-
-        assert isinstance(params, ModuleParams)
-        return UserNetwork(self._target, n_inputs, n_outputs, params.arguments)
-
-    @classmethod
-    def network_of(cls, plain: Mapping[str, Any]) -> UserNetwork:
-        from automl.training.python.network import UserNetwork
-
-        return UserNetwork.from_plain(plain)
-
-    def open_pack(
-        self, problem: Problem, key: ModuleKey, data: DataTensors, *, device: str, packs_large: bool
-    ) -> ModulePackTrainer:
-        from automl.training.packs.module_trainer import MAX_WEIGHTS_ON_HOST, ModulePackTrainer
-
-        trainer = ModulePackTrainer(problem, key, data, device=device)
-        if key.on_host and trainer.n_weights > MAX_WEIGHTS_ON_HOST and not packs_large:
-            raise ValueError(
-                f"{trainer.n_weights:,} weights; on a CPU networks of more than "
-                f"{MAX_WEIGHTS_ON_HOST:,} gain nothing together (execution.pack=N packs them)"
-            )
-        return trainer
 
     @property
     def _target(self) -> str:

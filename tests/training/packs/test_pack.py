@@ -17,7 +17,7 @@ from automl.data.dataset import Dataset
 from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.mlp.family import MLPFamily
-from automl.training.network_estimator import NetworkEstimator
+from automl.training.mlp.heavy import SIDE
 from automl.training.objective import TrialContext
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.predictor import FORMAT
@@ -80,7 +80,7 @@ class Sweep:
 def make_session(dataset: Dataset, precision: Precision = Precision.float64) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=precision)
     plan = make_plan(training=training)
-    return TrainingSession(plan, NetworkEstimator(dataset, MLPFamily(), training))
+    return TrainingSession(plan, SIDE.open_estimator(MLPFamily(), dataset, training))
 
 
 def make_specs(folder: Path, n: int, **changes: ParamValue) -> list[TrialSpec]:

@@ -13,6 +13,7 @@ import torch
 
 from automl.config import Precision, Task
 from automl.training.mlp.family import Growth, MLPFamily, MLPParams
+from automl.training.mlp.heavy import SIDE
 from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.params import OPTIMIZERS
 from automl.training.tensors import DataTensors, PartTensors
@@ -34,7 +35,15 @@ def problem(
     n_outputs = {"binary": 2, "classes": 3, "regression": 1}[task]
     kind = Task.regression if task == "regression" else Task.classification
     family = MLPFamily(growth=growth)
-    return Problem(kind, n_inputs, n_outputs, target_scale=3.0, family=family, precision=precision)
+    return Problem(
+        kind,
+        n_inputs,
+        n_outputs,
+        target_scale=3.0,
+        family=family,
+        networks=SIDE,
+        precision=precision,
+    )
 
 
 def data(of: Problem) -> DataTensors:
