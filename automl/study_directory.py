@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StudyInUseError
+from automl.errors import ConfigError, StudyInUseError, TrialsLeftBehindError
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -44,7 +44,8 @@ def command_line(command: str, study: StudyConfig) -> str:
 
 
 class StudyDirectory:
-    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
+    """An open, locked study directory. Use as a context manager; leaving gives the lock back,
+    but where trials are left behind: the lock then lasts as long as the process."""
 
     def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
         self.path = path
@@ -102,6 +103,8 @@ class StudyDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, TrialsLeftBehindError):
+            return
         if kind is not None and self.fresh and not self.config.exists():
             shutil.rmtree(self.path)  # refused before it began: leave nothing behind
         os.close(self._lock_fd)

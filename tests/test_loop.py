@@ -151,7 +151,6 @@ def test_a_defect_stops_the_sweep_and_keeps_its_first_error() -> None:
     assert (world.loop.stop, world.loop.error) == (StopReason.BROKEN, first)
 
 
-@pytest.mark.xfail(strict=True, reason="what ends after the store broke is told to it")
 def test_what_ends_after_a_defect_is_not_told_and_nothing_is_decided_on_it() -> None:
     plans = [Plan(GB, GB), Plan(GB, 9 * GB), Plan(GB, GB, ends="dies"), Plan(GB, GB, ends="failed")]
     world = World(GPU, plans)

@@ -13,22 +13,36 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (None: this process's). Returns the exit code."""
-    from automl.errors import AutoMLError
+    """Run one command line (None: this process's). Returns the exit code.
+
+    Ends the process itself where trials run on in threads: the interpreter would wait for them.
+    """
+    from automl.errors import AutoMLError, TrialsLeftBehindError
 
     try:
         from automl.cli.arguments import parse
         from automl.cli.commands import run
 
         return run(parse(sys.argv[1:] if argv is None else argv))
-    except AutoMLError as error:
-        _tell(error)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130  # before the sweep has taken the signal over
+    except TrialsLeftBehindError as left:
+        code = left.exit_code if left.__cause__ is None else _explain(left.__cause__)
+        sys.stdout.flush()
+        os._exit(code)
+    except (AutoMLError, KeyboardInterrupt) as error:
+        return _explain(error)
 
 
-def _tell(error: Exception) -> None:
+def _explain(error: BaseException) -> int:
+    """Say what ended the command; returns the exit code."""
+    from automl.errors import AutoMLError
+
+    if isinstance(error, KeyboardInterrupt):
+        return 130  # before the sweep has taken the signal over, or after it has given it back
+    _tell(error)
+    return error.exit_code if isinstance(error, AutoMLError) else 1
+
+
+def _tell(error: BaseException) -> None:
     """One message on stderr; with AUTOML_DEBUG=1 the traceback before it."""
     from automl.credentials import mask_credentials
 

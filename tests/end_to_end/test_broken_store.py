@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from automl.study_directory import is_held
 from automl.trial import Finished
 from tests.end_to_end.program import Done, Program, Running, wait_until
@@ -39,7 +37,6 @@ def check_words(done: Done) -> None:
     assert "go on with: python -m automl resume study.name=silent" in done.stdout
 
 
-@pytest.mark.xfail(strict=True, reason="the lock goes back while the worker trains on")
 def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> None:
     records = Records(program.folder, "silent")
     sweep = break_it(program, records)
@@ -59,7 +56,6 @@ def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> No
     assert sorted(trained) == ["0", "1", "2"], "trial 1 is told, and not trained again"
 
 
-@pytest.mark.xfail(strict=True, reason="the lock goes back while the thread trains on")
 def test_where_threads_cannot_be_killed_the_lock_lasts_as_long_as_the_process(
     program: Program,
 ) -> None:
