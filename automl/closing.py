@@ -11,6 +11,7 @@ from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.loop import Loop
 from automl.messages import StopReason
 from automl.parts import Parts
+from automl.pictures import Pictures
 from automl.status import BestRow, SweepView, write_view
 from automl.study_directory import command_line
 from automl.trial import SweepEnded, TrialState
@@ -30,12 +31,14 @@ class Closing:
         loop: Loop,
         display: Display,
         view: Callable[[str], SweepView],
+        pictures: Pictures,
     ) -> None:
         self._parts = parts
         self._loop = loop
         self._display = display
         self._say = display.say
         self._view = view
+        self._pictures = pictures
 
     @property
     def _stop(self) -> StopReason | None:
@@ -48,8 +51,13 @@ class Closing:
             self._record_end()
         if self._stop is not StopReason.BROKEN:
             self._deliver()
-        write_view(self._parts.directory.status, self._view(self._how()))
-        self._show_results()
+        with self._pictures.of("status.json"):
+            write_view(self._parts.directory.status, self._view(self._how()))
+        with self._pictures.of("the results"):
+            self._show_results()
+        if self._stop is not None:
+            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
+        self._say("see it all: python -m automl ui")
         self._raise_failure()
         return EXIT_CODES.get(self._stop, 0) if self._stop else 0
 
@@ -94,9 +102,6 @@ class Closing:
             path = self._parts.directory.checkpoints(best.number) / "best.pt"
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
-        if self._stop is not None:
-            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
-        self._say("see it all: python -m automl ui")
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""

@@ -8,6 +8,7 @@ dies, however that comes, so that there is no stale lock to remove.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import json
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StudyInUseError, TrialsLeftBehindError
+from automl.errors import ConfigError, StudyInUseError
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -44,14 +45,14 @@ def command_line(command: str, study: StudyConfig) -> str:
 
 
 class StudyDirectory:
-    """An open, locked study directory. Use as a context manager; leaving gives the lock back,
-    but where trials are left behind: the lock then lasts as long as the process."""
+    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
 
     def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
         self.path = path
         self.fresh = fresh
         """Made by this sweep: it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
+        self._stays_locked = False
 
     @classmethod
     def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
@@ -103,11 +104,16 @@ class StudyDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, TrialsLeftBehindError):
+        if self._stays_locked:
             return
         if kind is not None and self.fresh and not self.config.exists():
-            shutil.rmtree(self.path)  # refused before it began: leave nothing behind
+            # Refused before it began: leave nothing behind, if that can be.
+            shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
+
+    def stay_locked(self) -> None:
+        """The lock goes back when this process ends, and not before: trials of it run on."""
+        self._stays_locked = True
 
 
 def _lock(lock_fd: int, study: StudyConfig) -> None:
@@ -122,8 +128,9 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
             f"See it with: {command_line('status', study)}"
         ) from None
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
 
 
 def _holder_text(holder: str) -> str:
@@ -158,7 +165,8 @@ def write_atomically(path: Path, text: str) -> None:
             file.write(text)
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
+            os.unlink(beside)
         raise
 
 

@@ -43,6 +43,7 @@ from automl.messages import (
     Tick,
 )
 from automl.parts import Parts, open_parts
+from automl.pictures import Pictures, UnfailingDisplay
 from automl.prepare import Prepared, flat_settings, prepare
 from automl.search.samplers import n_may_pend
 from automl.status import write_view
@@ -84,7 +85,7 @@ def run_sweep(
     anything is written, and other AutoMLErrors for what breaks later, but not before every trial
     has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared = prepare(config)
+    prepared, pictures = prepare(config), Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -94,16 +95,17 @@ def run_sweep(
         open_parts(
             prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
         ) as parts,
-        open_display() as display,
+        UnfailingDisplay(open_display(), pictures) as display,
         sweep_log(directory.path / "sweep.log", display),
     ):
-        return _run_to_its_end(Sweep(parts, display))
+        return _run_to_its_end(Sweep(parts, display, pictures))
 
 
 def _run_to_its_end(sweep: Sweep) -> int:
     try:
         sweep.run()
-        code = Closing(sweep.parts, sweep.loop, sweep.display, sweep.viewer.view).finish()
+        closing = Closing(sweep.parts, sweep.loop, sweep.display, sweep.viewer.view, sweep.pictures)
+        code = closing.finish()
     except BaseException as error:
         if sweep.left_behind:
             raise TrialsLeftBehindError from error
@@ -116,10 +118,11 @@ def _run_to_its_end(sweep: Sweep) -> int:
 class Sweep:
     """Runs the loop, and does what it decides (it is the loop's `Ports`)."""
 
-    def __init__(self, parts: Parts, display: Display) -> None:
+    def __init__(self, parts: Parts, display: Display, pictures: Pictures) -> None:
         config = parts.config
         self.parts = parts
         self.display = display
+        self.pictures = pictures
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = limits(parts.prepared)
@@ -321,6 +324,7 @@ class Sweep:
     def _leave_behind(self) -> None:
         """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
         self.left_behind = True
+        self.parts.directory.stay_locked()
         cause = f"{self._too_late()}; left behind"
         with suppress(StorageError):  # the next sweep takes them over all the same
             for number in self.loop.running:
@@ -383,9 +387,10 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            view = self.viewer.view()
-            write_view(self.parts.directory.status, view)
-            self.display.show(view)
+            with self.pictures.of("status.json"):
+                view = self.viewer.view()
+                self.display.show(view)
+                write_view(self.parts.directory.status, view)
 
 
 def limits(prepared: Prepared) -> Limits:

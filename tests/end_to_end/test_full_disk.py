@@ -52,7 +52,6 @@ def fill(disk: Path) -> Path:
     return path
 
 
-@pytest.mark.xfail(strict=True, reason="a traceback from status.json")
 def test_a_disk_that_fills_up_is_named_and_the_study_goes_on(program: Program, disk: Path) -> None:
     records = Records(program.folder, "full")
     sweep = program.start("study.name=full", *WORDS)
@@ -78,7 +77,6 @@ def has_reported(records: Records) -> bool:
     return any(isinstance(event, Reported) for event in records.events())
 
 
-@pytest.mark.xfail(strict=True, reason="a traceback from the name in the lock")
 def test_a_disk_that_is_full_at_the_start_is_named(disk: Path, call: Call) -> None:
     fill(disk)
     refused = call("study.name=full", *WORDS)

@@ -40,7 +40,6 @@ def unheard(program: Program, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="it ends at the first picture that fails")
 def test_a_sweep_that_nobody_can_look_at_ends_as_any_other(program: Program) -> None:
     records = Records(program.folder, "unseen")
     for name in ("status.json", "sweep.log"):  # what cannot be written by anyone
@@ -50,7 +49,6 @@ def test_a_sweep_that_nobody_can_look_at_ends_as_any_other(program: Program) -> 
     assert not list(records.path.glob(".status.json.*")), "nothing is left beside"
 
 
-@pytest.mark.xfail(strict=True, reason="exit 1, or a traceback at the end")
 @pytest.mark.parametrize("words", [("devices", "devices=host"), ("--help",)])
 def test_a_command_that_only_prints_ends_like_other_programs(
     words: tuple[str, ...], program: Program
