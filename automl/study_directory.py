@@ -28,6 +28,10 @@ _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
 
 
+LOOKING_SECONDS = 0.2
+"""A lock that is held for longer is a sweep's."""
+
+
 def make_name() -> str:
     """A study name that can be said aloud: `brave-otter-3f9a`."""
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
@@ -117,20 +121,31 @@ class StudyDirectory:
 
 
 def _lock(lock_fd: int, study: StudyConfig) -> None:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _take_lock(lock_fd):
         holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
         os.close(lock_fd)
         raise StudyInUseError(
             f"study.name={study.name}: another sweep works on this study "
             f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
             f"See it with: {command_line('status', study)}"
-        ) from None
+        )
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
     with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _take_lock(lock_fd: int) -> bool:
+    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
+    deadline = time.monotonic() + LOOKING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOKING_SECONDS / 40)
 
 
 def _holder_text(holder: str) -> str:
@@ -143,7 +158,8 @@ def _holder_text(holder: str) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living sweep holds the study directory `path`."""
+    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
+    seen, as in a study of another user's."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -96,7 +96,6 @@ def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: 
             StudyDirectory.open(settings(tmp_path), must_exist=False)
 
 
-@pytest.mark.xfail(strict=True, reason="a shared lock, held for a moment, refuses the sweep")
 def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
     with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
         directory.config.touch()
@@ -105,7 +104,7 @@ def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"looking\n"
         try:
-            for _ in range(3000):
+            for _ in range(2000):
                 with StudyDirectory.open(settings(tmp_path), must_exist=True):
                     pass
         finally:

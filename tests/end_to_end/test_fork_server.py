@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
@@ -34,7 +32,6 @@ def kill_servers(program: Program, *, once: bool) -> None:
     environment["PYTHONPATH"] = f"{program.folder / 'hook'}:{environment['PYTHONPATH']}"
 
 
-@pytest.mark.xfail(strict=True, reason="EOFError")
 def test_a_fork_server_that_was_killed_is_started_anew(program: Program) -> None:
     kill_servers(program, once=True)
     done = program.run(*WORDS)
@@ -42,7 +39,6 @@ def test_a_fork_server_that_was_killed_is_started_anew(program: Program) -> None
     assert set(Records(program.folder, "forked").outcomes()) == {0}
 
 
-@pytest.mark.xfail(strict=True, reason="EOFError")
 def test_one_that_is_killed_each_time_is_said_with_the_remedy(program: Program) -> None:
     kill_servers(program, once=False)
     refused = program.run(*WORDS)
