@@ -50,8 +50,6 @@ class Carrier:
         self._post = post
         self.stopping = threading.Event()
         """Set: every trial is told to stop at its next report."""
-        self.broken = threading.Event()
-        """Set: the study takes nothing more; what happens to trials is only logged."""
         self.latest: dict[int, Reported] = {}
         """The last report of each running trial, for the display."""
 
@@ -89,12 +87,11 @@ class Carrier:
 
     def _judge(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
         """Reports of one message are judged together."""
-        if not reports or self.broken.is_set():
+        if not reports:
             return {}
         try:
             return self._study.report(reports)
         except StorageError as error:  # the trial is told to stop, and writes its checkpoint
-            self.broken.set()
             self.stopping.set()
             self._post(Broke(error))
             return {}

@@ -70,6 +70,7 @@ TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
 JOIN_SECONDS = 30.0
 """How long threads may take to end after their workers were killed."""
+CHECKPOINT_AND_STOP = "running trials write a checkpoint and stop"
 
 
 def run_sweep(
@@ -258,11 +259,12 @@ class Sweep:
         self.display.say(f"trial {trial.number} failed: {cause}")
 
     def stop_trials(self) -> None:
+        grace_seconds = self.parts.config.study.grace_seconds
         if not self._stop_told:
             self._stop_told = True
-            self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
-        if self.loop.error is not None:
-            self.carrier.broken.set()
+            self._grace_until = time.monotonic() + grace_seconds
+            if self.loop.error is not None and self.loop.running:  # what it was is told at the end
+                self.display.say(f"broken off: {CHECKPOINT_AND_STOP}, within {grace_seconds:g} s")
         self.carrier.stopping.set()
         self.parts.executor.stop_trials()
 
@@ -370,7 +372,7 @@ class Sweep:
                     os._exit(128 + seen[0])
             self.messages.put(Signalled(reasons[signal.Signals(number)]))
             self.display.say(
-                f"{signal.Signals(number).name}: running trials write a checkpoint and stop, "
+                f"{signal.Signals(number).name}: {CHECKPOINT_AND_STOP}, "
                 f"within {self.parts.config.study.grace_seconds:g} s; once more: at once"
             )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import PATIENCE_SECONDS, Program
 from tests.end_to_end.records import Records
 
@@ -47,6 +49,16 @@ def test_a_sweep_that_nobody_can_look_at_ends_as_any_other(program: Program) -> 
     assert unheard(program, *WORDS) == (0, "")
     records.check_exact(3, 1, ["train_loss", "val_loss"])
     assert not list(records.path.glob(".status.json.*")), "nothing is left beside"
+
+
+def test_the_config_is_no_picture(folder: Path, call: Call) -> None:
+    path = folder / "studies" / "unseen" / "config.yaml"
+    (path / "in the way").mkdir(parents=True)
+    refused = call(*WORDS)
+    assert refused.code == 1
+    assert f"{path} cannot be written (Is a directory)" in refused.stderr
+    assert "give the same command again" in refused.stderr
+    assert Records(folder, "unseen").events() == []
 
 
 @pytest.mark.parametrize("words", [("devices", "devices=host"), ("--help",)])
