@@ -91,8 +91,7 @@ class Carrier:
             return {}
         try:
             return self._study.report(reports)
-        except StorageError as error:  # the trial is told to stop, and writes its checkpoint
-            self.stopping.set()
+        except StorageError as error:  # the main thread has every trial write a checkpoint and stop
             self._post(Broke(error))
             return {}
 

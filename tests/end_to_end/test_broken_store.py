@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from automl.errors import StorageError
 from automl.study_directory import is_held
-from automl.trial import Finished
+from automl.tracking.events import EventLog
+from automl.trial import Event, Finished, SweepEnded
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.troubled import BEGAN, BROKE, HELD_AT_EXIT
@@ -30,6 +38,32 @@ def break_it(program: Program, records: Records, *words: str) -> Running:
     sweep.wait_until((records.path / BROKE).exists, "the journal that breaks")
     wait_until(lambda: not is_held(records.path), "the lock given back")
     return sweep
+
+
+def test_an_error_while_trials_are_stopped_gives_no_lock_back(program: Program) -> None:
+    program.environment["DEAF"] = "1"
+    records = Records(program.folder, "silent")
+    sweep = break_it(program, records, "execution=inline")
+    sweep.process.wait(END_SECONDS)
+    check_words(sweep.wait())
+    assert (records.path / HELD_AT_EXIT).read_text() == "True"
+
+
+def test_the_last_event_that_cannot_be_written_is_an_error_like_any_other(
+    folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = EventLog.append
+
+    def append_until_the_end(self: EventLog, event: Event) -> bool:
+        if isinstance(event, SweepEnded):
+            raise StorageError("the log's disk has gone")
+        return append(self, event)
+
+    monkeypatch.setattr(EventLog, "append", append_until_the_end)
+    done = call("study.name=late", "study.n_trials=1", "training.epochs=1", "devices=host")
+    assert (done.code, done.stderr) == (1, "automl: the log's disk has gone\n")
+    assert "go on with: python -m automl resume study.name=late" in done.stdout
+    assert json.loads((folder / "studies/late/status.json").read_text())["ended"] == "broken"
 
 
 def check_words(done: Done) -> None:

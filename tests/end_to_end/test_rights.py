@@ -55,19 +55,20 @@ def without_roots_rights() -> Sequence[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "name"),
+    ("command", "name", "code"),
     [
-        ("status", "status.json"),
-        ("resume", "config.yaml"),
-        ("sync", "delivery.log"),
+        ("status", "status.json", 2),
+        ("resume", "config.yaml", 2),
+        ("sync", "delivery.log", 2),
+        ("sync", "events.log", 1),
     ],
 )
 def test_a_file_that_may_not_be_used_is_named(
-    command: str, name: str, study: Path, program: Program
+    command: str, name: str, code: int, study: Path, program: Program
 ) -> None:
     (study / name).chmod(0)
     refused = as_a_user(program, command, "study.name=theirs")
-    assert refused.code == 2
+    assert refused.code == code
     assert refused.stderr.startswith("automl: ")
     assert str(Path("studies", "theirs", name)) in refused.stderr
     assert "Permission denied" in refused.stderr

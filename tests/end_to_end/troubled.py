@@ -1,8 +1,9 @@
 """The program with a journal that breaks while a trial trains, and objectives for such days.
 
-`python -m tests.end_to_end.troubled WORDS` is `python -m automl WORDS` with these two changes:
-the journal of study `silent` takes nothing more once its trial 0 has begun, and a process that
-ends at once leaves word whether the study was still locked.
+`python -m tests.end_to_end.troubled WORDS` is `python -m automl WORDS` with these changes: the
+journal of study `silent` takes nothing more once its trial 0 has begun; a process that ends at once
+leaves word whether the study was still locked; and with the environment variable DEAF trials in
+threads cannot even be told to stop.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 import automl
 from automl.cli import main
 from automl.errors import StorageError
+from automl.execution.inline import InlineExecutor
 from automl.search.journal import LockedJournal
 from automl.study_directory import is_held
 
@@ -77,6 +79,13 @@ def _break_the_journal() -> None:
     LockedJournal.append_logs = append_until_it_began  # type: ignore[method-assign]
 
 
+def _break_the_stopping() -> None:
+    def raises(self: InlineExecutor) -> NoReturn:
+        raise RuntimeError("trials cannot be told to stop")
+
+    InlineExecutor.stop_trials = raises  # type: ignore[method-assign]
+
+
 def _leave_word_at_exit() -> None:
     leave = os._exit
 
@@ -90,4 +99,6 @@ def _leave_word_at_exit() -> None:
 if __name__ == "__main__":
     _break_the_journal()
     _leave_word_at_exit()
+    if "DEAF" in os.environ:
+        _break_the_stopping()
     sys.exit(main())
