@@ -91,9 +91,9 @@ class Carrier:
             return {}
         try:
             return self._study.report(reports)
-        except StorageError as error:
+        except StorageError as error:  # the main thread has every trial write a checkpoint and stop
             self._post(Broke(error))
-            raise
+            return {}
 
     def _append(self, event: TrialEvent) -> None:
         try:

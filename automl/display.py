@@ -54,9 +54,16 @@ class Display(Protocol):
         """No view follows; what is printed from now on stays."""
 
 
+class _Console(Console):
+    """rich ends the program when whoever reads stdout has gone; here that is the caller's to do."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def open_display() -> Display:
     """The live table where stdout is a terminal, else plain lines."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
 
 
@@ -255,7 +262,7 @@ def clock(seconds: float) -> str:
 
 def print_view(view: SweepView, note: str | None) -> None:
     """For `status`."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     console.print(render(view))
     age = time.time() - view.time
     if view.ended is not None:
@@ -266,7 +273,7 @@ def print_view(view: SweepView, note: str | None) -> None:
 
 def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
     """The closing table: the best trials, each with its state."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     console.print("best trials")
     table = _best_table(best, metric)
     unbounded = console.options.update_width(_ANY_WIDTH)
@@ -290,7 +297,7 @@ def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
     """For `devices`: a row a device, and a row for each process on it."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for column in ("device", "total", "free", "held by others", "reserved", "room", "load"):
         table.add_column(column, justify="left" if column == "device" else "right")

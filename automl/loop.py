@@ -126,13 +126,19 @@ class Loop:
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
-                self.error = self.error or error
-                self._stop_running(StopReason.BROKEN)
+                self.break_off(error)
+                self.ports.stop_trials()
             case Tick():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
+
+    def break_off(self, error: BaseException) -> None:
+        """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
+        the event log has. The first error is the one that counts, even after Ctrl-C."""
+        self.error = self.error or error
+        self.stop = StopReason.BROKEN
 
     # --- outcomes ---
 
@@ -140,6 +146,8 @@ class Loop:
         del self.running[outcome.trial]
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
+        if self.error is not None:
+            return
         if isinstance(outcome, OutOfMemory | Interrupted):
             return  # decided when the reservation is back: it may ask for another
         self.ports.tell(outcome)
@@ -154,6 +162,8 @@ class Loop:
         execution = self.executions.pop(key)
         for number, waiting in reversed(execution.members.items()):
             match execution.outcomes.get(number):
+                case Outcome() if self.error is not None:
+                    pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
                     self._retry_larger(waiting, execution.placement, outcome)
                 case Interrupted(by_worker_death=True) as outcome:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from automl.config import Config, ExecutionKind
 from automl.devices.reader import DeviceReader
+from automl.errors import StorageError
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
@@ -60,6 +61,17 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
     )
 
 
+def _store_config(directory: StudyDirectory, stored_config: str) -> None:
+    """No picture: without it the study cannot be resumed. Raises StorageError."""
+    try:
+        write_atomically(directory.config, stored_config)
+    except OSError as error:
+        raise StorageError(
+            f"{directory.config} cannot be written ({error.strerror}): make room or mend the disk, "
+            "then give the same command again."
+        ) from error
+
+
 @contextmanager
 def open_parts(
     prepared: Prepared,
@@ -87,7 +99,7 @@ def open_parts(
         log = EventLog.open(directory.events)  # while MLflow is being loaded
         stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
-        write_atomically(directory.config, stored_config)
+        _store_config(directory, stored_config)
         executor = make_executor(prepared, directory)
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)

@@ -96,6 +96,8 @@ def read_view(path: Path) -> SweepView:
         )
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
+    except OSError as error:
+        raise ConfigError(_not_allowed(path, error)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
@@ -104,6 +106,20 @@ def read_view(path: Path) -> SweepView:
 
 def find_study(config: Config) -> Path:
     """The directory of `study.name`, or of the newest study. Raises ConfigError when none."""
+    try:
+        return _find_study(config)
+    except OSError as error:
+        raise ConfigError(_not_allowed(Path(config.study.dir), error)) from error
+
+
+def _not_allowed(path: Path, error: OSError) -> str:
+    return (
+        f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
+        "another study with study.dir=… study.name=…"
+    )
+
+
+def _find_study(config: Config) -> Path:
     folder = Path(config.study.dir)
     if config.study.name is not None:
         path = folder / config.study.name
@@ -125,14 +141,23 @@ def print_status(config: Config) -> int:
 
     path = find_study(config)
     view = read_view(path / "status.json")
-    note = None
-    if view.ended is None and not is_held(path):
-        note = (
-            f"interrupted {time.time() - view.time:.0f} s ago; go on with: "
-            f"{command_line('resume', replace(config.study, name=view.study))}"
-        )
-    print_view(view, note)
+    print_view(view, None if view.ended is not None else _note(view, path, config))
     return 0
+
+
+def _note(view: SweepView, path: Path, config: Config) -> str | None:
+    """What became of a sweep that has not told its end; None: it goes on."""
+    age = f"{time.time() - view.time:.0f} s ago"
+    try:
+        if is_held(path):
+            return None
+    except OSError as error:
+        return (
+            f"as of {age}; whether a sweep still works on it cannot be seen "
+            f"({path / 'lock'}: {error.strerror})"
+        )
+    again = command_line("resume", replace(config.study, name=view.study))
+    return f"interrupted {age}; go on with: {again}"
 
 
 def print_devices(config: Config) -> int:

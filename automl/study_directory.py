@@ -8,6 +8,7 @@ dies, however that comes, so that there is no stale lock to remove.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import json
@@ -25,6 +26,10 @@ from automl.errors import ConfigError, StudyInUseError
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
+
+
+LOOKING_SECONDS = 0.2
+"""A lock that is held for longer is a sweep's."""
 
 
 def make_name() -> str:
@@ -51,6 +56,7 @@ class StudyDirectory:
         self.fresh = fresh
         """Made by this sweep: it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
+        self._stays_locked = False
 
     @classmethod
     def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
@@ -102,25 +108,44 @@ class StudyDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._stays_locked:
+            return
         if kind is not None and self.fresh and not self.config.exists():
-            shutil.rmtree(self.path)  # refused before it began: leave nothing behind
+            # Refused before it began: leave nothing behind, if that can be.
+            shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
+
+    def stay_locked(self) -> None:
+        """The lock goes back when this process ends, and not before: trials of it run on."""
+        self._stays_locked = True
 
 
 def _lock(lock_fd: int, study: StudyConfig) -> None:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _take_lock(lock_fd):
         holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
         os.close(lock_fd)
         raise StudyInUseError(
             f"study.name={study.name}: another sweep works on this study "
             f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
             f"See it with: {command_line('status', study)}"
-        ) from None
+        )
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _take_lock(lock_fd: int) -> bool:
+    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
+    deadline = time.monotonic() + LOOKING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOKING_SECONDS / 40)
 
 
 def _holder_text(holder: str) -> str:
@@ -133,7 +158,8 @@ def _holder_text(holder: str) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living sweep holds the study directory `path`."""
+    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
+    seen, as in a study of another user's."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -155,7 +181,8 @@ def write_atomically(path: Path, text: str) -> None:
             file.write(text)
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
+            os.unlink(beside)
         raise
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from automl.admission.ledger import Ledger, LedgerView
 from automl.admission.policy import Limits
 from automl.loop import MAX_SAME_FAILURES
-from automl.messages import Broke, Kind, Signalled, StopReason
+from automl.messages import Broke, DevicesRead, Kind, Signalled, StopReason
 from automl.trial import Failed, Finished
 from tests.simulator import Plan, Stranger, World
 
@@ -149,6 +149,19 @@ def test_a_defect_stops_the_sweep_and_keeps_its_first_error() -> None:
     world.loop.handle(Broke(first), 0.0)
     world.loop.handle(Broke(ValueError("later")), 0.0)
     assert (world.loop.stop, world.loop.error) == (StopReason.BROKEN, first)
+
+
+def test_what_ends_after_a_defect_is_not_told_and_nothing_is_decided_on_it() -> None:
+    plans = [Plan(GB, GB), Plan(GB, 9 * GB), Plan(GB, GB, ends="dies"), Plan(GB, GB, ends="failed")]
+    world = World(GPU, plans)
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    assert world.started == [0, 1, 2, 3]
+    world.loop.handle(Signalled(StopReason.INTERRUPTED), 0.0)
+    world.loop.handle(Broke(OSError("no space left on device")), 0.0)
+    with pytest.raises(AssertionError, match="a trial got lost"):
+        world.run()
+    assert (world.told, list(world.loop.waiting)) == ({}, [])
+    assert world.loop.stop is StopReason.BROKEN, "even after Ctrl-C the error is said"
 
 
 def test_the_deadline_admits_nothing_new() -> None:

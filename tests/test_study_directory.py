@@ -96,6 +96,31 @@ def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: 
             StudyDirectory.open(settings(tmp_path), must_exist=False)
 
 
+def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        directory.config.touch()
+    command = [sys.executable, "-c", LOOK, str(directory.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"looking\n"
+        try:
+            for _ in range(2000):
+                with StudyDirectory.open(settings(tmp_path), must_exist=True):
+                    pass
+        finally:
+            process.kill()
+
+
+LOOK = """
+import sys
+from pathlib import Path
+from automl.study_directory import is_held
+
+sys.stdout.write("looking\\n")
+sys.stdout.flush()
+while True:
+    is_held(Path(sys.argv[1]))
+"""
 HOLD = """
 import sys
 from pathlib import Path

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.execution.slots import Slots
@@ -32,6 +33,26 @@ def preload(module: str) -> None:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
+    """A process forked from the server; a server that was killed is started anew, once.
+
+    Raises AutoMLError when that dies, too.
+    """
+    for _ in range(2):
+        child = CONTEXT.Process(name=name, target=target, args=args)
+        try:
+            child.start()
+        except (EOFError, ConnectionError) as error:  # it died while it was asked
+            cause = error
+        else:
+            return child
+    raise AutoMLError(
+        "the server that training processes are forked from was killed twice while it loaded its "
+        "libraries (for lack of memory?): make room, or train in this process with "
+        "execution=inline."
+    ) from cause
 
 
 @dataclass(frozen=True)
@@ -59,10 +80,9 @@ class WorkerProcess:
         self._sending = threading.Lock()
         self.pipe, theirs = CONTEXT.Pipe()
         self._bell, their_bell = CONTEXT.Pipe(duplex=False)
-        self.process: ForkServerProcess = CONTEXT.Process(
-            target=worker.main, args=(setup, theirs, their_bell), name=f"automl-worker-{setup.slot}"
+        self.process = start_child(
+            f"automl-worker-{setup.slot}", worker.main, setup, theirs, their_bell
         )
-        self.process.start()
         theirs.close()
         their_bell.close()
         assert self.process.pid is not None

@@ -37,6 +37,8 @@ class WorkersExecutor:
         self._free_slots = list(range(limits.max_workers))
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
+        self._killed_for: str | None = None
+        """Why nothing may run any more, a worker that is just being started included."""
 
     def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         first = feed.next()
@@ -45,6 +47,9 @@ class WorkersExecutor:
             supervision = Supervision(worker, feed, on_events, self._limits, self._say_once)
             with self._lock:
                 self._busy[worker] = supervision
+                if self._killed_for is not None:
+                    supervision.killed_for = self._killed_for
+                    worker.kill()
             on_events([Hosted(first.number, time.time(), worker.pid)])
             supervision.run(first, placement, self._output / f"trial-{first.number:05d}.log")
 
@@ -69,6 +74,7 @@ class WorkersExecutor:
     def kill(self, cause: str) -> bool:
         """See `Executor.kill`."""
         with self._lock:
+            self._killed_for = cause
             for worker, supervision in self._busy.items():
                 if supervision is not None:
                     supervision.killed_for = cause

@@ -87,7 +87,7 @@ class Delivery:
         uri = resolve_uri(config)
         log = (study_directory / LOG_NAME).absolute()
         errors = log.with_name("delivery.log")
-        errors.touch()
+        _check_writable(errors)
         job = Job(
             log=str(log),
             checkpoints=config.checkpoints.value,
@@ -268,6 +268,18 @@ class Delivery:
         if self._trouble is None and trouble is not None:
             self._trouble_since = time.monotonic()
         self._trouble = trouble
+
+
+def _check_writable(errors: Path) -> None:
+    """Raises ConfigError. The process that writes there could only die of it."""
+    try:
+        with errors.open("ab"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{errors} cannot be written ({error.strerror}), where MLflow's errors are kept: mend "
+            "that, or do this as the user whose study it is."
+        ) from error
 
 
 def _size(path: Path) -> int:

@@ -174,6 +174,23 @@ def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
     assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
 
 
+def test_killing_ends_a_trial_that_is_just_beginning(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=5)  # in which it would have failed
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.kill("too late")
+    executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="by a watching thread elsewhere")
 def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
