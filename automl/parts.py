@@ -16,7 +16,7 @@ from automl.execution.workers import WorkersExecutor
 from automl.prepare import Prepared
 from automl.search.pruners import make_pruner
 from automl.search.study import Study
-from automl.study_directory import StudyDirectory, write_atomically
+from automl.study_directory import StudyDirectory, write_durably
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.events import EventLog
 
@@ -87,7 +87,7 @@ def open_parts(
         log = EventLog.open(directory.events)  # while MLflow is being loaded
         stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
-        write_atomically(directory.config, stored_config)
+        write_durably(directory.config, stored_config)
         executor = make_executor(prepared, directory)
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)

@@ -25,6 +25,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
+from automl.disk import flush_folder
 from automl.errors import StorageError, StudyInUseError
 
 _CHUNK_BYTES = 64 * 1024
@@ -34,8 +35,8 @@ FLUSH_SECONDS = 0.05
 class LockedJournal(BaseJournalBackend):
     """Use it for a journal that one process writes at a time.
 
-    Needs no lock of its own: Optuna's JournalStorage calls it under one, and flushing touches
-    nothing but the file descriptor.
+    Optuna's JournalStorage reads and appends under a lock of its own. The one here is for `close`,
+    which may come from another thread: a closed descriptor's number goes to the next file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,6 +44,8 @@ class LockedJournal(BaseJournalBackend):
         self._path = path
         self._failure: str | None = None
         """Why every later call raises."""
+        self._told = True
+        """The failure was raised; one of a flush is not until the next call."""
         self._n_read = 0
         """Lines handed out so far, which end at byte `_read_bytes`."""
         self._read_bytes = 0
@@ -58,6 +61,7 @@ class LockedJournal(BaseJournalBackend):
         except StudyInUseError:
             os.close(self._fd)
             raise
+        self._fd_lock = threading.Lock()  # whoever writes or reads holds it; `close` too
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._flusher = threading.Thread(target=self._flush_often, name="journal", daemon=True)
@@ -65,10 +69,9 @@ class LockedJournal(BaseJournalBackend):
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The lines that were appended, by anyone, since the last call."""
-        self._raise_failure()
         assert log_number_from == self._n_read, "one storage reads a journal, line after line"
         n_bytes = _CHUNK_BYTES
-        while data := os.pread(self._fd, n_bytes, self._read_bytes):
+        while data := self._read(n_bytes):
             lines, newline, _ = data.rpartition(b"\n")
             if not newline:
                 if len(data) < n_bytes:
@@ -84,9 +87,56 @@ class LockedJournal(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write whole lines at once. Raises StorageError, and then for ever."""
-        self._raise_failure()
         lines = [json.dumps(log, separators=(",", ":")) + "\n" for log in logs]
-        left = "".join(lines).encode()
+        with self._fd_lock:
+            self._raise_failure()
+            self._write("".join(lines).encode())
+
+    def sync(self) -> None:
+        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
+        self._raise_failure()
+        self._dirty.set()
+
+    def close(self) -> None:
+        """Flush, and give the file back; later calls raise.
+
+        Raises StorageError when a flush failed and nobody was told yet.
+        """
+        self._closing.set()
+        self._dirty.set()
+        self._flusher.join()
+        with self._fd_lock:
+            if self._fd < 0:
+                return
+            self._flush()  # once more: a line may have come after the flusher's last
+            os.close(self._fd)
+            self._fd = -1
+            if not self._told:
+                self._raise_failure()
+            self._failure = self._failure or f"{self._path}: the study is closed."
+
+    def _flush_often(self) -> None:
+        while True:
+            self._dirty.wait()
+            self._dirty.clear()
+            self._flush()
+            if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
+                return
+
+    def _flush(self) -> None:
+        if self._failure is None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._told = False
+                self._failure = _cannot_write(self._path, error)
+
+    def _read(self, n_bytes: int) -> bytes:
+        with self._fd_lock:
+            self._raise_failure()
+            return os.pread(self._fd, n_bytes, self._read_bytes)
+
+    def _write(self, left: bytes) -> None:
         size_bytes = os.fstat(self._fd).st_size
         try:
             while left:
@@ -95,35 +145,6 @@ class LockedJournal(BaseJournalBackend):
             with contextlib.suppress(OSError):  # if that fails too, the next open cuts the tail
                 os.ftruncate(self._fd, size_bytes)
             raise self._fail(_cannot_write(self._path, error)) from error
-
-    def sync(self) -> None:
-        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
-        self._raise_failure()
-        self._dirty.set()
-
-    def close(self) -> None:
-        """Flush, and give the file back; later calls raise."""
-        self._closing.set()
-        self._dirty.set()
-        self._flusher.join()
-        if self._fd < 0:
-            return
-        if self._failure is None:
-            os.fsync(self._fd)
-            self._failure = f"{self._path}: the study is closed."
-        os.close(self._fd)
-        self._fd = -1
-
-    def _flush_often(self) -> None:
-        while True:
-            self._dirty.wait()
-            self._dirty.clear()
-            try:
-                os.fsync(self._fd)
-            except OSError as error:
-                self._fail(_cannot_write(self._path, error))
-            if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
-                return
 
     def _take(self) -> None:
         try:
@@ -135,11 +156,7 @@ class LockedJournal(BaseJournalBackend):
         # Optuna's own writers leave it behind when killed, and the next one waits 30 s for it.
         Path(f"{self._path}.lock").unlink(missing_ok=True)
         self._cut_torn_tail()
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the file's name, too, is on disk from now on
-        finally:
-            os.close(folder)
+        flush_folder(self._path.parent)  # the file's name, too, is on disk from now on
 
     def _cut_torn_tail(self) -> None:
         """Cut what follows the last newline, and keep it aside in `NAME.torn`."""
@@ -180,6 +197,7 @@ class LockedJournal(BaseJournalBackend):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            self._told = True
             raise StorageError(self._failure)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -23,7 +21,6 @@ WORDS = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="config.yaml is never flushed")
 def test_a_study_goes_on_after_a_power_cut(folder: Path, lossy_disk: LossyDisk, call: Call) -> None:
     done = call("study.name=cut", *WORDS)
     assert done.code == 0, done.stderr

@@ -274,7 +274,6 @@ def test_a_flush_that_failed_refuses_everything_after(
     journal.close()
 
 
-@pytest.mark.xfail(strict=True, reason="nobody is told of a last flush that failed")
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_last_flush_that_failed_is_told_by_close(
     asked: bool, tmp_path: Path, lossy_disk: LossyDisk
@@ -289,7 +288,6 @@ def test_a_last_flush_that_failed_is_told_by_close(
     journal.close()
 
 
-@pytest.mark.xfail(strict=True, reason="close does not wait for a line that is being written")
 def test_a_journal_closed_meanwhile_writes_into_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,7 +282,6 @@ def left_of(disk: LossyDisk, path: Path) -> list[Event]:
     return events_of(disk.after_power_cut() / path.name)
 
 
-@pytest.mark.xfail(strict=True, reason="the name of a new log is not flushed")
 @pytest.mark.parametrize(
     "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
 )
@@ -295,7 +294,6 @@ def test_what_must_not_be_lost_is_on_disk_when_append_returns(
         assert left_of(lossy_disk, path) == [report(0, 0), event]
 
 
-@pytest.mark.xfail(strict=True, reason="the name of a new log is not flushed")
 def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> None:
     with EventLog.open(path) as log:
         for step in range(3):
@@ -305,7 +303,6 @@ def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> N
             assert lossy_disk.content(path) == path.read_bytes()
 
 
-@pytest.mark.xfail(strict=True, reason="the name of a new log is not flushed")
 def test_a_closed_log_is_on_disk(path: Path, lossy_disk: LossyDisk) -> None:
     with EventLog.open(path) as log:
         for step in range(50):
@@ -349,7 +346,6 @@ def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: Lo
             log.append(report(0, 1))
 
 
-@pytest.mark.xfail(strict=True, reason="nobody is told of a last flush that failed")
 def test_a_last_flush_that_failed_is_told_by_close(path: Path, lossy_disk: LossyDisk) -> None:
     log = EventLog.open(path)
     lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
