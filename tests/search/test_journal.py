@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -15,8 +17,9 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-from automl.errors import StorageError, StudyInUseError
+from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.search.journal import LockedJournal
+from tests.flips import one_bit_flipped, unsealed
 from tests.lossy_disk import LossyDisk
 from tests.search.conftest import Studies, ask, finish, report, run
 
@@ -311,3 +314,44 @@ def test_a_journal_closed_meanwhile_writes_into_no_other_file(
     journal = LockedJournal(tmp_path / "journal.log")
     assert read(journal) == [1]
     journal.close()
+
+
+# --- flipped bits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="a flipped bit passes for another value")
+def test_a_flipped_bit_is_found_and_its_line_named(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    run(study, 5)
+    ranking = study.ranking(5)
+    study.close()
+    path = tmp_path / "journal.log"
+    n_lines = len(path.read_bytes().splitlines())
+    for content in one_bit_flipped(path.read_bytes(), 300):
+        path.write_bytes(content)
+        try:
+            study = studies.open()
+        except StorageError as error:
+            message = str(error)
+        else:  # no value was hit, or it was the end of the last line, which is cut off
+            told = study.ranking(5)
+            assert told in (ranking, tuple(t for t in ranking if t.number != 4))
+            study.close()
+            continue
+        named = re.search(r"journal\.log: line (\d+) is damaged \(.*\); restore", message)
+        assert named, message
+        assert 1 <= int(named[1]) <= n_lines
+
+
+@pytest.mark.xfail(strict=True, reason="KeyError")
+def test_a_flipped_bit_of_a_journal_without_checksums_is_one_message(
+    studies: Studies, tmp_path: Path
+) -> None:
+    study = studies.open()
+    run(study, 5)
+    study.close()
+    path = tmp_path / "journal.log"
+    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
+        path.write_bytes(content)
+        with contextlib.suppress(StorageError, ConfigError):
+            Studies(tmp_path).open().close()
