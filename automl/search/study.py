@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ class Study:
                 lambda sampler: view_for(sampler, opened.storage, config.name or ""),
             )
             study = cls(config, opened, space, proposer, standings)
-            with opened.guard():
+            with opened.guard(), _intact(opened.where):
                 study._join(config, identity)
         except BaseException:
             opened.close()
@@ -278,6 +279,18 @@ class Study:
                 study_name=self.name, storage=self._storage, sampler=RandomSampler()
             )
             optuna.trial.Trial(study, trial_id).set_constraint(MEMORY, 1.0)
+
+
+@contextmanager
+def _intact(where: str) -> Iterator[None]:
+    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
+            "restore it from a copy, or begin a new study.name."
+        ) from error
 
 
 def _state(trial: FrozenTrial) -> TrialState:
