@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ class AskedTrial:
 
     number: int
     params: Params
+
+
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
+
+    number: int
+    params: Params
+    began: float
+    """When it was asked for (Unix seconds)."""
+    outcome: Finished | Pruned | Failed
 
 
 class Study:
@@ -218,6 +230,21 @@ class Study:
         """The best `n` trials: finished ones, then pruned ones by their best reported value."""
         return self._standings.ranking(n)
 
+    def ended(self, but: Container[int] = ()) -> list[EndedTrial]:
+        """The trials that have ended, less those named."""
+        with self._opened.guard():
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
+        return [
+            EndedTrial(
+                trial.number,
+                self._standings.params(trial.number),
+                _seconds(trial.datetime_start),
+                _outcome(trial),
+            )
+            for trial in trials
+            if trial.state.is_finished() and trial.number not in but
+        ]
+
     def close(self) -> None:
         """Give file or connections back."""
         self._opened.close()
@@ -299,3 +326,24 @@ def _state(trial: FrozenTrial) -> TrialState:
     if trial.state is OptunaState.PRUNED and trial.constraints.get(MEMORY, 0.0) <= 0.0:
         return TrialState.PRUNED
     return TrialState.FAILED
+
+
+def _outcome(trial: FrozenTrial) -> Finished | Pruned | Failed:
+    """How a trial ended, of which Optuna keeps no more than state, value and time."""
+    number, at = trial.number, _seconds(trial.datetime_complete)
+    value = trial.values[0] if trial.values else math.nan
+    match _state(trial):
+        case TrialState.FINISHED:
+            return Finished(number, at, value)
+        case TrialState.PRUNED:
+            return Pruned(number, at, step=trial.last_step or 0, value=value)
+        case _ if trial.state is OptunaState.PRUNED:
+            return Failed(number, at, "it fits in no device's memory (the event log lost the rest)")
+        case _:
+            return Failed(
+                number, at, "unknown: the event log lost it, and the study keeps no cause"
+            )
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()

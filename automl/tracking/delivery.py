@@ -78,10 +78,13 @@ class Delivery:
         study_directory: Path,
         config: TrackingConfig,
         warm: DelivererProcess | None = None,
+        *,
+        n_known_trials: int = 0,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
-        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. Raises
+        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. For
+        `n_known_trials` see `deliver.Job`. Raises
         ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
@@ -93,6 +96,7 @@ class Delivery:
             checkpoints=config.checkpoints.value,
             errors=str(errors),
             fresh_from=_size(log),
+            n_known_trials=n_known_trials,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()

@@ -78,6 +78,16 @@ class MlflowRuns:
                 raise
         return bool(run.data.tags.get(STUDY) == study_uuid)
 
+    def has_ended(self, run_id: str, update: RunUpdate) -> bool:
+        """Whether the run has ended as `update` says; its status is the last that is written."""
+        with self._translated():
+            info = self._client.get_run(run_id).info
+        return (
+            info.lifecycle_stage == "active"
+            and info.status == update.status
+            and info.end_time is not None
+        )
+
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
         terms = (f"tags.`{key}` = '{value}'" for key, value in tags.items())
