@@ -293,9 +293,17 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
+            trouble = delivery.trouble()
+            if (
+                trouble is None
+            ):  # it answers, but no SweepStarted is left to make the study's run of
+                raise AutoMLError(
+                    f"{study_directory / LOG_NAME}: the line that begins a sweep cannot be read; "
+                    "resume the study, which writes it again."
+                )
             raise AutoMLError(
-                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                "lost: run the same command again when it answers."
+                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
+                "the same command again when it answers."
             )
     say(f"MLflow has all of study {study_directory.name}: {n_events} events were delivered")
     return 0

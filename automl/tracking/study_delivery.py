@@ -72,7 +72,7 @@ class StudyDelivery:
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
         self._found: set[int] = set()
-        """Trials whose run an earlier process has made, and perhaps ended."""
+        """Trials whose run an earlier process has made, and perhaps brought to its end."""
         size = self._log.stat().st_size if self._log.exists() else 0
         self._fresh_from = size if fresh_from is None else fresh_from
         if self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
@@ -236,9 +236,7 @@ class StudyDelivery:
             if run_id is not None:
                 self._note_found(number, run_id)
         if trial.ended and number in self._found:
-            self._found.discard(number)
-            if self._runs.has_ended(runs[number], update):
-                return  # it was delivered whole; events put back since have other times
+            update = self._runs.not_yet_ended(runs[number], update)
         created = number not in runs
         if created:
             self._create(trial, update, experiment)

@@ -258,7 +258,11 @@ def test_a_line_is_on_disk_soon_after_it_is_asked_for(
 def test_a_closed_journal_is_on_disk(tmp_path: Path, lossy_disk: LossyDisk) -> None:
     path = tmp_path / "journal.log"
     journal = LockedJournal(path)
-    journal.append_logs([{"n": 1}, {"n": 2}])
+    journal.append_logs([{"n": 1}])
+    journal.sync()
+    while lossy_disk.flushed.get(timeout=10) != path:
+        pass
+    journal.append_logs([{"n": 2}])  # the flusher has just been at work, and rests
     journal.close()
     assert lossy_disk.content(path) == path.read_bytes() != b""
 
