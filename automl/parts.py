@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from automl.config import Config, ExecutionKind
 from automl.devices.reader import DeviceReader
@@ -14,10 +14,11 @@ from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
+from automl.lost_events import put_back
 from automl.prepare import Prepared
 from automl.search.pruners import make_pruner
 from automl.search.study import Study
-from automl.study_directory import StudyDirectory, write_atomically
+from automl.study_directory import StudyDirectory, write_durably
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.events import EventLog
 
@@ -64,7 +65,7 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
 def _store_config(directory: StudyDirectory, stored_config: str) -> None:
     """No picture: without it the study cannot be resumed. Raises StorageError."""
     try:
-        write_atomically(directory.config, stored_config)
+        write_durably(directory.config, stored_config)
     except OSError as error:
         raise StorageError(
             f"{directory.config} cannot be written ({error.strerror}): make room or mend the disk, "
@@ -94,11 +95,16 @@ def open_parts(
         )
         stack.callback(study.close)
         # Not before the study has agreed: the process makes MLflow's database where there is none.
-        delivery = Delivery.start(directory.path, config.tracking, deliverer)
+        delivery = Delivery.start(
+            directory.path, config.tracking, deliverer, n_known_trials=study.n_asked
+        )
         stack.callback(delivery.stop)
         log = EventLog.open(directory.events)  # while MLflow is being loaded
         stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
+        if n_lost := put_back(study, log):
+            note = f"events.log had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
         executor = make_executor(prepared, directory)
         stack.callback(executor.close)

@@ -18,10 +18,14 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from automl.config import StudyConfig
+from automl.disk import flush_folder, make_folder
 from automl.errors import ConfigError, StudyInUseError
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
@@ -74,7 +78,8 @@ class StudyDirectory:
             )
         fresh = not path.exists()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            for folder in make_folder(path):
+                flush_folder(folder)
             lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(
@@ -174,11 +179,27 @@ def is_held(path: Path) -> bool:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, whole."""
+    """Readers see the old file or the new one, whole; a power cut may leave neither."""
+    with _replacing(path) as file:
+        file.write(text)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write atomically, and return when the new file is on disk."""
+    with _replacing(path) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    flush_folder(path.parent)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file beside `path` that takes its place in the end."""
     fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
+            yield file
         os.replace(beside, path)
     except BaseException:
         with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts

@@ -21,7 +21,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalStorage
 
 from automl.credentials import mask_credentials
-from automl.errors import ConfigError, StorageError
+from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.search.journal import LockedJournal
 
 JOURNAL = "journal.log"
@@ -101,9 +101,12 @@ def _open_journal(path: Path) -> OpenStorage:
     journal = LockedJournal(path)
     try:
         storage = JournalStorage(journal)
-    except BaseException:
+    except AutoMLError:
         journal.close()
         raise
+    except Exception as error:  # whatever comes of a wrong key or value in a line without checksum
+        journal.close()
+        raise journal.damaged(None, f"{type(error).__name__}: {error}") from error
     return OpenStorage(storage, os.path.relpath(path), journal.sync, journal.close)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,17 @@ class AskedTrial:
 
     number: int
     params: Params
+
+
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
+
+    number: int
+    params: Params
+    began: float
+    """When it was asked for (Unix seconds)."""
+    outcome: Finished | Pruned | Failed
 
 
 class Study:
@@ -116,7 +129,7 @@ class Study:
                 lambda sampler: view_for(sampler, opened.storage, config.name or ""),
             )
             study = cls(config, opened, space, proposer, standings)
-            with opened.guard():
+            with opened.guard(), _intact(opened.where):
                 study._join(config, identity)
         except BaseException:
             opened.close()
@@ -217,6 +230,21 @@ class Study:
         """The best `n` trials: finished ones, then pruned ones by their best reported value."""
         return self._standings.ranking(n)
 
+    def ended(self, but: Container[int] = ()) -> list[EndedTrial]:
+        """The trials that have ended, less those named."""
+        with self._opened.guard():
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
+        return [
+            EndedTrial(
+                trial.number,
+                self._standings.params(trial.number),
+                _seconds(trial.datetime_start),
+                _outcome(trial),
+            )
+            for trial in trials
+            if trial.state.is_finished() and trial.number not in but
+        ]
+
     def close(self) -> None:
         """Give file or connections back."""
         self._opened.close()
@@ -280,9 +308,42 @@ class Study:
             optuna.trial.Trial(study, trial_id).set_constraint(MEMORY, 1.0)
 
 
+@contextmanager
+def _intact(where: str) -> Iterator[None]:
+    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
+            "restore it from a copy, or begin a new study.name."
+        ) from error
+
+
 def _state(trial: FrozenTrial) -> TrialState:
     if trial.state is OptunaState.COMPLETE:
         return TrialState.FINISHED
     if trial.state is OptunaState.PRUNED and trial.constraints.get(MEMORY, 0.0) <= 0.0:
         return TrialState.PRUNED
     return TrialState.FAILED
+
+
+def _outcome(trial: FrozenTrial) -> Finished | Pruned | Failed:
+    """How a trial ended, of which Optuna keeps no more than state, value and time."""
+    number, at = trial.number, _seconds(trial.datetime_complete)
+    value = trial.values[0] if trial.values else math.nan
+    match _state(trial):
+        case TrialState.FINISHED:
+            return Finished(number, at, value)
+        case TrialState.PRUNED:
+            return Pruned(number, at, step=trial.last_step or 0, value=value)
+        case _ if trial.state is OptunaState.PRUNED:
+            return Failed(number, at, "it fits in no device's memory (the event log lost the rest)")
+        case _:
+            return Failed(
+                number, at, "unknown: the event log lost it, and the study keeps no cause"
+            )
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()

@@ -1,4 +1,5 @@
-"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name.
+"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name,
+and last its checksum.
 
 Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
 that a newer version added is ignored, one that it left out takes its default.
@@ -11,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from automl.sealed import is_damaged, seal
 from automl.tracking.redact import redact, redact_settings
 from automl.trial import (
     Checkpointed,
@@ -45,7 +47,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class UnreadableLineError(ValueError):
-    """Raised when a line of an event log is not an event of this version."""
+    """Raised when a line of an event log is damaged, or no event of this version."""
 
 
 def encode(event: Event) -> bytes:
@@ -69,11 +71,13 @@ def encode(event: Event) -> bytes:
             fields["settings"] = redact_settings(event.settings)
         case SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
-    return _encode(fields).encode("ascii") + b"\n"
+    return seal(_encode(fields).encode("ascii")) + b"\n"
 
 
 def decode(line: bytes) -> Event:
     """The event of a line. Raises UnreadableLineError."""
+    if is_damaged(line.rstrip(b"\n")):
+        raise UnreadableLineError("it is not what its checksum was made of")
     try:
         fields = json.loads(line)
         kind = _KINDS[fields["event"]]

@@ -58,6 +58,8 @@ class Job:
     """File for all that is logged here."""
     fresh_from: int
     """Events from this byte of the log on cannot have been seen by an earlier process."""
+    n_known_trials: int = 0
+    """Trials the study had before: they may have a run, even if the log says nothing of them."""
 
     def line(self) -> str:
         return json.dumps(vars(self))
@@ -103,7 +105,8 @@ def main() -> int:
     os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
-    study = StudyDelivery(log, confirmed, runs, KeepCheckpoints(job.checkpoints), job.fresh_from)
+    keep = KeepCheckpoints(job.checkpoints)
+    study = StudyDelivery(log, confirmed, runs, keep, job.fresh_from, job.n_known_trials)
     _Loop(study, channel, draining).run()
     return 0
 

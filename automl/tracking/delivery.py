@@ -78,10 +78,13 @@ class Delivery:
         study_directory: Path,
         config: TrackingConfig,
         warm: DelivererProcess | None = None,
+        *,
+        n_known_trials: int = 0,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
-        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. Raises
+        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. For
+        `n_known_trials` see `deliver.Job`. Raises
         ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
@@ -93,6 +96,7 @@ class Delivery:
             checkpoints=config.checkpoints.value,
             errors=str(errors),
             fresh_from=_size(log),
+            n_known_trials=n_known_trials,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
@@ -301,9 +305,17 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
+            trouble = delivery.trouble()
+            if (
+                trouble is None
+            ):  # it answers, but no SweepStarted is left to make the study's run of
+                raise AutoMLError(
+                    f"{study_directory / LOG_NAME}: the line that begins a sweep cannot be read; "
+                    "resume the study, which writes it again."
+                )
             raise AutoMLError(
-                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                "lost: run the same command again when it answers."
+                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
+                "the same command again when it answers."
             )
     say(f"MLflow has all of study {study_directory.name}: {n_events} events were delivered")
     return 0

@@ -12,6 +12,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -19,7 +20,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.tracking.run_update import STUDY, TRIAL, RunUpdate
+from automl.tracking.run_update import AT_END, STUDY, TRIAL, RunUpdate
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
@@ -77,6 +78,17 @@ class MlflowRuns:
                     return False
                 raise
         return bool(run.data.tags.get(STUDY) == study_uuid)
+
+    def not_yet_ended(self, run_id: str, update: RunUpdate) -> RunUpdate:
+        """`update` without the metrics of a trial's end that the run has already.
+
+        They may have been put back from the study under another time, and stood there twice.
+        """
+        with self._translated():
+            there = self._client.get_run(run_id).data.metrics
+        known = [key for key in AT_END if key in there]
+        new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
+        return replace(update, metrics=tuple(new))
 
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""

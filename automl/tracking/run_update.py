@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 # Tags by which a run is found again.
 STUDY, KIND, TRIAL = "automl.study", "automl.kind", "automl.trial"
+VALUE, MEMORY_PEAK = "value", "memory_peak_bytes"
+AT_END = (VALUE, MEMORY_PEAK)
+"""Metrics that a trial has once, from its end on."""
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
 PARENT = "mlflow.parentRunId"

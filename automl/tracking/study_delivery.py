@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -49,12 +50,14 @@ class StudyDelivery:
         runs: MlflowRuns,
         keep: KeepCheckpoints,
         fresh_from: int | None = None,
+        n_known_trials: int = 0,
     ) -> None:
-        """`fresh_from`: see `deliver.Job`; None: the log's end."""
+        """For the last two see `deliver.Job`; `fresh_from` None: the log's end."""
         self._log = log
         self._confirmed = confirmed
         self._runs = runs
         self._keep = keep
+        self._n_known_trials = n_known_trials
         self._begin(fresh_from)
 
     def _begin(self, fresh_from: int | None = None) -> None:
@@ -68,11 +71,14 @@ class StudyDelivery:
         """Where in the log the first event stands of each trial that has some to deliver."""
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
+        self._found: set[int] = set()
+        """Trials whose run an earlier process has made, and perhaps brought to its end."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        if self._confirmed.offset > size:  # the disk lost what it had promised
-            self._confirmed.reset()
-        self._offset = 0
         self._fresh_from = size if fresh_from is None else fresh_from
+        if self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
+            self._confirmed.reset()
+            self._fresh_from = sys.maxsize  # MLflow may have runs that the log knows nothing of
+        self._offset = 0
         for event, offset in read_events(self._log):
             if offset > self._confirmed.offset:
                 break
@@ -133,7 +139,7 @@ class StudyDelivery:
             return
         trial = self._trials.get(event.trial)
         if trial is None:
-            fresh = self._offset >= self._fresh_from
+            fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials
             trial = self._trials[event.trial] = TrialView(event.trial, event.time, fresh)
         trial.take(event)
 
@@ -185,7 +191,7 @@ class StudyDelivery:
         found = self._runs.find_trials(experiment, study.uuid)
         for number in doubtful:
             if number in found:
-                self._confirmed.note_run(number, found[number])
+                self._note_found(number, found[number])
             else:
                 self._trials[number].fresh = True
 
@@ -228,7 +234,9 @@ class StudyDelivery:
         if self._in_doubt(number):
             run_id = self._runs.find(experiment, update.key)
             if run_id is not None:
-                self._confirmed.note_run(number, run_id)
+                self._note_found(number, run_id)
+        if trial.ended and number in self._found:
+            update = self._runs.not_yet_ended(runs[number], update)
         created = number not in runs
         if created:
             self._create(trial, update, experiment)
@@ -236,6 +244,10 @@ class StudyDelivery:
         if trial.ended and number in self._with_doubles:
             self._runs.find(experiment, update.key, keep=runs[number])
             self._with_doubles.discard(number)
+
+    def _note_found(self, number: int, run_id: str) -> None:
+        self._confirmed.note_run(number, run_id)
+        self._found.add(number)
 
     def _create(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
         try:

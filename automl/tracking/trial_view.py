@@ -19,7 +19,18 @@ from automl.tracking.cleaning import (
     finite,
     to_ms,
 )
-from automl.tracking.run_update import CAUSE, DEVICE, NOTE, PARENT, STATE, STUDY, TRIAL, RunUpdate
+from automl.tracking.run_update import (
+    CAUSE,
+    DEVICE,
+    MEMORY_PEAK,
+    NOTE,
+    PARENT,
+    STATE,
+    STUDY,
+    TRIAL,
+    VALUE,
+    RunUpdate,
+)
 from automl.tracking.run_update import MetricPoint as Point
 from automl.trial import (
     Checkpointed,
@@ -38,8 +49,6 @@ from automl.trial import (
     TrialState,
 )
 
-VALUE = "value"
-"""The metric that holds a trial's final value."""
 _STATES = {
     Started: TrialState.RUNNING,
     Finished: TrialState.FINISHED,
@@ -154,7 +163,7 @@ class TrialView:
                     yield Point(VALUE, finite(event.value), time_ms, self._last_step)
             if isinstance(event, Outcome) and self.ended and self._peak_bytes:
                 peak = float(self._peak_bytes)
-                yield Point("memory_peak_bytes", peak, time_ms, self._last_step)
+                yield Point(MEMORY_PEAK, peak, time_ms, self._last_step)
 
     def _artifacts(self, keep: KeepCheckpoints) -> tuple[str, ...]:
         kept = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from automl.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class TrialContext:
     @property
     def directory(self) -> Path:
         """A folder for files of this trial's own; `last.pt` and `best.pt` stand there too."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        for folder in make_folder(self._directory):
+            flush_folder(folder)
         return self._directory
 
     def restore(self) -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+_FILES = {CheckpointKind.BEST: checkpoint.BEST, CheckpointKind.LAST: checkpoint.LAST}
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class TrialRecord:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
-        path = self._path(checkpoint.LAST)
+        path = Path(self.spec.checkpoint_dir) / checkpoint.LAST
         try:
             content = checkpoint.load(path)
         except FileNotFoundError:
@@ -135,22 +136,16 @@ class TrialRecord:
 
     def write(self) -> None:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
+        contents: dict[CheckpointKind, dict[str, Any]] = {}
         if self._best is not None and self._best.content is not None:
-            self._save(checkpoint.BEST, CheckpointKind.BEST, self._best.step, self._best.content)
-            self._best = _Best(self._best.step, self._best.value)
+            contents[CheckpointKind.BEST] = self._best.content
         if self._unwritten is not None:
-            step, get_checkpoint = self._unwritten
-            content = self._header(step) | {
-                "reports": self.reports,
-                "best": None if self._best is None else (self._best.step, self._best.value),
-                # A trial that was told to stop is one that goes on.
-                "verdict": (
-                    Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
-                ).value,
-                "state": checkpoint.snapshot(get_checkpoint()),
-            }
-            self._save(checkpoint.LAST, CheckpointKind.LAST, step, content)
-            self._unwritten = None
+            contents[CheckpointKind.LAST] = self._state_to_go_on_from(*self._unwritten)
+        if contents:
+            self._save(contents)
+        if self._best is not None:
+            self._best = _Best(self._best.step, self._best.value)
+        self._unwritten = None
         self._written_seconds = self.monotonic()
 
     # --- inside ---------------------------------------------------------------------------------
@@ -176,14 +171,28 @@ class TrialRecord:
     def _header(self, step: int) -> dict[str, Any]:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
-    def _save(self, name: str, kind: CheckpointKind, step: int, content: dict[str, Any]) -> None:
-        path = self._path(name)
+    def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
+        # A trial that was told to stop is one that goes on.
+        verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
+        return self._header(step) | {
+            "reports": self.reports,
+            "best": None if self._best is None else (self._best.step, self._best.value),
+            "verdict": verdict.value,
+            "state": checkpoint.snapshot(get_state()),
+        }
+
+    def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
+        folder = Path(self.spec.checkpoint_dir)
+        files = {_FILES[kind]: content for kind, content in contents.items()}
         try:
-            checkpoint.save(path, content)
+            checkpoint.save(folder, files)
         except StorageError as error:
             self.broken = error
             raise
-        self._emit(Checkpointed(self.spec.number, time.time(), step, str(path), kind))
+        for kind, content in contents.items():
+            path = str(folder / _FILES[kind])
+            number, step = self.spec.number, content["step"]
+            self._emit(Checkpointed(number, time.time(), step, path, kind))
 
     def _emit(self, event: TrialEvent) -> Verdict:
         try:
@@ -211,9 +220,6 @@ class TrialRecord:
                 f"report(step={step}): this step was reported before; count steps up, and report "
                 "all metrics of one step together."
             )
-
-    def _path(self, name: str) -> Path:
-        return Path(self.spec.checkpoint_dir) / name
 
 
 def _metric_name(name: object) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -289,3 +291,39 @@ def test_optuna_says_nothing_to_users(
     with pytest.raises(ConfigError):
         studies.open(storage="nonsense")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
+    study = studies.open()
+    outcomes = [
+        Finished(0, 1.0, 0.5),
+        Pruned(1, 1.0, step=3, value=0.75),
+        Pruned(2, 1.0, step=0, value=math.inf),
+        Failed(3, 1.0, "ValueError: x"),
+        OutOfMemory(4, 1.0, "no room"),
+    ]
+    params = []
+    for outcome in outcomes:
+        params.append(ask(study).params)
+        if outcome.trial == 1:
+            report(study, 1, 3, 0.75)
+        study.tell(outcome.trial, outcome)
+    begun = ask(study).number
+    now = time.time()
+    study = studies.reopen(study)
+    ended = study.ended()
+    assert [trial.number for trial in ended] == list(range(begun))
+    assert [trial.params for trial in ended] == params
+    assert all(now - 60 < t.began <= t.outcome.time <= now for t in ended)
+    at = [trial.outcome.time for trial in ended]
+    finished, pruned, worthless, failed, too_large = (trial.outcome for trial in ended)
+    assert finished == Finished(0, at[0], 0.5)
+    assert pruned == Pruned(1, at[1], step=3, value=0.75)
+    assert isinstance(worthless, Pruned)
+    assert math.isnan(worthless.value)
+    assert isinstance(failed, Failed)
+    assert isinstance(too_large, Failed)
+    assert "lost" in failed.cause
+    assert "memory" in too_large.cause
+    assert [trial.number for trial in study.ended(but={0, 2, 4})] == [1, 3]
+    finish(study, begun)

@@ -9,6 +9,7 @@ import pytest
 
 from automl.errors import StudyInUseError
 from automl.tracking.confirmed import Confirmed
+from tests.flips import one_bit_flipped, unsealed
 
 
 @pytest.fixture
@@ -80,3 +81,39 @@ def test_a_second_holder_is_told_who_has_it(log: Path) -> None:
         reopened(log)
     confirmed.close()
     reopened(log).close()
+
+
+@pytest.fixture
+def noted(log: Path) -> Path:
+    """A file that says 500, and two runs."""
+    confirmed = reopened(log)
+    confirmed.note_study("3", "parent-id")
+    for number in (7, 8):
+        confirmed.note_run(number, f"run-{number}")
+    confirmed.confirm(500)
+    confirmed.close()
+    return log.with_suffix(".delivered")
+
+
+def test_a_flipped_bit_is_delivered_again_and_never_another_value(noted: Path, log: Path) -> None:
+    for content in one_bit_flipped(noted.read_bytes(), 300):
+        noted.write_bytes(content)
+        confirmed = reopened(log)
+        assert confirmed.offset in (0, 500)
+        assert confirmed.runs.items() <= {7: "run-7", 8: "run-8"}.items()
+        assert (confirmed.experiment, confirmed.parent) in ((None, None), ("3", "parent-id"))
+        confirmed.note_run(9, "run-9")
+        confirmed.close()
+        confirmed = reopened(log)
+        assert confirmed.runs[9] == "run-9"
+        confirmed.close()
+
+
+def test_a_file_without_checksums_is_taken_as_it_is(noted: Path, log: Path) -> None:
+    noted.write_bytes(unsealed(noted.read_bytes()))
+    for _ in range(2):
+        confirmed = reopened(log)
+        assert (confirmed.offset, confirmed.runs) == (500, {7: "run-7", 8: "run-8"})
+        assert (confirmed.experiment, confirmed.parent) == ("3", "parent-id")
+        confirmed.close()
+        assert noted.read_bytes() != unsealed(noted.read_bytes())

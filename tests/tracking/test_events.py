@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ from automl.trial import (
     Finished,
     Interrupted,
     MemoryPeak,
+    Outcome,
     OutOfMemory,
     Pruned,
     Reported,
@@ -32,6 +35,8 @@ from automl.trial import (
     SweepStarted,
     TrialState,
 )
+from tests.flips import one_bit_flipped, unsealed
+from tests.lossy_disk import LossyDisk, no_room_beyond
 from tests.tracking.scenes import begin, finish, interrupt, report, sweep_started, trial
 
 EVENTS: list[Event] = [
@@ -268,3 +273,137 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"events\.log cannot be opened"):
         EventLog.open(tmp_path / "missing" / "events.log")
+
+
+# --- what a power cut leaves, and a disk that fails -----------------------------------------------
+
+
+def left_of(disk: LossyDisk, path: Path) -> list[Event]:
+    """The events that are still there after a power cut now."""
+    return events_of(disk.after_power_cut() / path.name)
+
+
+@pytest.mark.parametrize(
+    "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
+)
+def test_what_must_not_be_lost_is_on_disk_when_append_returns(
+    event: Event, path: Path, lossy_disk: LossyDisk
+) -> None:
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        log.append(event)
+        assert left_of(lossy_disk, path) == [report(0, 0), event]
+
+
+def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        for step in range(3):
+            log.append(report(0, step))
+            while lossy_disk.flushed.get(timeout=10) != path:
+                pass
+            assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_closed_log_is_on_disk(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        for step in range(50):
+            log.append(report(0, step))
+    assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_write_that_failed_refuses_everything_after(path: Path) -> None:
+    """There is room again, but half of a line is in the file: nothing may be glued onto it."""
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        with (
+            no_room_beyond(path.stat().st_size + 20),
+            pytest.raises(StorageError, match=r"File too large.*make room"),
+        ):
+            log.append(report(0, 1))
+        for event in (report(0, 2), finish(0), sweep_started()):
+            with pytest.raises(StorageError, match="File too large"):
+                log.append(event)
+    assert events_of(path) == [report(0, 0)]
+    with EventLog.open(path) as log:
+        log.append(report(0, 1))
+    assert events_of(path) == [report(0, 0), report(0, 1)]
+
+
+def test_an_outcome_whose_flush_failed_is_not_taken(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+                log.append(finish(0))
+
+
+def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        log.append(report(0, 0))
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "event-log")
+        thread.join(timeout=10)  # it ends with the first failure
+        with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+            log.append(report(0, 1))
+
+
+def test_a_last_flush_that_failed_is_told_by_close(path: Path, lossy_disk: LossyDisk) -> None:
+    log = EventLog.open(path)
+    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+    log.append(report(0, 0))
+    with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+        log.close()
+    log.close()
+
+
+def test_a_log_closed_meanwhile_writes_into_no_other_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the call that writes a line and the kernel it is closed, and another file opened."""
+    log, other = EventLog.open(path), path.with_name("other")
+    closer = threading.Thread(target=log.close)
+    write, files = os.write, []
+
+    def write_late(fd: int, line: bytes) -> int:
+        closer.start()
+        closer.join(0.2)  # where it waits for us, as it should, it has not ended after that
+        files.append(other.open("ab"))
+        return write(fd, line)
+
+    monkeypatch.setattr(os, "write", write_late)
+    log.append(report(0, 0))
+    monkeypatch.undo()
+    closer.join()
+    files[0].close()
+    assert other.read_bytes() == b""
+    assert events_of(path) == [report(0, 0)]
+
+
+# --- flipped bits ---------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_costs_its_line_and_changes_none(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    for content in one_bit_flipped(path.read_bytes(), 300):
+        path.write_bytes(content)
+        with caplog.at_level(logging.WARNING):
+            events = events_of(path)
+        left = iter(EVENTS)
+        assert all(event in left for event in events), "in their order, and none is another"
+        if len(events) < len(EVENTS) - 1:  # a lost newline costs the line after it, too
+            assert "is no event and is left out" in caplog.text
+        caplog.clear()
+
+
+def test_a_flipped_bit_of_a_log_without_checksums_is_no_error(path: Path) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    assert unsealed(path.read_bytes()) != path.read_bytes()
+    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
+        path.write_bytes(content)
+        EventLog.open(path).close()

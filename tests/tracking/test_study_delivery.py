@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -46,6 +47,7 @@ def delivery(
     client: MlflowClient | None = None,
     refusals: list[str] | None = None,
     database: str = "mlflow.db",
+    fresh_from: int | None = None,
 ) -> Iterator[StudyDelivery]:
     """A delivery as the process has it, in this process."""
     uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[1] / database}"))
@@ -53,7 +55,8 @@ def delivery(
     refused = ([] if refusals is None else refusals).append
     runs = MlflowRuns(client or open_client(uri), uri, refused)
     try:
-        yield StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+        log, keep = study / "events.log", KeepCheckpoints.all
+        yield StudyDelivery(log, confirmed, runs, keep, fresh_from)
     finally:
         confirmed.close()
 
@@ -370,3 +373,19 @@ def test_a_file_is_placed_whole_over_an_older_one(tmp_path: Path) -> None:
         place_file(source, folder)
         assert [path.name for path in folder.iterdir()] == ["last.pt"]
         assert (folder / "last.pt").read_bytes() == content
+
+
+def test_a_log_that_has_lost_its_end_makes_no_second_run(study: Path, shown: Shown) -> None:
+    """Not even of a trial that the study has lost too, and begins under the same number."""
+    log = study / "events.log"
+    write(study, sweep_started(), *trial(0))
+    n_bytes = log.stat().st_size
+    write(study, *trial(1, 9))
+    deliver(study)
+    os.truncate(log, n_bytes)
+    write(study, sweep_started(n="2"), *trial(1, 40))  # longer than what was lost
+    with delivery(study, fresh_from=n_bytes) as delivering:
+        delivering.read()
+        delivering.deliver()
+    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000", "trial-00001"]
+    assert [step for step, _, _ in shown.history("trial-00001", "val_loss")] == list(range(40))
