@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -115,6 +116,139 @@ def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]
     assert isinstance(failed, Failed)
     assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+@pytest.mark.xfail(strict=True, reason="deadlines are looked at while there is no message only")
+def test_a_time_out_is_seen_while_reports_keep_coming(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def slower_than_the_trial(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        pause(0.2)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, slower_than_the_trial)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert steps == list(range(len(steps))), "all that it said until then counts"
+
+
+@pytest.mark.xfail(strict=True, reason="any message counts as a report")
+def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=0.5)
+    failed = outcomes(execute(tmp_path, [spec(0, "say_for_ever")], limits))[0]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "reported nothing for execution.silence_timeout_seconds=0.5"
+
+
+@pytest.mark.xfail(strict=True, reason="the others are told of a SIGKILL")
+def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=1.5)
+    specs = [spec(0, "joined_late"), spec(1), spec(2)]
+    ended = outcomes(execute(tmp_path, specs, limits))
+    late, other = ended[0], ended[1]
+    assert isinstance(late, Failed)
+    assert late.cause == "exceeded execution.trial_timeout_seconds=1.5"
+    assert isinstance(other, Interrupted)
+    assert (other.pack_dissolved, other.by_worker_death) == (True, False)
+    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=1.5"
+    assert 2 not in ended, "never taken from the feed"
+
+
+def pause(seconds: float) -> None:
+    """What takes the sweep so long."""
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.xfail(strict=True, reason="the last reason overwrites the first")
+def test_a_trial_that_the_sweep_killed_is_not_timed_out_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_and_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+            executor.kill("too late")  # its end is not seen at once
+        return {}
+
+    feed = TrialFeed([spec(0, "report_and_hang")], lambda taken: None)
+    executor.execute(feed, HOST, linger_and_kill)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+@pytest.mark.xfail(strict=True, reason="the last reason overwrites the first")
+def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_then_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if any(isinstance(event, Reported) for event in events):
+            executor.kill("too late")
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, linger_then_kill)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+@pytest.mark.xfail(strict=True, reason="it waits for the thread, and the parent for it")
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("break_after", "RuntimeError: the driver is gone"),
+        ("hang_after", "did not become idle within 0.5 s"),
+    ],
+)
+def test_a_worker_that_fails_between_trials_is_not_waited_for(
+    tmp_path: Path, act: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = WorkerLimits(max_workers=1)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    def run() -> None:
+        for number, what in enumerate([act, "finish"]):
+            executor.execute(TrialFeed([spec(number, what)], lambda taken: None), HOST, on_events)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    hangs = thread.is_alive()
+    executor.kill("the test is over")
+    thread.join()
+    assert not hangs
+    executor.close()
+    assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
+    pids = [event.pid for event in events if isinstance(event, Hosted)]
+    assert pids[0] != pids[1]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"worker {pids[0]} ")
+    assert told in said
 
 
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
