@@ -118,7 +118,6 @@ def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
 
 
-@pytest.mark.xfail(strict=True, reason="deadlines are looked at while there is no message only")
 def test_a_time_out_is_seen_while_reports_keep_coming(tmp_path: Path) -> None:
     executor = WorkersExecutor(
         ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
@@ -140,7 +139,6 @@ def test_a_time_out_is_seen_while_reports_keep_coming(tmp_path: Path) -> None:
     assert steps == list(range(len(steps))), "all that it said until then counts"
 
 
-@pytest.mark.xfail(strict=True, reason="any message counts as a report")
 def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, silence_timeout_seconds=0.5)
     failed = outcomes(execute(tmp_path, [spec(0, "say_for_ever")], limits))[0]
@@ -148,7 +146,6 @@ def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
     assert failed.cause == "reported nothing for execution.silence_timeout_seconds=0.5"
 
 
-@pytest.mark.xfail(strict=True, reason="the others are told of a SIGKILL")
 def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, trial_timeout_seconds=1.5)
     specs = [spec(0, "joined_late"), spec(1), spec(2)]
@@ -167,7 +164,6 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-@pytest.mark.xfail(strict=True, reason="the last reason overwrites the first")
 def test_a_trial_that_the_sweep_killed_is_not_timed_out_after_it(tmp_path: Path) -> None:
     executor = WorkersExecutor(
         ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
@@ -189,7 +185,6 @@ def test_a_trial_that_the_sweep_killed_is_not_timed_out_after_it(tmp_path: Path)
     assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
 
 
-@pytest.mark.xfail(strict=True, reason="the last reason overwrites the first")
 def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) -> None:
     executor = WorkersExecutor(
         ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
@@ -212,7 +207,6 @@ def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) 
     assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
 
 
-@pytest.mark.xfail(strict=True, reason="it waits for the thread, and the parent for it")
 @pytest.mark.parametrize(
     ("act", "told"),
     [
@@ -223,7 +217,7 @@ def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) 
 def test_a_worker_that_fails_between_trials_is_not_waited_for(
     tmp_path: Path, act: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits = WorkerLimits(max_workers=1)
+    limits = WorkerLimits(max_workers=1, idle_patience_seconds=0.5)
     executor = WorkersExecutor(ENTRY, tmp_path, limits)
     events: list[TrialEvent] = []
 
@@ -289,6 +283,21 @@ def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> Non
     assert isinstance(events[-1], Interrupted)
     steps = [event.step for event in events if isinstance(event, Reported)]
     assert steps == list(range(len(steps))), "in order, none missing"
+
+
+def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.kill("too late")
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.execute(TrialFeed([spec(0, "until_stopped")], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == "too late"
 
 
 def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
