@@ -32,18 +32,17 @@ def breaks_its_process(trial: automl.TrialContext) -> float:
     """Each trial but one damages what the next in its process needs; none of them is at fault."""
     match trial.number:
         case 0:
-            os.close(1)
+            sys.stdout = os.fdopen(1, "w")  # which closes it when it goes
         case 1:
             sys.stdout.close()
-            os.close(0)
         case 2:
-            sys.stdout = io.StringIO()
-            sys.stderr.close()
-        case 3:
             sys.stdout = sys.stderr = None
             os.close(2)
+        case 3:
+            sys.stderr.close()
         case 4:
-            sys.stdout = os.fdopen(1, "w")  # which closes it when it goes
+            sys.stdout = io.StringIO()
+            os.close(1)
         case 6:  # what the worker does between trials fails, while a thread of the user's lives
             threading.Thread(target=threading.Event().wait).start()
             torch.cuda.is_initialized = _is_broken

@@ -245,6 +245,29 @@ def test_a_worker_that_fails_between_trials_is_not_waited_for(
     assert told in said
 
 
+@pytest.mark.parametrize("n_trials", [1, 2], ids=["alone", "pack"])
+def test_an_outcome_that_was_told_before_the_time_out_was_seen_counts(
+    tmp_path: Path, n_trials: int
+) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def linger_at_the_first(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if isinstance(new[0], Reported) and not any(isinstance(e, Reported) for e in events):
+            pause(1.0)
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(number) for number in range(n_trials)], lambda taken: None)
+    executor.execute(feed, HOST, linger_at_the_first)
+    assert {n: type(o) for n, o in outcomes(events).items()} == {0: Finished}
+    assert (feed.next() is None) == (n_trials == 1), "a worker that was ended is fed nothing"
+    executor.execute(TrialFeed([spec(5)], lambda taken: None), HOST, linger_at_the_first)
+    executor.close()
+    assert isinstance(events[-1], Finished), "in another worker"
+
+
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=2))
     pids: list[int] = []
@@ -294,7 +317,8 @@ def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_p
         events.extend(new)
         return {}
 
-    executor.execute(TrialFeed([spec(0, "until_stopped")], lambda taken: None), HOST, on_events)
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, on_events)
     executor.close()
     assert isinstance(events[-1], Interrupted)
     assert events[-1].cause == "too late"
