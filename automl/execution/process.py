@@ -22,7 +22,7 @@ from automl.trial import TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
-"""How long an idle worker may take to end before it is killed."""
+"""How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
 
 
 def preload(module: str) -> None:
@@ -66,6 +66,9 @@ class WorkerLimits:
     recycle_growth_bytes: int = 2 * 1024**3
     judging: Judging | None = None
     """Which reports can end their trial; None: no report can."""
+    idle_patience_seconds: float = 10.0
+    """A worker that takes longer after its last trial to give memory back is killed. It takes
+    milliseconds, on a busy machine more."""
 
 
 class WorkerProcess:
@@ -132,7 +135,7 @@ class WorkerProcess:
         if self.idle:
             self._send(None)
             self.process.join(_END_SECONDS)
-        if self.process.is_alive():
+        if self.process.is_alive() or not self.idle:  # dead or not, its children may live
             self.kill()
             self.process.join()
         self.pipe.close()
@@ -140,8 +143,11 @@ class WorkerProcess:
         self.process.close()
 
     def how_it_died(self) -> str:
-        """`SIGSEGV`, or `exit status 3`; waits for the end."""
-        self.process.join()
+        """`SIGSEGV`, or `exit status 3`; makes one end that only closed its pipe."""
+        self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            self.kill()
+            self.process.join()
         code = self.process.exitcode
         assert code is not None
         return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

@@ -37,6 +37,7 @@ from automl.execution.protocol import (
     WorkerSetup,
 )
 from automl.execution.slots import OwnSlot
+from automl.execution.streams import Streams, end_process
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -46,24 +47,35 @@ _PATIENCE = 0.05  # a share of the time between two reports
 
 
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
-    """Run in the child process."""
+    """Run in the child process, which ends at once where this fails."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    try:
+        _serve(setup, pipe, bell)
+    except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on
+        end_process()
+
+
+def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
+    """Carry work out until there is no more, or none can be."""
     if setup.device_uuid != HOST_UUID:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
+    del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
     slot = OwnSlot(setup.numbers, setup.slot)
     reporter = Reporter(pipe, outbox, slot, setup.judging)
+    streams = Streams()
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
-        _print_to(work.output_path)
+        streams.print_to(work.output_path)
         if session is None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
                 outbox.ring(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
                 return
+            streams.keep()
             _keep_telling(session, slot, outbox)
         outbox.put(Begun())
         try:
@@ -254,14 +266,3 @@ class PipeFeed:
         """See `automl.trial.Feed`."""
         spec, self._first = self._first, None
         return spec if spec is not None else self._reporter.next()
-
-
-def _print_to(path: str) -> None:
-    """From now on what this process and its children print goes to the end of a file."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)

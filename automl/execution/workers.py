@@ -38,7 +38,7 @@ class WorkersExecutor:
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
         self._killed_for: str | None = None
-        """Why nothing may run any more, a worker that is just being started included."""
+        """Why nothing runs any more; None: it does."""
 
     def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         first = feed.next()
@@ -47,9 +47,9 @@ class WorkersExecutor:
             supervision = Supervision(worker, feed, on_events, self._limits, self._say_once)
             with self._lock:
                 self._busy[worker] = supervision
-                if self._killed_for is not None:
-                    supervision.killed_for = self._killed_for
-                    worker.kill()
+                killed_for = self._killed_for
+            if killed_for is not None:
+                supervision.kill(killed_for)
             on_events([Hosted(first.number, time.time(), worker.pid)])
             supervision.run(first, placement, self._output / f"trial-{first.number:05d}.log")
 
@@ -72,13 +72,12 @@ class WorkersExecutor:
                     worker.stop(supervision.live)
 
     def kill(self, cause: str) -> bool:
-        """See `Executor.kill`."""
+        """See `Executor.kill`. Trials that are just being started end in the same way."""
         with self._lock:
-            self._killed_for = cause
-            for worker, supervision in self._busy.items():
+            self._killed_for = self._killed_for or cause
+            for supervision in self._busy.values():
                 if supervision is not None:
-                    supervision.killed_for = cause
-                worker.kill()
+                    supervision.kill(cause)
         return True
 
     def close(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automl.search.pruners import Pruner
+from automl.search.thinning import Point, Thinning
 from automl.trial import Direction, Params, TrialState
 
 
@@ -36,6 +37,7 @@ class _Course:
     """Rungs reached and the trial's keys there."""
     pruned: bool = False
     """The verdict fell; it is repeated until the trial ends."""
+    thinning: Thinning = field(default_factory=Thinning)
 
 
 class Standings:
@@ -98,20 +100,29 @@ class Standings:
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
 
-    def record(self, number: int, step: int, value: float) -> bool:
-        """Put a report on the rungs it reaches; False when nothing is new in it."""
+    def record(self, number: int, step: int, value: float) -> Sequence[Point]:
+        """Put a report on the rungs it reaches; returns what the storage is given for it, if any.
+
+        A step that is known is nothing new, nor is a report of a trial that has ended.
+        """
         course = self._courses.get(number)
         if course is None or step in course.steps:
-            return False
+            return ()
         key = math.inf if math.isnan(value) else value * self._sign
         course.steps.add(step)
         course.best_key = min(course.best_key, key)
-        for rung in self._pruner.rungs(course.last_step, step):
+        # A resumed trial repeats steps that the storage was not given: their rungs are behind it.
+        rungs = self._pruner.rungs(course.last_step, step) if step > course.last_step else ()
+        for rung in rungs:
             # A trial is worth its best report, so one that overfits later is not stopped for it.
             insort(self._rungs.setdefault(rung, []), course.best_key)
             course.unjudged.append((rung, course.best_key))
         course.last_step = max(course.last_step, step)
-        return True
+        return course.thinning.take((step, value), key, at_rung=bool(rungs))
+
+    def not_given(self, number: int) -> Sequence[Point]:
+        """What the storage lacks of a trial that ends: its best and its last report."""
+        return self._courses[number].thinning.rest()
 
     def judge(self, number: int) -> bool:
         """Whether the trial stops; each rung judges it once, with the values there are by then."""
@@ -129,6 +140,8 @@ class Standings:
 
         But for the last one, after which a kill may have come: that rung judges it again.
         """
-        for step, value in sorted(reports):
-            self._courses[number].unjudged.clear()
+        course, given = self._courses[number], sorted(reports)
+        for step, value in given:
+            course.unjudged.clear()
             self.record(number, step, value)
+        course.thinning.replayed(len(given))

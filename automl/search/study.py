@@ -30,6 +30,7 @@ from automl.search.samplers import Proposer, distributions, running_trial
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
+from automl.search.thinning import Point
 from automl.trial import (
     Failed,
     Finished,
@@ -169,19 +170,19 @@ class Study:
         """Record reports, then judge their trials: so it does not matter in which order they are.
 
         From any thread. A step that was recorded before is not recorded again, and a report
-        without the study's metric is not judged. Raises StorageError.
+        without the study's metric is not judged. Of a trial's many reports the storage is given
+        some (`thinning.py`). Raises StorageError.
         """
-        new: list[Reported] = []
+        given: list[tuple[int, Point]] = []
         with self._lock:
             for report in reports:
                 value = report.metrics.get(self._metric)
-                if value is not None and self._standings.record(report.trial, report.step, value):
-                    new.append(report)
+                if value is not None:
+                    points = self._standings.record(report.trial, report.step, float(value))
+                    given += [(report.trial, point) for point in points]
         with self._opened.guard():
-            for report in new:
-                self._storage.set_trial_intermediate_value(
-                    self._trial_ids[report.trial], report.step, float(report.metrics[self._metric])
-                )
+            for trial, (step, value) in given:
+                self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
         with self._lock:
             judged = {report.trial: self._standings.judge(report.trial) for report in reports}
         return {
@@ -212,6 +213,8 @@ class Study:
         with self._opened.guard():
             if isinstance(outcome, OutOfMemory):
                 self._set_out_of_memory(trial_id)
+            for step, last in self._standings.not_given(number):
+                self._storage.set_trial_intermediate_value(trial_id, step, last)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()

@@ -29,7 +29,10 @@ class TrialStopped(BaseException):  # BaseException: `except Exception` in an ob
 
 
 class TrialPruned(TrialStopped):
-    """Raised by `report` when other trials are better; an objective may raise it by itself."""
+    """Raised by `report` when other trials are better; an objective may raise it by itself.
+
+    Optuna's exception of this name, raised by an objective, means the same.
+    """
 
 
 class TrialInterrupted(TrialStopped):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+import sys
 import time
 import traceback
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 import torch
 
 from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
-from automl.training.record import Goal, TrialRecord
+from automl.training.record import TrialRecord
 from automl.trial import (
     Failed,
     Finished,
@@ -46,11 +46,11 @@ def of_return(returned: object, record: TrialRecord) -> Outcome:
         return of_exception(TrialInterrupted("the sweep stops"), record)
     number = record.spec.number
     if returned is None:
-        value, cause = record.best_value, _no_value(record.reports, record.goal)
+        value, cause = record.best_value, _no_value(record)
     else:
         value, cause = _finite(returned)
     if value is None:
-        never = returned is None and _never_reported(record.reports, record.goal)
+        never = returned is None and _never_reported(record)
         return Failed(number, time.time(), cause, hopeless=never)
     return Finished(number, time.time(), value)
 
@@ -60,9 +60,9 @@ def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
         return Interrupted(number, time.time(), str(error) or type(error).__name__)
-    if isinstance(error, TrialPruned):
+    if isinstance(error, TrialPruned) or _is_optunas_pruning(error):
         if record.best_value is None or record.last_step is None:
-            cause = f"TrialPruned was raised, but {_no_value(record.reports, record.goal)}"
+            cause = f"TrialPruned was raised, but {_no_value(record)}"
             return Failed(number, time.time(), cause)
         return Pruned(number, time.time(), record.last_step, record.best_value)
     if is_out_of_memory(error):
@@ -80,6 +80,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY_TEXTS)
 
 
+def _is_optunas_pruning(error: BaseException) -> bool:
+    """Whether it is Optuna's own `TrialPruned`, which an objective written for Optuna raises.
+
+    Optuna is not imported for it: who raised it has.
+    """
+    pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
+    return isinstance(pruned, type) and isinstance(error, pruned)
+
+
 def _finite(returned: object) -> tuple[float | None, str]:
     """The returned value as a finite float, or None and why not."""
     remedy = "return a finite number, or None and report the study's metric."
@@ -94,26 +103,26 @@ def _finite(returned: object) -> tuple[float | None, str]:
     return value, ""
 
 
-def _never_reported(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> bool:
+def _never_reported(record: TrialRecord) -> bool:
     """Whether there were reports, and none had the study's metric: no other trial's will."""
-    return bool(reports) and not any(goal.metric in metrics for metrics in reports.values())
+    return record.n_reports > 0 and record.goal.metric not in record.metric_names
 
 
-def _no_value(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> str:
+def _no_value(record: TrialRecord) -> str:
     """Why the reports hold no value of the study's metric."""
-    if not reports:
+    goal = record.goal
+    if not record.n_reports:
         return (
             "nothing returned and nothing reported: return a number, or call "
             f"trial.report(step, {{{goal.metric!r}: …}})."
         )
-    if _never_reported(reports, goal):
-        reported = sorted({name for metrics in reports.values() for name in metrics})
+    if _never_reported(record):
         return (
             f"study.metric={goal.metric} was never reported. Wanted: {goal.metric}; "
-            f"reported: {', '.join(reported) or 'none'}. Set study.metric to one of these, or "
-            "report it."
+            f"reported: {', '.join(sorted(record.metric_names)) or 'none'}. Set study.metric to "
+            "one of these, or report it."
         )
-    return f"{goal.metric} was never a finite number in {len(reports)} reported steps."
+    return f"{goal.metric} was never a finite number in {record.n_reports} reported steps."
 
 
 def _hint(error: BaseException, params: Params) -> str:

@@ -22,6 +22,7 @@ from automl.trial import (
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
+    from optuna.trial import FrozenTrial
 
 FINAL = (Finished, Pruned, Failed)
 
@@ -71,13 +72,19 @@ class Records:
 
     def optuna_states(self) -> dict[int, str]:
         """State by trial number, as Optuna's own journal backend reads the study."""
+        return {trial.number: trial.state.name for trial in self._optuna_trials()}
+
+    def optuna_values(self, number: int) -> dict[int, float]:
+        """The trial's intermediate values by step."""
+        return dict(self._optuna_trials()[number].intermediate_values)
+
+    def _optuna_trials(self) -> list[FrozenTrial]:
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
         backend = JournalFileBackend(str(self.path / "journal.log"))
         storage = optuna.storages.JournalStorage(backend)
-        study = optuna.load_study(study_name=self.name, storage=storage)
-        return {trial.number: trial.state.name for trial in study.get_trials(deepcopy=False)}
+        return optuna.load_study(study_name=self.name, storage=storage).get_trials(deepcopy=False)
 
     # --- MLflow ---
 

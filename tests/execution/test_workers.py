@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -117,6 +118,156 @@ def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
 
 
+def test_a_time_out_is_seen_while_reports_keep_coming(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def slower_than_the_trial(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        pause(0.2)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, slower_than_the_trial)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert steps == list(range(len(steps))), "all that it said until then counts"
+
+
+def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=0.5)
+    failed = outcomes(execute(tmp_path, [spec(0, "say_for_ever")], limits))[0]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "reported nothing for execution.silence_timeout_seconds=0.5"
+
+
+def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=1.5)
+    specs = [spec(0, "joined_late"), spec(1), spec(2)]
+    ended = outcomes(execute(tmp_path, specs, limits))
+    late, other = ended[0], ended[1]
+    assert isinstance(late, Failed)
+    assert late.cause == "exceeded execution.trial_timeout_seconds=1.5"
+    assert isinstance(other, Interrupted)
+    assert (other.pack_dissolved, other.by_worker_death) == (True, False)
+    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=1.5"
+    assert 2 not in ended, "never taken from the feed"
+
+
+def pause(seconds: float) -> None:
+    """What takes the sweep so long."""
+    threading.Event().wait(seconds)
+
+
+def test_a_trial_that_the_sweep_killed_is_not_timed_out_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_and_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+            executor.kill("too late")  # its end is not seen at once
+        return {}
+
+    feed = TrialFeed([spec(0, "report_and_hang")], lambda taken: None)
+    executor.execute(feed, HOST, linger_and_kill)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_then_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if any(isinstance(event, Reported) for event in events):
+            executor.kill("too late")
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, linger_then_kill)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("break_after", "RuntimeError: the driver is gone"),
+        ("hang_after", "did not become idle within 0.5 s"),
+    ],
+)
+def test_a_worker_that_fails_between_trials_is_not_waited_for(
+    tmp_path: Path, act: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = WorkerLimits(max_workers=1, idle_patience_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    def run() -> None:
+        for number, what in enumerate([act, "finish"]):
+            executor.execute(TrialFeed([spec(number, what)], lambda taken: None), HOST, on_events)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    hangs = thread.is_alive()
+    executor.kill("the test is over")
+    thread.join()
+    assert not hangs
+    executor.close()
+    assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
+    pids = [event.pid for event in events if isinstance(event, Hosted)]
+    assert pids[0] != pids[1]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"worker {pids[0]} ")
+    assert told in said
+
+
+@pytest.mark.parametrize("n_trials", [1, 2], ids=["alone", "pack"])
+def test_an_outcome_that_was_told_before_the_time_out_was_seen_counts(
+    tmp_path: Path, n_trials: int
+) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def linger_at_the_first(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if isinstance(new[0], Reported) and not any(isinstance(e, Reported) for e in events):
+            pause(1.0)
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(number) for number in range(n_trials)], lambda taken: None)
+    executor.execute(feed, HOST, linger_at_the_first)
+    assert {n: type(o) for n, o in outcomes(events).items()} == {0: Finished}
+    assert (feed.next() is None) == (n_trials == 1), "a worker that was ended is fed nothing"
+    executor.execute(TrialFeed([spec(5)], lambda taken: None), HOST, linger_at_the_first)
+    executor.close()
+    assert isinstance(events[-1], Finished), "in another worker"
+
+
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=2))
     pids: list[int] = []
@@ -155,6 +306,22 @@ def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> Non
     assert isinstance(events[-1], Interrupted)
     steps = [event.step for event in events if isinstance(event, Reported)]
     assert steps == list(range(len(steps))), "in order, none missing"
+
+
+def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.kill("too late")
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == "too late"
 
 
 def test_killing_ends_a_running_trial(tmp_path: Path) -> None:

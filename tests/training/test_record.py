@@ -234,3 +234,19 @@ def test_a_checkpoint_that_cannot_be_written_is_no_fault_of_the_trial(tmp_path: 
     with pytest.raises(StorageError, match="could not be written"):
         trial.report(0, {"val_loss": 1.0}, lambda: {"epoch": 0})
     assert isinstance(record.broken, StorageError)
+
+
+def test_a_checkpoint_repeats_a_bounded_number_of_reports(tmp_path: Path) -> None:
+    n = 12_000
+    trial, _ = make_trial(tmp_path, Listener({n: Verdict.STOP}), every_seconds=100)
+    for step in range(n):
+        trial.report(step, {"val_loss": 1.0 if step else 0.5, "acc": 0.0}, lambda: {})
+    with pytest.raises(TrialInterrupted):
+        trial.report(n, {"loss": 1.0}, lambda: {})
+    repeated = list(stored(tmp_path, "last.pt")["reports"])
+    assert repeated == list(range(n + 1 - 10_000, n + 1))
+
+    trial, record = make_trial(tmp_path, Listener())
+    assert trial.restore() == {}
+    assert (record.best_value, record.last_step, record.n_reports) == (0.5, n, n + 1)
+    assert record.metric_names == {"val_loss", "acc", "loss"}
