@@ -103,6 +103,14 @@ def test_memory_promised_but_not_yet_visible_counts() -> None:
     )
 
 
+def test_memory_promised_to_a_process_that_is_not_known_yet_counts() -> None:
+    ledger = Ledger()
+    ledger.reserve(0, Placement("GPU-a", "x", 12 * GIB))
+    ledger.reserve(1, Placement("GPU-a", "x", 8 * GIB), OTHER_WORKER)
+    a = account(gpu(), reading(gpu()), ledger.view(), 0)
+    assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CUDA_CONTEXT_BYTES)
+
+
 def test_memory_of_strangers_counts_and_they_are_named() -> None:
     """The ledger is empty; NVML knows better."""
     stranger = DeviceProcess(STRANGER, 20 * GIB, "python", "ann")
@@ -149,6 +157,16 @@ def test_a_worker_that_began_or_ended_during_the_reading_is_counted() -> None:
 def test_a_foreign_tenant_that_grows_takes_room() -> None:
     assert uuid(decide(Request(8 * GIB), reading(gpu(free=12)))) == "GPU-a"
     assert "6.0 GiB room" in refusal(decide(Request(8 * GIB), reading(gpu(free=7))))
+
+
+def test_a_new_process_asks_for_its_context_too() -> None:
+    """17 GiB free for trials: with a context of its own 17 GiB do not fit, in ours they do."""
+    now, ready = reading(gpu(free=18)), ledger_with(("GPU-a", 0, ME))
+    ours = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW, pid=ME)
+    assert uuid(ours) == "GPU-a"
+    new = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW)
+    assert "17.0 GiB asked, 17.0 GiB room" in refusal(new)
+    assert uuid(decide(Request(15 * GIB), reading(host()))) == HOST_UUID, "none on the host"
 
 
 def test_an_observed_peak_above_the_promise_counts() -> None:
