@@ -223,6 +223,9 @@ class Sweep:
             self._stop_told = True
             self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
 
+    def end_idle(self) -> None:
+        self.parts.executor.end_idle()
+
     # --- beginning and end ---
 
     def _greet(self) -> None:

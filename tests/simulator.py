@@ -102,6 +102,7 @@ class World:
         self.packs[key] = []
         for trial in trials:
             self.feed(key, trial)
+        self._check_admission(execution)
         self._at(self.plans[key].hosted_after, partial(self._host, execution))
 
     def feed(self, key: int, trial: Asked) -> None:
@@ -113,7 +114,7 @@ class World:
             return  # nobody takes it any more
         assert not any(trial.number in e.lanes for e in self.machine.executions.values())
         execution.fed.append(trial.number)
-        self._check_admission(execution)
+        self._check_promise(execution)
         self._fill(execution)
 
     def tell(self, outcome: Outcome) -> None:
@@ -128,6 +129,10 @@ class World:
         for execution in self.machine.executions.values():
             for lane in execution.lanes.values():
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def end_idle(self) -> None:
+        if self.own_processes:
+            self.machine.processes = [p for p in self.machine.processes if p.n_executions]
 
     # --- what the executor and the pool's threads do ---
 
@@ -278,8 +283,6 @@ class World:
         there = self.machine.on(uuid)
         assert len(self.machine.executions) <= self.limits.max_concurrent_trials
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
-        for execution in there:
-            self._check_promise(execution)
         busy = {e.process for e in there}
         ours = {p for p in self.machine.processes if p.uuid == uuid and p.has_context} | busy
         taken = sum(e.placement.reservation_bytes for e in there) + len(ours) * CONTEXT_BYTES

@@ -34,7 +34,7 @@ def plans(draw: st.DrawFn) -> Plan:
         appears_after=draw(st.floats(0, 4)),
         seconds=draw(st.floats(0, 6)),
         ends=draw(st.sampled_from(["finished", "finished", "failed", "dies", "dies twice"])),
-        kind=None if request is None else draw(st.sampled_from([None, Kind("a", 2), Kind("b", 4)])),
+        kind=draw(st.sampled_from([None, Kind("a", 2), Kind("b", 4)])),
         hosted_after=draw(st.floats(0, 2)),
         reports_after=draw(st.floats(0, 4)),
     )
@@ -45,6 +45,7 @@ def plans(draw: st.DrawFn) -> Plan:
     planned=st.lists(plans(), min_size=1, max_size=12),
     totals=st.lists(n_gb(4, 24), min_size=1, max_size=3),
     limit=st.integers(1, 4),
+    own_processes=st.booleans(),
     told_after=st.floats(0, 2),
     stop_at=st.none() | st.floats(0, 10),
 )
@@ -57,11 +58,32 @@ def test_any_order_of_messages_keeps_the_books_straight(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(plans(), min_size=1, max_size=8), st.floats(0.1, 20), n_gb(1, 10))
+@given(
+    planned=st.lists(plans(), min_size=1, max_size=8),
+    when=st.floats(0.1, 20),
+    size=n_gb(1, 10),
+    own_processes=st.booleans(),
+)
 def test_a_stranger_that_comes_and_goes_is_never_admitted_upon(
-    planned: list[Plan], when: float, size: int
+    planned: list[Plan], when: float, size: int, own_processes: bool
 ) -> None:
-    World(GPU, planned, strangers=[Stranger("GPU-a", size, when, when + 30)]).run()
+    stranger = Stranger("GPU-a", size, when, when + 30)
+    World(GPU, planned, strangers=[stranger], own_processes=own_processes).run()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    members=st.lists(
+        st.tuples(st.none() | st.integers(1, 8), st.floats(0, 9)), min_size=2, max_size=12
+    ),
+    own_processes=st.booleans(),
+    told_after=st.floats(0, 2),
+)
+def test_packs_of_unequal_members_are_promised_what_they_ask_for(
+    members: list[tuple[int | None, float]], **how: Any
+) -> None:
+    planned = [of(A, seconds, n_gb=size) for size, seconds in members]
+    World(GPU, planned, limits=Limits(2, GB, 5.0), **how).run()
 
 
 def test_memory_that_appears_late_is_not_promised_twice() -> None:
@@ -275,14 +297,12 @@ def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
     assert reservation.placement.reservation_bytes == 3 * 5 * GB
 
 
-@pytest.mark.xfail(strict=True, reason="a pack of unknown size is promised nothing")
 @pytest.mark.parametrize("second", [None, 1])
 def test_a_pack_of_unknown_size_has_a_device_to_itself(second: int | None) -> None:
     planned = [of(A, n_gb=None), of(A, n_gb=second)]
     World(GPU, planned, limits=Limits(1, 0, 5.0)).run()  # checks it
 
 
-@pytest.mark.xfail(strict=True, reason="a lane takes any trial of its kind")
 @pytest.mark.parametrize("third", [None, 9])
 def test_a_lane_takes_no_trial_larger_than_what_its_pack_was_promised(third: int | None) -> None:
     planned = [of(A, 1), of(A, 9), of(A, n_gb=third)]
@@ -312,7 +332,6 @@ def test_warm_processes_are_used_again() -> None:
     assert len(world.machine.processes) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="the contexts of idle processes are kept for ever")
 def test_warm_processes_end_where_a_large_trial_needs_their_memory() -> None:
     planned = [Plan(GB, GB)] * 4 + [Plan(22 * GB, 22 * GB)]
     World(GPU, planned, own_processes=True, limits=Limits(4, GB, 5.0)).run()

@@ -51,6 +51,9 @@ class Executor(Protocol):
     def kill(self, cause: str) -> bool:
         """End running trials now, as interrupted for `cause`; False where that cannot be done."""
 
+    def end_idle(self) -> None:
+        """Give back what is kept for trials to come. Any thread."""
+
     def close(self) -> None:
         """Give back processes and memory. No trial is running any more."""
 

@@ -131,6 +131,22 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
+def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(2):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+        executor.end_idle()
+        assert not is_alive(pids[number])
+        assert executor.held_bytes() == {}
+    executor.close()
+
+
 def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(
     tmp_path: Path,
 ) -> None:
