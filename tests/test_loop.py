@@ -209,7 +209,7 @@ def test_the_deadline_admits_nothing_new() -> None:
     assert late.loop.stop is StopReason.TIMEOUT
 
 
-def test_ctrl_c_after_the_deadline_counts_and_the_deadline_after_ctrl_c_does_not() -> None:
+def test_the_first_reason_to_stop_counts_but_for_the_deadline() -> None:
     late, early = World(GPU, [Plan(GB, GB)]), World(GPU, [Plan(GB, GB)])
     late.loop.deadline_seconds = early.loop.deadline_seconds = 2.0
     late.loop.handle(Tick(), 2.0)
@@ -219,6 +219,7 @@ def test_ctrl_c_after_the_deadline_counts_and_the_deadline_after_ctrl_c_does_not
     assert (late.loop.stop, late.stopping) == (StopReason.TERMINATED, True)
     early.loop.handle(Signalled(StopReason.INTERRUPTED), 1.0)
     early.loop.handle(Tick(), 2.0)
+    early.loop.handle(Signalled(StopReason.TERMINATED), 3.0)
     assert early.loop.stop is StopReason.INTERRUPTED
 
 
@@ -256,6 +257,7 @@ def test_a_pack_that_dies_is_dissolved_without_a_strike() -> None:
     world.run()
     assert {n: type(o) for n, o in world.told.items()} == dict.fromkeys(range(4), Finished)
     assert world.packs[2] == [2], "alone"
+    assert world.started == [0, 1, 2, 3, 1, 1, 2, 3], "in their order; 1 dies once more, alone"
 
 
 def test_samplers_that_learn_are_not_asked_too_far_ahead() -> None:

@@ -30,6 +30,7 @@ class ScriptedSession:
 
     def __init__(self, config: object) -> None:
         self.config = config
+        self.held = 0
 
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         act = getattr(self, f"_{spec.params['act']}")
@@ -40,6 +41,8 @@ class ScriptedSession:
         while (spec := feed.next()) is not None:
             if spec.params["act"] == "die":
                 self._die(spec, None, lambda event: Verdict.GO_ON)
+            if spec.params["act"] == "hang":
+                self._hang(spec, None, lambda event: Verdict.GO_ON)
             on_events([_report(spec, 0)])
             on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
 
@@ -56,7 +59,7 @@ class ScriptedSession:
         time.sleep(3600)
 
     def held_bytes(self) -> int:
-        return 0
+        return self.held
 
     def give_back_memory(self) -> None:
         pass
@@ -95,6 +98,12 @@ class ScriptedSession:
 
     def _die(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hold_memory(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        self.held = 2**30
+        self._finish(spec, report, on_event)
 
     def _hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         time.sleep(3600)
