@@ -203,7 +203,7 @@ def test_of_unknown_size_it_gets_a_gpu_to_itself() -> None:
 
 def test_nobody_joins_a_trial_of_unknown_size() -> None:
     ledger = Ledger()
-    ledger.reserve(7, Placement("GPU-a", "x", 22 * GIB, exclusive=True), ME)
+    ledger.reserve(7, Placement("GPU-a", "x", 2 * GIB, exclusive=True), ME)
     assert "has GPU-a… (NVIDIA Stub) to itself" in refusal(
         decide(Request(GIB), reading(gpu()), ledger)
     )

@@ -47,7 +47,7 @@ class Mutant:
     """How often `old` stands in the file; all places are changed."""
 
     def apply(self, text: str) -> str:
-        """The changed text, which is Python still. Raises ValueError where the entry does not fit."""
+        """The changed text, Python still. Raises ValueError where the entry does not fit."""
         if (found := text.count(self.old)) != self.n_times:
             raise ValueError(f"{self.file} holds {self.old!r} {found} times, not {self.n_times}")
         changed = text.replace(self.old, self.new)
