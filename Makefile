@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-gpu clean
+.PHONY: help sweep test check format lint types test-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu
 
 bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
+
+mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
+	$(BIN)/python -m tests.mutants.run $(ONLY)
 
 clean: ## Remove what make made (studies and MLflow's store stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -268,6 +268,9 @@ class Sweep:
         self.carrier.stopping.set()
         self.parts.executor.stop_trials()
 
+    def end_idle(self) -> None:
+        self.parts.executor.end_idle()
+
     # --- beginning and end ---
 
     def _greet(self) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from automl.admission.policy import Limits
 from automl.messages import Asked, Kind
 from automl.trial import Finished, Placement
-from tests.simulator import Plan, World
+from tests.simulated_machine import Plan
+from tests.simulator import World
 
 GB = 1000**3
 GPU = {"GPU-a": 24 * GB}

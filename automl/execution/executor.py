@@ -52,6 +52,9 @@ class Executor(Protocol):
         """End running trials now, as interrupted for `cause`, and those that are just about to
         begin; False where that cannot be done."""
 
+    def end_idle(self) -> None:
+        """Give back what is kept for trials to come. Any thread."""
+
     def close(self) -> None:
         """Give back processes and memory. No trial is running any more."""
 

@@ -43,5 +43,8 @@ class InlineExecutor:
         """Threads cannot be ended."""
         return False
 
+    def end_idle(self) -> None:
+        """Its one process is the sweep's."""
+
     def close(self) -> None:
         self._session = None

@@ -33,6 +33,7 @@ class ScriptedSession:
     def __init__(self, config: object) -> None:
         self.config = config
         self._between_trials: Callable[[], None] | None = None
+        self.held = 0
 
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         act = getattr(self, f"_{spec.params['act']}")
@@ -46,6 +47,8 @@ class ScriptedSession:
             if spec.params["act"] == "joined_late":
                 self._joined_late(spec, feed, on_events)
                 continue
+            if spec.params["act"] == "hang":
+                self._hang(spec, None, lambda event: Verdict.GO_ON)
             on_events([_report(spec, 0)])
             on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
 
@@ -62,7 +65,7 @@ class ScriptedSession:
         time.sleep(3600)
 
     def held_bytes(self) -> int:
-        return 0
+        return self.held
 
     def give_back_memory(self) -> None:
         if self._between_trials is not None:
@@ -144,6 +147,12 @@ class ScriptedSession:
 
     def _die(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hold_memory(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        self.held = 2**30
+        self._finish(spec, report, on_event)
 
     def _hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         time.sleep(3600)

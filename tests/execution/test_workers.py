@@ -111,6 +111,68 @@ def test_a_full_disk_is_the_sweeps_trouble_not_the_trials(tmp_path: Path) -> Non
         execute(tmp_path, [spec(0, "full_disk")])
 
 
+def test_an_objective_that_cannot_be_opened_is_hopeless(tmp_path: Path) -> None:
+    executor = WorkersExecutor(Entry("tests.execution:none"), tmp_path, WorkerLimits(1))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.execute(TrialFeed([spec(0)], lambda taken: None), HOST, on_events)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.hopeless
+    assert "AttributeError" in failed.cause
+
+
+def test_a_trial_that_a_pack_was_fed_has_its_time_too(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5, silence_timeout_seconds=30.0)
+    ended = outcomes(execute(tmp_path, [spec(0), spec(1, "hang")], limits))
+    assert isinstance(ended[0], Finished)
+    failed = ended[1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
+    """A trial that asks for another while it runs: an execution begins within one."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    pids: dict[int, int] = {}
+
+    def carry(number: int, meanwhile: Callable[[], None]) -> None:
+        def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            pids.update({event.trial: event.pid for event in new if isinstance(event, Hosted)})
+            if isinstance(new[0], Hosted):
+                meanwhile()
+            return {}
+
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+
+    carry(0, lambda: None)
+    carry(1, lambda: carry(2, lambda: None))
+    executor.close()
+    assert pids[0] == pids[1] != pids[2]
+
+
+def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
+    """Its slot is that of one which held memory to the last."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=1))
+    held: list[int] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if isinstance(new[0], Hosted):
+            held.extend(executor.held_bytes().values())
+        return {}
+
+    gpu = Placement("GPU-a", "x", 0)
+    for number, act in enumerate(["hold_memory", "finish"]):
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
+    executor.close()
+    assert held == [0, 0]
+
+
 def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
     failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]
@@ -280,6 +342,22 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
     executor.close()
     assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(2):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+        executor.end_idle()
+        assert not is_alive(pids[number])
+        assert executor.held_bytes() == {}
+    executor.close()
 
 
 def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(

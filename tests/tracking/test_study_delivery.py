@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -192,6 +193,39 @@ def test_a_checkpoint_that_is_gone_is_told(study: Path, shown: Shown) -> None:
     (refusal,) = deliver(study)
     assert "best.pt" in refusal
     assert shown.run("trial-00000").info.status == "FINISHED"
+
+
+def test_what_is_delivered_is_on_disk_first(
+    study: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep may not have flushed it yet, and a power cut would leave MLflow knowing more."""
+    flushed: list[tuple[int, int]] = []
+    to_disk = os.fdatasync
+
+    def noticing(fd: int) -> None:
+        to_disk(fd)
+        flushed.append((os.fstat(fd).st_ino, os.fstat(fd).st_size))
+
+    write(study, sweep_started(), begin(0), finish(0))
+    log = (study / "events.log").stat()
+    with delivery(study) as delivering:
+        monkeypatch.setattr(os, "fdatasync", noticing)
+        delivering.read()
+        assert flushed == [(log.st_ino, log.st_size)]
+        delivering.deliver()
+    assert shown.run("trial-00000").info.status == "FINISHED"
+
+
+def test_what_waits_is_not_confirmed(study: Path, shown: Shown) -> None:
+    """A young trial may wait; whoever delivers after a kill begins with it."""
+    young = Started(0, time.time(), params={"lr": 0.1}, device="cpu")
+    write(study, sweep_started(), young, *trial(1))
+    with delivery(study) as delivering:
+        delivering.read()
+        delivering.deliver(everything=False)
+    assert {run.info.run_name for run in shown.runs()} == {NAME, "trial-00001"}
+    deliver(study)
+    assert shown.run("trial-00000").data.params == {"lr": "0.1"}
 
 
 def test_an_experiment_deleted_in_the_ui_is_restored(study: Path, shown: Shown) -> None:

@@ -81,6 +81,14 @@ def test_maximize_keeps_the_largest(tmp_path: Path) -> None:
     assert record.best_value == 0.9
 
 
+@pytest.mark.parametrize("direction", Direction)
+def test_of_two_equal_reports_the_earlier_is_best(tmp_path: Path, direction: Direction) -> None:
+    trial, _ = make_trial(tmp_path, Listener(), direction=direction)
+    for step in range(2):
+        trial.report(step, {"val_loss": 0.5}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    assert stored(tmp_path, "best.pt")["state"] == {"epoch": 0}
+
+
 def test_files_are_written_as_seldom_as_asked_and_at_the_end(tmp_path: Path) -> None:
     listener, clock = Listener(), Clock()
     trial, record = make_trial(tmp_path, listener, every_seconds=10, clock=clock)
@@ -173,6 +181,15 @@ def test_a_trial_killed_after_its_pruning_is_pruned_again(tmp_path: Path) -> Non
     with pytest.raises(TrialPruned):
         trial.restore()
     assert record.verdict is Verdict.PRUNE
+
+
+def test_a_trial_that_was_told_to_stop_goes_on(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener({0: Verdict.STOP}))
+    with pytest.raises(TrialInterrupted):
+        trial.report(0, {"val_loss": 0.5}, lambda: {"epoch": 0})
+    trial, record = make_trial(tmp_path, Listener())
+    assert trial.restore() == {"epoch": 0}
+    assert record.verdict is Verdict.GO_ON
 
 
 def test_a_stop_reaches_a_trial_that_restores(tmp_path: Path) -> None:
