@@ -8,6 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automl.display import Display
+from automl.texts import fit
+
+
+class _Fit(logging.Formatter):
+    """What is logged may hold a stranger's words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return fit(super().format(record))
 
 
 class _OnScreen(logging.Handler):
@@ -24,7 +32,7 @@ def sweep_log(path: Path, display: Display) -> Iterator[None]:
     """Attach both handlers to the package's logger, and take them off again."""
     logger = logging.getLogger("automl")
     file = logging.FileHandler(path, encoding="utf-8")
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    file.setFormatter(_Fit("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handlers: list[logging.Handler] = [file, _OnScreen(display)]
     level = logger.level
     logger.setLevel(logging.INFO)

@@ -30,10 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _tell(error: Exception) -> None:
     """One message on stderr; with AUTOML_DEBUG=1 the traceback before it."""
-    from automl.credentials import mask_credentials
+    from automl.texts import fit
 
     if os.environ.get("AUTOML_DEBUG") == "1":
         import traceback
 
-        sys.stderr.write(mask_credentials("".join(traceback.format_exception(error))))
-    sys.stderr.write(f"automl: {mask_credentials(str(error))}\n")
+        sys.stderr.write(fit("".join(traceback.format_exception(error))))
+    sys.stderr.write(f"automl: {fit(str(error))}\n")

@@ -37,6 +37,7 @@ from automl.execution.protocol import (
     WorkerSetup,
 )
 from automl.execution.slots import OwnSlot
+from automl.texts import fit, fit_line
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -62,7 +63,8 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
-                outbox.ring(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
+                cause = fit_line(f"{type(error).__name__}: {error}")
+                outbox.ring(CannotOpen(cause, fit(traceback.format_exc())))
                 return
             _keep_telling(session, slot, outbox)
         outbox.put(Begun())
@@ -129,7 +131,7 @@ class _Warnings(logging.Handler):
         self._outbox = outbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._outbox.put(Said(record.getMessage()))
+        self._outbox.put(Said(fit_line(record.getMessage())))
 
 
 def _keep_telling(session: Session, slot: OwnSlot, outbox: Outbox) -> None:

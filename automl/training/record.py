@@ -32,6 +32,8 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+MAX_NAME_CHARACTERS = 250
+"""Of a metric: what every tracker takes."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,11 @@ class TrialRecord:
 def _metric_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"report(metrics): the name {name!r} is no string.")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
+            f"{MAX_NAME_CHARACTERS}."
+        )
     return name
 
 

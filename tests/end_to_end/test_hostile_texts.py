@@ -18,7 +18,6 @@ def mine(name: str) -> tuple[str, ...]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.xfail(strict=True, reason="masking is quadratic in a long word")
 def test_a_long_word_holds_nobody_up(program: Program) -> None:
     records = Records(program.folder, "long")
     two = ("study.n_trials=2", "admission.max_concurrent_trials=2", "space={x: 1}")
