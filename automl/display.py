@@ -17,6 +17,7 @@ from rich.text import Text
 
 from automl.admission.policy import ALL_TAKEN, DeviceAccount, gib
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
+from automl.texts import fit, fit_line
 from automl.trial import Params, ParamValue, TrialState
 
 _STATE_STYLES = {
@@ -56,8 +57,13 @@ class Display(Protocol):
 
 def open_display() -> Display:
     """The live table where stdout is a terminal, else plain lines."""
-    console = Console(highlight=False)
+    console = _console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+def _console() -> Console:
+    """Nothing that a stranger wrote is taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 class LiveDisplay:
@@ -86,7 +92,7 @@ class LiveDisplay:
         self._live.update(Constrain(render(view), width), refresh=True)
 
     def say(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)  # a path or command is copied whole
+        self._console.print(Text(fit(line)), soft_wrap=True)  # a path or command is copied whole
 
     def end(self) -> None:
         self._live.stop()
@@ -118,7 +124,7 @@ class PlainDisplay:
             self.say(_progress_line(view))
 
     def say(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(fit(line)), soft_wrap=True)
 
     def end(self) -> None:
         pass
@@ -137,12 +143,13 @@ def render(view: SweepView) -> RenderableType:
     if view.ended is None:
         parts.extend(_waiting_lines(view.waiting))
     if view.trouble:
-        parts.append(Text(f"MLflow: {view.trouble}; {view.n_undelivered} events wait", "red"))
+        trouble = fit_line(view.trouble)
+        parts.append(Text(f"MLflow: {trouble}; {view.n_undelivered} events wait", "red"))
     return Group(*parts)
 
 
 def _head(view: SweepView) -> Iterator[RenderableType]:
-    yield Text.assemble((view.study, "bold"), "  ", (_time_text(view), "dim"))
+    yield Text.assemble((fit_line(view.study), "bold"), "  ", (_time_text(view), "dim"))
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(total=view.n_trials, completed=view.n_ended, width=16),
@@ -157,7 +164,8 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
 def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
     for row in rows[:_MAX_WAITING_ROWS]:
         who = "next trial" if row.number is None else f"trial {row.number}"
-        yield Text(f"{who} {row.reason}", "dim" if row.reason.startswith(ALL_TAKEN) else "yellow")
+        reason = fit_line(row.reason)  # it names other people's processes
+        yield Text(f"{who} {reason}", "dim" if row.reason.startswith(ALL_TAKEN) else "yellow")
     if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
         yield Text(f"… and {more} more waiting", "yellow")
 
@@ -203,7 +211,7 @@ def _one_line(text: str) -> Text:
 def _report_text(metrics: Mapping[str, float], first: str) -> str:
     """`val_loss 0.03  train_loss 0.02`, the study's metric before the others."""
     names = sorted(metrics, key=lambda name: name != first)
-    return "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
+    return "  ".join(f"{fit_line(name)} {metrics[name]:.4g}" for name in names)
 
 
 def short_device(device: str) -> str:
@@ -228,7 +236,9 @@ def _progress_line(view: SweepView) -> str:
 
 
 def _best_text(metric: str, best: BestRow) -> str:
-    return f"{metric} {best.value:.5g} by trial {best.number} ({params_text(best.params)})"
+    return (
+        f"{fit_line(metric)} {best.value:.5g} by trial {best.number} ({params_text(best.params)})"
+    )
 
 
 def params_text(params: Params) -> str:
@@ -237,7 +247,7 @@ def params_text(params: Params) -> str:
 
 
 def value_text(value: ParamValue) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else fit_line(str(value))
 
 
 def clock(seconds: float) -> str:
@@ -255,18 +265,18 @@ def clock(seconds: float) -> str:
 
 def print_view(view: SweepView, note: str | None) -> None:
     """For `status`."""
-    console = Console(highlight=False)
+    console = _console()
     console.print(render(view))
     age = time.time() - view.time
     if view.ended is not None:
-        console.print(Text(f"{view.ended}, {clock(age)} ago", "dim"), soft_wrap=True)
+        console.print(Text(f"{fit_line(view.ended)}, {clock(age)} ago", "dim"), soft_wrap=True)
     elif note is not None:
-        console.print(Text(note, "magenta"), soft_wrap=True)
+        console.print(Text(fit_line(note), "magenta"), soft_wrap=True)
 
 
 def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
     """The closing table: the best trials, each with its state."""
-    console = Console(highlight=False)
+    console = _console()
     console.print("best trials")
     table = _best_table(best, metric)
     unbounded = console.options.update_width(_ANY_WIDTH)
@@ -280,7 +290,7 @@ def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
 def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:
     table = Table(box=None, pad_edge=False)
     names = list(dict.fromkeys(name for row, _ in best for name in row.params))
-    for column in ("trial", metric, *names, "state"):
+    for column in ("trial", fit_line(metric), *names, "state"):
         table.add_column(column, justify="right", no_wrap=True)
     for row, state in best:
         cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
@@ -290,7 +300,7 @@ def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
     """For `devices`: a row a device, and a row for each process on it."""
-    console = Console(highlight=False)
+    console = _console()
     table = Table(box=None, pad_edge=False)
     for column in ("device", "total", "free", "held by others", "reserved", "room", "load"):
         table.add_column(column, justify="left" if column == "device" else "right")
@@ -305,5 +315,6 @@ def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
         )
         for p in a.device.processes:
             used = "" if p.used_bytes is None else gib(p.used_bytes)
-            table.add_row(f"  pid {p.pid} ({p.name or '?'}, user {p.user or '?'})", "", "", used)
+            who = fit_line(f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'})")
+            table.add_row(f"  {who}", "", "", used)
     console.print(table)

@@ -1,5 +1,6 @@
 """Texts that strangers wrote (exceptions, warnings, what a trial printed), made fit for people,
-files and stores: of bounded length and without credentials.
+files and stores: of bounded length, without credentials, and without what cannot be encoded or
+moves a terminal's cursor.
 
 They are cut before anything else is done with them, at a blank where one is near, so that no half
 of a credential is left that would not be known as one.
@@ -17,17 +18,24 @@ MAX_TEXT_CHARACTERS = 20_000
 """Of anything else, such as a traceback."""
 _NEAR_CHARACTERS = 200
 _BLANK = re.compile(r"\s")
+# Lone surrogates are in no encoding; ESC begins orders to a terminal; NUL is refused by databases.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def fit_line(text: str, limit: int = MAX_CAUSE_CHARACTERS) -> str:
     """One line for people: the beginning of `text`, with a note of how long it was."""
-    begun = " ".join(mask_credentials(_begin(text, 4 * limit)).split())
+    begun = " ".join(mask_credentials(printable(_begin(text, 4 * limit))).split())
     return begun if len(begun) <= limit and len(text) <= 4 * limit else _noted(begun, text, limit)
 
 
 def fit(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     """Lines for people: beginning and end of `text`, which is what tells of a traceback."""
-    return mask_credentials(cut_middle(text, limit))
+    return mask_credentials(printable(cut_middle(text, limit)))
+
+
+def printable(text: str) -> str:
+    """`text` with � for each character that is none for people; line ends and tabs stay."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def cut(text: str, limit: int) -> str:

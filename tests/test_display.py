@@ -9,7 +9,15 @@ import pytest
 from rich.console import Console
 
 from automl.admission.policy import ALL_TAKEN
-from automl.display import LiveDisplay, PlainDisplay, clock, print_best, render, short_device
+from automl.display import (
+    LiveDisplay,
+    PlainDisplay,
+    clock,
+    print_best,
+    print_view,
+    render,
+    short_device,
+)
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
 
 UUID = "GPU-8f3a12b4-0000-1111-2222-333344445555"
@@ -190,3 +198,15 @@ def test_too_many_params_for_columns_are_written_out(capsys: pytest.CaptureFixtu
     line = capsys.readouterr().out.splitlines()[1]
     assert line.startswith("  finished: val_loss 0.5 by trial 3 (a_rather_long_name_0 0, ")
     assert line.endswith("a_rather_long_name_7 7)")
+
+
+def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    odd = BestRow(3, 0.5, {"how": "[/b] :smile: \x1b[2J"})
+    print_best([(odd, "finished")], "[bold]loss")
+    print_view(replace(VIEW, best=odd, running=(replace(running(1), params=odd.params),)), None)
+    shown = capsys.readouterr().out
+    assert shown.count("[/b] :smile: �[2J") == 3
+    assert "[bold]loss" in shown
+    assert "\x1b" not in shown

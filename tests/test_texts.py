@@ -44,3 +44,9 @@ def test_where_it_is_cut_no_part_of_a_credential_is_left() -> None:
         assert "s3c" not in fit(text, 400) + fit_line(text, 60) + cut(text, 120)
         text = f"{'z ' * 200}{SECRET} {'y' * n_before}{' x' * 40}"
         assert "et@" not in fit(text, 400)
+
+
+def test_what_nobody_can_print_is_marked() -> None:
+    assert fit("ä\tb\r\nc") == "ä\tb\nc"
+    assert fit("\x1b[2J \0 \ud800 \udc80 \x9b") == "�[2J � � � �"
+    fit("\ud800\udfff\x00").encode()

@@ -7,6 +7,7 @@ before it is needed: `--help` answers without Hydra, a bad key without torch.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: this process's). Returns the exit code."""
     from automl.errors import AutoMLError
 
+    _print_what_can_be()
     try:
         from automl.cli.arguments import parse
         from automl.cli.commands import run
@@ -26,6 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130  # before the sweep has taken the signal over
+
+
+def _print_what_can_be() -> None:
+    """What a terminal cannot encode becomes `?` there: printing never ends the work."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _tell(error: Exception) -> None:

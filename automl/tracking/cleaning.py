@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from automl.credentials import mask_credentials
-from automl.texts import cut
+from automl.texts import cut, printable
 
 MAX_PARAM_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 5000
@@ -26,11 +26,15 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): mask_credentials(cut(v, MAX_PARAM_CHARACTERS)) for k, v in params.items()}
+    return {clean_key(k): _clean(v, MAX_PARAM_CHARACTERS) for k, v in params.items()}
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): mask_credentials(cut(v, MAX_TAG_CHARACTERS)) for k, v in tags.items()}
+    return {clean_key(k): _clean(v, MAX_TAG_CHARACTERS) for k, v in tags.items()}
+
+
+def _clean(text: str, limit: int) -> str:
+    return mask_credentials(printable(cut(text, limit)))
 
 
 def finite(value: float) -> float:

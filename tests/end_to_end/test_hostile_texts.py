@@ -86,7 +86,6 @@ def tags(story: Program, said: Done) -> dict[str, Mapping[str, str]]:
     return {run.data.params["how"]: run.data.tags for run in runs}
 
 
-@pytest.mark.xfail(strict=True, reason="what cannot be encoded ends the sweep")
 def test_words_that_cannot_be_printed_end_nothing(
     said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
 ) -> None:
