@@ -1,7 +1,7 @@
 """Passwords and tokens in URLs: finding them, and texts without them.
 
-Whatever is logged, stored or tagged goes through here first. A reference such as
-`${oc.env:NAME}` is no credential and stays as it is.
+This decides which settings are stored; texts for people are masked more widely (`masking.py`). A
+reference such as `${oc.env:NAME}` is no credential and stays as it is.
 
 Texts come from strangers, and while an expression is matched no other thread runs: nothing here
 looks at a character more than a fixed number of times (`experiments/004-masking` measures it).
@@ -29,16 +29,16 @@ _QUERY = re.compile(
 )
 
 
-def mask_credentials(text: str) -> str:
+def mask_urls(text: str) -> str:
     """`text` with each password and token of a URL in it replaced by `***`."""
     if "@" in text:
-        text = _replace(text, _in_users(_shadow(text)))
-    return _replace(text, _in_queries(_shadow(text))) if "=" in text else text
+        text = replace_spans(text, _in_users(_shadow(text)))
+    return replace_spans(text, _in_queries(_shadow(text))) if "=" in text else text
 
 
 def carries_credential(text: str) -> bool:
-    """Whether `mask_credentials` would hide something of `text`."""
-    return mask_credentials(text) != text
+    """Whether `mask_urls` would hide something of `text`."""
+    return mask_urls(text) != text
 
 
 def _shadow(text: str) -> str:
@@ -46,7 +46,7 @@ def _shadow(text: str) -> str:
     return _REFERENCE.sub(lambda match: _HELD * len(match[0]), text)
 
 
-def _replace(text: str, spans: Iterator[tuple[int, int]]) -> str:
+def replace_spans(text: str, spans: Iterator[tuple[int, int]]) -> str:
     """`text` with the mask in place of each span; they come in order and do not overlap."""
     parts, end = [], 0
     for begin, after in spans:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from automl.credentials import mask_credentials
+from automl.masking import mask_credentials
 
 MAX_CAUSE_CHARACTERS = 1_000
 """Of the one line that says why a trial ended."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.credentials import carries_credential, mask_credentials
+from automl.credentials import carries_credential, mask_urls
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from automl.credentials import carries_credential, mask_credentials
     ],
 )
 def test_a_credential_is_masked(text: str, masked: str) -> None:
-    assert mask_credentials(text) == masked
+    assert mask_urls(text) == masked
     assert carries_credential(text)
     assert "s3" not in masked
 
@@ -44,7 +44,7 @@ def test_a_credential_is_masked(text: str, masked: str) -> None:
     ],
 )
 def test_what_opens_nothing_stays(text: str) -> None:
-    assert mask_credentials(text) == text
+    assert mask_urls(text) == text
     assert not carries_credential(text)
 
 
@@ -93,10 +93,10 @@ def is_secret(text: str | None) -> bool:
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_whether_a_setting_carries_one_is_decided_as_ever(text: str) -> None:
-    assert mask_credentials(text) == masked_by_expressions(text)
+    assert mask_urls(text) == masked_by_expressions(text)
     assert carries_credential(text) == (masked_by_expressions(text) != text)
 
 
 @pytest.mark.parametrize("text", ["\x007\x00", "\0" * 5])
 def test_no_text_is_taken_for_our_own_marks(text: str) -> None:
-    assert mask_credentials(text) == text
+    assert mask_urls(text) == text

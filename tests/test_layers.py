@@ -18,7 +18,7 @@ import automl
 
 PACKAGE = Path(automl.__file__).parent
 
-SHARED = {"config", "credentials", "errors", "texts", "trial"}
+SHARED = {"config", "credentials", "errors", "masking", "texts", "trial"}
 """The shared words; each may import the others and nothing else of ours."""
 PARTS = {
     "admission": {"devices"},

@@ -20,7 +20,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalStorage
 
-from automl.credentials import mask_credentials
+from automl.credentials import mask_urls
 from automl.errors import ConfigError, StorageError
 from automl.search.journal import LockedJournal
 from automl.texts import fit_line
@@ -115,7 +115,7 @@ def _open_database(url: str) -> OpenStorage:
         storage = get_storage(database)
     except Exception as error:
         # Drivers and SQLAlchemy raise whatever they like here, with the URL in it.
-        cause, where = fit_line(str(error).replace(url, "it")).rstrip("."), mask_credentials(url)
+        cause, where = fit_line(str(error).replace(url, "it")).rstrip("."), mask_urls(url)
         raise ConfigError(
             f"study.storage={where}: cannot be used ({cause}). Give a URL such as "
             "postgresql://user@host/name (pip install psycopg2-binary) or sqlite:///file.db, or "
@@ -129,4 +129,4 @@ def _open_database(url: str) -> OpenStorage:
     def sync() -> None:
         """Nothing to do: each write is a transaction of its own."""
 
-    return OpenStorage(storage, mask_credentials(url), sync, close)
+    return OpenStorage(storage, mask_urls(url), sync, close)

@@ -7,7 +7,8 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from automl.credentials import mask_credentials
+from automl.credentials import mask_urls
+from automl.masking import mask_credentials
 from automl.texts import cut, printable
 
 MAX_PARAM_CHARACTERS = 6000
@@ -26,15 +27,17 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): _clean(v, MAX_PARAM_CHARACTERS) for k, v in params.items()}
+    """Values are data: only what can be nothing but a credential is masked in them."""
+    return {
+        clean_key(k): mask_urls(printable(cut(v, MAX_PARAM_CHARACTERS))) for k, v in params.items()
+    }
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): _clean(v, MAX_TAG_CHARACTERS) for k, v in tags.items()}
-
-
-def _clean(text: str, limit: int) -> str:
-    return mask_credentials(printable(cut(text, limit)))
+    return {
+        clean_key(k): mask_credentials(printable(cut(v, MAX_TAG_CHARACTERS)))
+        for k, v in tags.items()
+    }
 
 
 def finite(value: float) -> float:

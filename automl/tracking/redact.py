@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from automl.credentials import MASK, mask_credentials
+from automl.credentials import MASK, mask_urls
 from automl.texts import fit
 
 # Whole last words only: `max_tokens` and `token_dim` are hyperparameters.
@@ -28,6 +28,6 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings fit to be stored and shown: the values of keys that name a secret are masked."""
     return {
-        key: MASK if _SECRET_KEY.search(key) else mask_credentials(value)
+        key: MASK if _SECRET_KEY.search(key) else mask_urls(value)
         for key, value in settings.items()
     }

@@ -102,7 +102,6 @@ def test_words_that_cannot_be_printed_end_nothing(
     (story.folder / "studies" / "odd" / "sweep.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.xfail(strict=True, reason="only addresses in URLs are masked, and not on stdout")
 def test_no_credential_of_an_exception_is_shown(
     said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
 ) -> None:
