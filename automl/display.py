@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from rich.text import Text
 
 from automl.admission.policy import ALL_TAKEN, DeviceAccount, gib
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
+from automl.study_directory import log_path
 from automl.texts import fit, fit_line
 from automl.trial import Params, ParamValue, TrialState
 
@@ -267,11 +270,28 @@ def print_view(view: SweepView, note: str | None) -> None:
     """For `status`."""
     console = _console()
     console.print(render(view))
+    for line in failure_lines(view):
+        console.print(Text(line, "red"), soft_wrap=True)
     age = time.time() - view.time
     if view.ended is not None:
         console.print(Text(f"{fit_line(view.ended)}, {clock(age)} ago", "dim"), soft_wrap=True)
     elif note is not None:
         console.print(Text(fit_line(note), "magenta"), soft_wrap=True)
+
+
+def failure_lines(view: SweepView) -> Iterator[str]:
+    """The failed trials by cause, and where to read on."""
+    if not view.failures:
+        return
+    yield "failed by cause"
+    for row in view.failures:
+        log = log_path(Path(view.directory), row.first)
+        see = f", see {os.path.relpath(log)}" if log.exists() else ""
+        times = "1 time" if row.n == 1 else f"{row.n} times"
+        yield f"  {times}  {fit_line(row.cause)} (first trial {row.first}{see})"
+    n_told = sum(row.n for row in view.failures)
+    if (n_more := view.counts.get(TrialState.FAILED.value, 0) - n_told) > 0:
+        yield f"  and {n_more} more of other causes"
 
 
 def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:

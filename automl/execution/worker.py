@@ -189,6 +189,7 @@ class Reporter:
         if reports:
             self._report(events, reports)
         else:
+            _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:
             self._take()
@@ -256,6 +257,12 @@ class PipeFeed:
         """See `automl.trial.Feed`."""
         spec, self._first = self._first, None
         return spec if spec is not None else self._reporter.next()
+
+
+def _flush_printed() -> None:
+    with suppress(OSError, ValueError):  # the objective may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def _print_to(path: str) -> None:

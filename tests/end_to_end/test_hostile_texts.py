@@ -115,7 +115,6 @@ def test_no_credential_of_an_exception_is_shown(
     assert "s3cret" not in "".join(told)
 
 
-@pytest.mark.xfail(strict=True, reason="the log has what it printed, not why it failed")
 def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Program) -> None:
     (log,) = story.folder.glob("studies/odd/logs/trial-00001.log")
     lines = log.read_text(encoding="utf-8").splitlines()
@@ -125,7 +124,6 @@ def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Pr
     assert "raise RuntimeError(WORDS[str(how)])" in "".join(lines)
 
 
-@pytest.mark.xfail(strict=True, reason="causes are told one by one, and gone")
 def test_failures_are_listed_by_cause(said: Done, status: Done) -> None:
     for shown in (said.stdout, status.stdout):
         line = next(line for line in shown.splitlines() if line.startswith("  2 times"))
