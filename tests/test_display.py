@@ -73,6 +73,22 @@ def test_what_matters_of_a_running_trial_is_never_cut(width: int) -> None:
     assert len(line) <= width
 
 
+@pytest.mark.xfail(strict=True, reason="it is cut like any other column")
+@pytest.mark.parametrize("metric", ["val_loss", "a_metric_with_a_rather_long_name_of_its_own"])
+@pytest.mark.parametrize("device", ["cpu", f"NVIDIA H200 {UUID}"])
+@pytest.mark.parametrize("width", [46, 50, 60])
+def test_on_a_narrow_screen_the_value_of_the_metric_stays_whole(
+    width: int, device: str, metric: str
+) -> None:
+    row = running(17, device)
+    row = replace(row, metrics={"train_loss": 0.123456, metric: 0.234567, "val_error": 0.05})
+    view = replace(VIEW, metric=metric, best=BEST, running=(row, running(123)))
+    lines = text(view, width).splitlines()
+    assert any(line.startswith("17 ") and " 0.2346" in line for line in lines)
+    assert "0.033012" in " ".join(lines).split(), "nor is the best one's broken in two"
+    assert max(map(len, lines)) <= width
+
+
 def test_a_wide_screen_shows_all_of_a_running_trial() -> None:
     line = text(replace(VIEW, running=(running(17),)), 160).splitlines()[-1]
     assert "val_loss 0.2346  train_loss 0.1235  val_error 0.05" in line
