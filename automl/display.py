@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -32,6 +33,10 @@ _STATE_STYLES = {
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3
+_LEAST_PARAMS = 10
+"""Columns of the screen in which params still say something."""
+_NARROW = 18
+"""Columns that a metric and its value are given before any other column of the table."""
 _ANY_WIDTH = 10_000
 _PLAIN_SECONDS = 10.0
 """Plain output repeats the progress line at least this often while trials run."""
@@ -140,7 +145,7 @@ def render(view: SweepView) -> RenderableType:
     """The whole view as one block, readable from 80 columns on."""
     parts: list[RenderableType] = [*_head(view)]
     if view.running:
-        parts.append(_running_table(view.running, view.metric))
+        parts.append(_RunningTable(view.running, view.metric))
         if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:
             parts.append(Text(f"… and {more} more running", "dim"))
     if view.ended is None:
@@ -188,33 +193,70 @@ def _time_text(view: SweepView) -> str:
     return text
 
 
-def _running_table(rows: Sequence[RunningRow], metric: str) -> Table:
-    """What does not fit is cut from the params first, then from the metrics but the study's."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("trial", "device", "time", "step"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("last report")
-    table.add_column("params", ratio=1)
-    for row in rows[:_MAX_RUNNING_ROWS]:
-        table.add_row(
-            str(row.number),
-            short_device(row.device),
-            clock(row.seconds),
-            "" if row.step is None else str(row.step),
-            _one_line(_report_text(row.metrics, metric)),
-            _one_line(params_text(row.params)),
-        )
-    return table
+class _RunningTable:
+    """The running trials. On a narrow screen the value of the study's metric stays whole: cut are
+    first the params, then the other metrics; then columns are left out, then the metric's name."""
+
+    def __init__(self, rows: Sequence[RunningRow], metric: str) -> None:
+        self._rows, self._metric = rows[:_MAX_RUNNING_ROWS], metric
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = {
+            "trial": [str(row.number) for row in self._rows],
+            "device": [short_device(row.device) for row in self._rows],
+            "time": [clock(row.seconds) for row in self._rows],
+            "step": ["" if row.step is None else str(row.step) for row in self._rows],
+        }
+        least = max(_width(_report_text(r.metrics, self._metric, _NARROW)) for r in self._rows)
+        for name in ("device", "time", "step"):
+            if _room(columns, options.max_width) < least:
+                del columns[name]
+        room = _room(columns, options.max_width)
+        params = [params_text(row.params) for row in self._rows]
+        n_params = max(map(_width, ["params", *params]))
+        n_report = min(room, max(least, room - 2 - n_params))
+        reports = [_report_text(row.metrics, self._metric, n_report) for row in self._rows]
+        columns["last report"] = reports
+        n_report = max(map(_width, ["last report", *reports]))
+        if (left := room - 2 - n_report) >= _LEAST_PARAMS:
+            columns["params"] = [_cut(text, left) for text in params]
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in columns:
+            table.add_column(_cut(name, room), no_wrap=True)
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*cells)
+        yield table
 
 
-def _one_line(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
+    """What other columns leave of the width, for one more."""
+    return width - sum(max(map(_width, [name, *cells])) + 2 for name, cells in columns.items())
 
 
-def _report_text(metrics: Mapping[str, float], first: str) -> str:
-    """`val_loss 0.03  train_loss 0.02`, the study's metric before the others."""
-    names = sorted(metrics, key=lambda name: name != first)
-    return "  ".join(f"{fit_line(name)} {metrics[name]:.4g}" for name in names)
+def _width(text: str) -> int:
+    return cell_len(text)
+
+
+def _cut(text: str, width: int) -> str:
+    """`text` in one line of at most `width` columns."""
+    line = Text(text)
+    line.truncate(max(1, width), overflow="ellipsis")
+    return line.plain
+
+
+def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
+    """`val_loss 0.03  train_loss 0.02` on at most `width` columns.
+
+    The study's metric comes before the others; its name is cut, its value is not.
+    """
+    texts = {name: f" {value:.4g}" for name, value in metrics.items()}
+    value = texts.pop(first, "")
+    begin = value and _cut(fit_line(first), width - _width(value)) + value
+    others = "  ".join(fit_line(name) + text for name, text in texts.items())
+    if not begin:
+        return _cut(others, width)
+    left = width - _width(begin) - 2
+    return f"{begin}  {_cut(others, left)}" if others and left > 1 else begin
 
 
 def short_device(device: str) -> str:
@@ -304,7 +346,9 @@ def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
         console.print(table)
         return
     for row, state in best:  # too many params for columns
-        console.print(Text(f"  {state}: {_best_text(metric, row)}"), soft_wrap=True)
+        # In a terminal words are kept whole, elsewhere lines are.
+        text = Text(f"  {state}: {_best_text(metric, row)}")
+        console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:

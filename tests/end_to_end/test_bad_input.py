@@ -180,7 +180,6 @@ def test_it_is_refused(line: str, key: str, remedy: str, inside: Path, call: Cal
     assert refused.stdout in ("", STARTING)
 
 
-@pytest.mark.xfail(strict=True, reason="it is silent until all is loaded")
 def test_a_process_says_at_once_what_it_does_and_once_what_is_wrong(program: Program) -> None:
     write_files(program.folder)
     refused = program.run(*split(f"{PYTHON}=broken:train"))
