@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import OBJECTIVES, Program
 
-STARTING = "loading Optuna, PyTorch and MLflow, which takes some seconds\n"
+STARTING = "loading Optuna, PyTorch and MLflow: some seconds\n"
 HEADER = "a,b,y\n"
 ROWS = "".join(f"{i},{i % 7},{'yes' if i % 2 else 'no'}\n" for i in range(60))
 FILES = {
