@@ -266,3 +266,9 @@ def test_secrets_are_masked_by_value_and_by_name() -> None:
         "token": "***",
     }
     assert "pw" not in clean_params({"a": "http://u:pw@h"})["a"]
+
+
+def test_what_no_store_could_encode_is_replaced() -> None:
+    assert clean_params({"a\udc80": "x\ud800y"}) == {"a_": "x�y"}
+    assert clean_tags({"a": "x\ud800\x00y token: s3cret"}) == {"a": "x��y token: ***"}
+    assert clean_params({"prompt": "token: hello"}) == {"prompt": "token: hello"}, "it is data"
