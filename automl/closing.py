@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from automl.display import Display, clock, print_best
+from automl.display import Display, clock, failure_lines, print_best
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.loop import Loop
 from automl.messages import StopReason
@@ -95,8 +95,11 @@ class Closing:
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(rows, self._parts.config.study.metric)
+        view = self._view(self._how())
+        for line in failure_lines(view):
+            self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
-        self._say(f"{self._name}: {counts} in {clock(self._view(self._how()).seconds)}")
+        self._say(f"{self._name}: {counts} in {clock(view.seconds)}")
         best = study.best()
         if best is not None:
             path = self._parts.directory.checkpoints(best.number) / "best.pt"

@@ -47,7 +47,7 @@ def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
     """The executor that the config names."""
     config, execution = prepared.config, prepared.config.execution
     if execution.kind is ExecutionKind.inline:
-        return InlineExecutor(prepared.entry)
+        return InlineExecutor(prepared.entry, directory.path / "logs")
     return WorkersExecutor(
         prepared.entry,
         directory.path / "logs",

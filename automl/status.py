@@ -47,6 +47,16 @@ class BestRow:
 
 
 @dataclass(frozen=True)
+class FailureRow:
+    """Trials that failed for one cause."""
+
+    n: int
+    cause: str
+    """Of the first of them, whose number is:"""
+    first: int
+
+
+@dataclass(frozen=True)
 class SweepView:
     """All that the live table, `status.json` and the plain lines are made from."""
 
@@ -60,6 +70,8 @@ class SweepView:
     best: BestRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
+    failures: tuple[FailureRow, ...] = ()
+    """The most frequent causes; `counts` has the number of all that failed."""
     seconds: float = 0.0
     """Since this sweep began."""
     seconds_left: float | None = None
@@ -92,6 +104,7 @@ def read_view(path: Path) -> SweepView:
                 "best": None if best is None else BestRow(**best),
                 "running": tuple(RunningRow(**row) for row in plain["running"]),
                 "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+                "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
             }
         )
     except FileNotFoundError:
@@ -141,7 +154,8 @@ def print_status(config: Config) -> int:
 
     path = find_study(config)
     view = read_view(path / "status.json")
-    print_view(view, None if view.ended is not None else _note(view, path, config))
+    note = None if view.ended is not None else _note(view, path, config)
+    print_view(replace(view, directory=str(path)), note)  # it may have been moved since
     return 0
 
 

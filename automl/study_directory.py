@@ -46,6 +46,11 @@ def trial_name(number: int) -> str:
     return f"trial-{number:05d}"
 
 
+def log_path(directory: Path, number: int) -> Path:
+    """What a trial of the study at `directory` printed, and why it failed."""
+    return directory / "logs" / f"{trial_name(number)}.log"
+
+
 def command_line(command: str, study: StudyConfig) -> str:
     """What to type to have `command` done with the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"

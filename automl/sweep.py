@@ -29,6 +29,7 @@ from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.display import Display, open_display
 from automl.errors import AutoMLError, StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
+from automl.failures import Failures
 from automl.loop import Loop
 from automl.messages import (
     Asked,
@@ -49,6 +50,7 @@ from automl.search.samplers import n_may_pend
 from automl.status import write_view
 from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
+from automl.texts import fit_line
 from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
     HOST_UUID,
@@ -153,7 +155,8 @@ class Sweep:
         """Trials did not stop in time; their threads still run."""
         self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
-        self.viewer = Viewer(parts, self.loop, self.carrier)
+        self.failures = Failures(parts.log.history)
+        self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
         self._shown_seconds = 0.0
         self._stop_told = False
         self._grace_until: float | None = None
@@ -247,7 +250,7 @@ class Sweep:
     def tell(self, outcome: Outcome) -> None:
         self.parts.study.tell(outcome.trial, outcome)
         if isinstance(outcome, Failed):
-            self.display.say(f"trial {outcome.trial} failed: {outcome.cause}")
+            self._tell_of_failure(outcome)
 
     def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
         now = time.time()
@@ -256,7 +259,11 @@ class Sweep:
         self.parts.log.append(failed)
         told = OutOfMemory(trial.number, now, cause) if too_large else failed
         self.parts.study.tell(trial.number, told)
-        self.display.say(f"trial {trial.number} failed: {cause}")
+        self._tell_of_failure(failed)
+
+    def _tell_of_failure(self, failed: Failed) -> None:
+        self.failures.add(failed)
+        self.display.say(f"trial {failed.trial} failed: {fit_line(failed.cause)}")
 
     def stop_trials(self) -> None:
         grace_seconds = self.parts.config.study.grace_seconds

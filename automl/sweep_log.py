@@ -8,6 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from automl.display import Display
+from automl.texts import fit
+
+
+class _Fit(logging.Formatter):
+    """What is logged may hold a stranger's words."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return fit(super().format(record))
+
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -37,7 +46,7 @@ def sweep_log(path: Path, display: Display) -> Iterator[None]:
     logger.addHandler(handlers[0])
     try:
         handlers.append(_InFile(path, encoding="utf-8"))
-        handlers[1].setFormatter(logging.Formatter(FORMAT))
+        handlers[1].setFormatter(_Fit(FORMAT))
         logger.addHandler(handlers[1])
     except OSError as error:
         logger.warning("%s cannot be written (%s); the sweep goes on", path, error.strerror)

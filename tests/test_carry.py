@@ -42,7 +42,7 @@ class Scripted(InlineExecutor):
     """Gives these events one by one, looks around after each, and may break at the end."""
 
     def __init__(self, events: Sequence[TrialEvent], error: BaseException | None) -> None:
-        super().__init__(Entry("none"))
+        super().__init__(Entry("none"), Path("unused"))
         self.events, self.error = events, error
         self.look: Callable[[], None] = lambda: None
         self.answers: list[Mapping[int, Verdict]] = []

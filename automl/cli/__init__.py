@@ -8,6 +8,7 @@ before it is needed: `--help` answers without Hydra, a bad key without torch.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from automl.errors import AutoMLError, TrialsLeftBehindError
 
+    _print_what_can_be()
     try:
         from automl.cli.arguments import parse
         from automl.cli.commands import run
@@ -54,16 +56,23 @@ def _explain(error: BaseException) -> int:
     return error.exit_code if isinstance(error, AutoMLError) else 1
 
 
+def _print_what_can_be() -> None:
+    """What a terminal cannot encode becomes `?` there: printing never ends the work."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _tell(error: BaseException) -> None:
     """One message on stderr; with AUTOML_DEBUG=1 the traceback before it."""
-    from automl.credentials import mask_credentials
+    from automl.texts import fit
 
     if os.environ.get("AUTOML_DEBUG") == "1":
         import traceback
 
-        sys.stderr.write(mask_credentials("".join(traceback.format_exception(error))))
+        sys.stderr.write(fit("".join(traceback.format_exception(error))))
     words = _words(error) if isinstance(error, OSError) else str(error)
-    sys.stderr.write(f"automl: {mask_credentials(words)}\n")
+    sys.stderr.write(f"automl: {fit(words)}\n")
 
 
 def _words(error: OSError) -> str:

@@ -64,8 +64,10 @@ def _dispatch(arguments: Arguments) -> int:
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:
+    from automl.tracking.say import say_on_stdout
     from automl.warm import warmed_up
 
+    say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
     with warmed_up(composed.config) as deliverer:
         from automl.sweep import run_sweep  # takes a second: Optuna and its kin
 

@@ -38,6 +38,7 @@ from automl.execution.protocol import (
 )
 from automl.execution.slots import OwnSlot
 from automl.execution.streams import Streams, end_process
+from automl.texts import fit, fit_line
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -73,7 +74,8 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
-                outbox.ring(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
+                cause = fit_line(f"{type(error).__name__}: {error}")
+                outbox.ring(CannotOpen(cause, fit(traceback.format_exc())))
                 return
             streams.keep()
             _keep_telling(session, slot, outbox)
@@ -141,7 +143,7 @@ class _Warnings(logging.Handler):
         self._outbox = outbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._outbox.put(Said(record.getMessage()))
+        self._outbox.put(Said(fit_line(record.getMessage())))
 
 
 def _keep_telling(session: Session, slot: OwnSlot, outbox: Outbox) -> None:
@@ -199,6 +201,7 @@ class Reporter:
         if reports:
             self._report(events, reports)
         else:
+            _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:
             self._take()
@@ -266,3 +269,9 @@ class PipeFeed:
         """See `automl.trial.Feed`."""
         spec, self._first = self._first, None
         return spec if spec is not None else self._reporter.next()
+
+
+def _flush_printed() -> None:
+    with suppress(OSError, ValueError):  # the objective may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from automl.sealed import is_damaged, seal
-from automl.tracking.redact import redact, redact_settings
+from automl.texts import MAX_CAUSE_CHARACTERS, MAX_TEXT_CHARACTERS, cut, cut_middle, fit, fit_line
+from automl.tracking.redact import redact_settings
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
@@ -51,7 +52,7 @@ class UnreadableLineError(ValueError):
 
 
 def encode(event: Event) -> bytes:
-    """The line of `event`, newline included, in ASCII; credentials in its texts are masked."""
+    """The line of `event`, newline included, in ASCII; its texts are cut and masked."""
     kind = type(event)
     fields: dict[str, object] = {"event": kind.__name__}
     for name in _FIELDS[kind]:
@@ -64,9 +65,9 @@ def encode(event: Event) -> bytes:
         case Checkpointed():
             fields["kind"] = event.kind.value
         case Failed():
-            fields |= {"cause": redact(event.cause), "details": redact(event.details)}
+            fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
         case Interrupted() | OutOfMemory():
-            fields["cause"] = redact(event.cause)
+            fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)
         case SweepEnded():
@@ -89,6 +90,10 @@ def decode(line: bytes) -> Event:
 
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    if "cause" in values:  # earlier versions wrote them of any length
+        values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
+    if "details" in values:
+        values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
     if kind is Checkpointed:
         values["kind"] = CheckpointKind(values["kind"])
     elif kind is SweepEnded:

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from automl.config import KeepCheckpoints
+from automl.texts import cut, cut_middle
 from automl.tracking.cleaning import (
     MAX_TAG_CHARACTERS,
     clean_key,
     clean_params,
     clean_tags,
-    cut,
     finite,
     to_ms,
 )
@@ -175,7 +175,5 @@ class TrialView:
 
 
 def _note(event: Failed) -> str:
-    details, room = event.details, _NOTE_DETAILS_CHARACTERS
-    if len(details) > room:  # the end of a traceback is what tells
-        details = f"… [{len(details) - room} characters cut]\n{details[-room:]}"
+    details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
     return f"**{cut(event.cause, 500)}**\n\n```\n{details}\n```"

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from automl.texts import fit, fit_line
 from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
 from automl.training.record import TrialRecord
 from automl.trial import (
@@ -26,7 +27,8 @@ from automl.trial import (
     Verdict,
 )
 
-_MAX_CAUSE_CHARS = 500
+_MAX_CAUSE_CHARACTERS = 500
+_MAX_DETAILS_CHARACTERS = 10_000
 _WRONG_ARGUMENT = re.compile(r"unexpected keyword argument|missing \d+ required")
 _NO_MEMORY_TEXTS = (
     "CUDA out of memory",
@@ -59,7 +61,7 @@ def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
     """The outcome of an objective that raised."""
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
-        return Interrupted(number, time.time(), str(error) or type(error).__name__)
+        return Interrupted(number, time.time(), fit_line(str(error)) or type(error).__name__)
     if isinstance(error, TrialPruned) or _is_optunas_pruning(error):
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
@@ -68,7 +70,7 @@ def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
     if is_out_of_memory(error):
         return OutOfMemory(number, time.time(), _one_line(error))
     cause = _one_line(error) + _hint(error, record.spec.params)
-    details = "".join(traceback.format_exception(error))
+    details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
     hopeless = isinstance(error, MissingParamError) and error.name not in record.goal.space
     return Failed(number, time.time(), cause, details, hopeless)
 
@@ -77,7 +79,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY_TEXTS)
+    return isinstance(error, RuntimeError) and any(
+        text in _said(error) for text in _NO_MEMORY_TEXTS
+    )
 
 
 def _is_optunas_pruning(error: BaseException) -> bool:
@@ -131,7 +135,9 @@ def _hint(error: BaseException, params: Params) -> str:
     missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
         isinstance(key, str) and key not in params
     )
-    wrong_argument = isinstance(error, TypeError) and _WRONG_ARGUMENT.search(str(error)) is not None
+    wrong_argument = (
+        isinstance(error, TypeError) and _WRONG_ARGUMENT.search(_said(error)) is not None
+    )
     if missing_key or wrong_argument:
         return f" (the trial's params: {', '.join(params) or 'none'})"
     return ""
@@ -139,6 +145,10 @@ def _hint(error: BaseException, params: Params) -> str:
 
 def _one_line(error: BaseException) -> str:
     """`ValueError: what it says`, on one line of bounded length."""
-    text = " ".join("".join(traceback.format_exception_only(error)).split())
-    text = text.removeprefix(f"{type(error).__module__}.")
-    return text if len(text) <= _MAX_CAUSE_CHARS else text[: _MAX_CAUSE_CHARS - 1] + "…"
+    text = _said(error).removeprefix(f"{type(error).__module__}.")
+    return fit_line(text, _MAX_CAUSE_CHARACTERS)
+
+
+def _said(error: BaseException) -> str:
+    """`ValueError: what it says`, also where the exception cannot say it."""
+    return "".join(traceback.format_exception_only(error))

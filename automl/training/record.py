@@ -37,6 +37,8 @@ _FILES = {CheckpointKind.BEST: checkpoint.BEST, CheckpointKind.LAST: checkpoint.
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
+MAX_NAME_CHARACTERS = 250
+"""Of a metric: what every tracker takes."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,11 @@ class TrialRecord:
 def _metric_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"report(metrics): the name {name!r} is no string.")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
+            f"{MAX_NAME_CHARACTERS}."
+        )
     return name
 
 

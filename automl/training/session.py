@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from automl.config import ObjectiveKind
+from automl.texts import fit_line
 from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
@@ -120,7 +121,8 @@ class TrainingSession:
         except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
             self._alone.add(key)
             reason = next(iter(str(error).splitlines()), "")
-            logger.warning("trials train one by one: %s: %s", type(error).__name__, reason)
+            reason = fit_line(f"{type(error).__name__}: {reason}")
+            logger.warning("trials train one by one: %s", reason)
             return None
 
     def held_bytes(self) -> int:

@@ -407,3 +407,20 @@ def test_a_flipped_bit_of_a_log_without_checksums_is_no_error(path: Path) -> Non
     for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
         path.write_bytes(content)
         EventLog.open(path).close()
+
+
+def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:
+    """Earlier versions wrote them whole."""
+    failed = Failed(0, 1.0, "x" * 100_000, "y" * 100_000)
+    assert len(encode(failed)) < 30_000
+    fields = {"event": "Failed", "trial": 0, "time": 1.0, "hopeless": False}
+    line = json.dumps(fields | {"cause": failed.cause, "details": failed.details}) + "\n"
+    path.write_text(line)
+    ((read, _),) = read_events(path)
+    assert isinstance(read, Failed)
+    assert len(read.cause) <= 1_000
+    assert len(read.details) < 30_000
+    with EventLog.open(path) as log:
+        outcome = log.history[0].outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.details == "", "of ten thousand trials nobody reads it again"
