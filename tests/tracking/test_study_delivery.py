@@ -182,6 +182,30 @@ def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
     assert run.data.metrics["val_loss"] == 0.0
 
 
+@pytest.mark.xfail(strict=True, reason="what a store never takes is offered again for ever")
+def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Shown) -> None:
+    """SQLite's integers end at 2**63; MLflow calls that an internal error."""
+    late = Reported(0, BEGUN + 0.2, 2**63, {"train_loss": 3.0, "val_loss": 4.0})
+    write(study, sweep_started(), begin(0), report(0, 1), late, finish(0), sweep_ended(1))
+    refusals = deliver(study)
+    assert len(refusals) == 2
+    run = shown.run("trial-00000")
+    assert (run.info.status, shown.run(NAME).info.status) == ("FINISHED", "FINISHED")
+    assert run.data.metrics == {"train_loss": 0.1, "val_loss": 0.2, "value": 0.25}
+    assert "val_loss at step 9223372036854775808: " in run.data.tags["automl.refused"]
+    assert "too large" in run.data.tags["automl.refused"]
+    assert deliver(study) == [], "what is delivered is not offered again"
+
+
+@pytest.mark.xfail(strict=True, reason="MLflow takes no lone surrogate, and the run stays open")
+def test_a_cause_that_is_no_text_is_told_as_far_as_it_is(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), begin(0), Failed(0, BEGUN + 1, "no file a\ud800b", "x\udcff"))
+    assert deliver(study) == []
+    run = shown.run("trial-00000")
+    assert run.info.status == "FAILED"
+    assert run.data.tags["automl.cause"] == "no file a\\ud800b"
+
+
 def test_a_checkpoint_that_is_gone_is_told(study: Path, shown: Shown) -> None:
     checkpoint = write_checkpoint(study, 0, CheckpointKind.BEST)
     Path(checkpoint.path).unlink()
