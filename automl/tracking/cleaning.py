@@ -33,11 +33,16 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): cut(redact(v), MAX_PARAM_CHARACTERS) for k, v in params.items()}
+    return {clean_key(k): cut(redact(_text(v)), MAX_PARAM_CHARACTERS) for k, v in params.items()}
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): cut(redact(v), MAX_TAG_CHARACTERS) for k, v in tags.items()}
+    return {clean_key(k): cut(redact(_text(v)), MAX_TAG_CHARACTERS) for k, v in tags.items()}
+
+
+def _text(value: str) -> str:
+    """With half characters (of file names that are no text) spelt out: no store takes them."""
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def finite(value: float) -> float:

@@ -242,7 +242,9 @@ class Delivery:
             self._set_trouble(
                 f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
             )
-            return not self._ready  # one that never got ready would die again
+            # One that ended by itself before it was ready would do so again; one that somebody
+            # killed (the kernel, for want of memory) would not.
+            return not self._ready and process.returncode > 0
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:

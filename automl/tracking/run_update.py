@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 STUDY, KIND, TRIAL = "automl.study", "automl.kind", "automl.trial"
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+REFUSED = "automl.refused"
+"""What the store will never take, and why."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""

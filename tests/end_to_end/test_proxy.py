@@ -61,7 +61,7 @@ def test_requests_that_arrive_twice_leave_no_ghosts(
     Records(folder, "twice", server.uri).check_exact(N_TRIALS, 3, LOSSES)
 
 
-@pytest.mark.xfail(strict=True, reason="what a server never takes is offered again for ever")
+@pytest.mark.xfail(strict=True, reason="a create that arrives twice leaves a second run")
 def test_values_that_a_server_never_takes_do_not_hold_up_the_rest(
     folder: Path, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,6 @@ def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
     assert shown.run("trial-00001").info.status == "FINISHED"
 
 
-@pytest.mark.xfail(strict=True, reason="one that dies before its store is open is given up")
 def test_a_process_that_is_killed_before_its_store_is_open_is_replaced(
     study: Path, shown: Shown
 ) -> None:

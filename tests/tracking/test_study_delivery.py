@@ -182,7 +182,6 @@ def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
     assert run.data.metrics["val_loss"] == 0.0
 
 
-@pytest.mark.xfail(strict=True, reason="what a store never takes is offered again for ever")
 def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Shown) -> None:
     """SQLite's integers end at 2**63; MLflow calls that an internal error."""
     late = Reported(0, BEGUN + 0.2, 2**63, {"train_loss": 3.0, "val_loss": 4.0})
@@ -197,7 +196,6 @@ def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Sho
     assert deliver(study) == [], "what is delivered is not offered again"
 
 
-@pytest.mark.xfail(strict=True, reason="MLflow takes no lone surrogate, and the run stays open")
 def test_a_cause_that_is_no_text_is_told_as_far_as_it_is(study: Path, shown: Shown) -> None:
     write(study, sweep_started(), begin(0), Failed(0, BEGUN + 1, "no file a\ud800b", "x\udcff"))
     assert deliver(study) == []
