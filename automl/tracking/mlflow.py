@@ -73,6 +73,11 @@ class MlflowRuns:
         self._refusals: dict[str, list[str]] = {}
         """By run, while it is open."""
 
+    @property
+    def may_double(self) -> bool:
+        """A request can arrive twice, as there is a network between."""
+        return not self._uri.is_database
+
     def open_experiment(self, name: str) -> str:
         """The id of the experiment, made where it is missing, restored where it was deleted."""
         with self._translated():
@@ -109,6 +114,19 @@ class MlflowRuns:
                 by_trial[int(number)].append(run)
         only = {number: self._only(runs) for number, runs in by_trial.items()}
         return {number: run_id for number, run_id in only.items() if run_id is not None}
+
+    def delete_doubles(self, experiment: str, study_uuid: str, kept: Mapping[int, str]) -> None:
+        """Delete what a server made of a create that arrived twice (a proxy's second try).
+
+        Such a run has its tags and nothing else, so that it is looked for among those that are
+        RUNNING: as few as trials run, however many there were. `kept` are the trials' runs.
+        """
+        terms = f"attributes.status = 'RUNNING' and tags.`{STUDY}` = '{study_uuid}'"
+        for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
+            number = int(run.data.tags.get(TRIAL, -1))
+            if run.info.run_id != kept.get(number, run.info.run_id):
+                with self._translated():
+                    self._client.delete_run(run.info.run_id)
 
     def create(self, experiment: str, update: RunUpdate) -> str:
         """Make the run with all its tags. After an error it may be there or not: look first."""
@@ -169,12 +187,12 @@ class MlflowRuns:
             logger.info("experiment %s was made by another process (%s)", name, error.error_code)
             return str(experiment.experiment_id)
 
-    def _search(self, experiment: str, terms: str) -> Iterator[Run]:
+    def _search(self, experiment: str, terms: str, view: int = ViewType.ALL) -> Iterator[Run]:
         token = None
         while True:
             with self._translated():
                 page = self._client.search_runs(
-                    [experiment], terms, ViewType.ALL, max_results=_PAGE, page_token=token
+                    [experiment], terms, view, max_results=_PAGE, page_token=token
                 )
             yield from page
             token = page.token

@@ -68,6 +68,8 @@ class StudyDelivery:
         """Where in the log the first event stands of each trial that has some to deliver."""
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
+        self._doubles_due = False
+        """Trials have ended since doubles were looked for that a network made."""
         size = self._log.stat().st_size if self._log.exists() else 0
         if self._confirmed.offset > size:  # the disk lost what it had promised
             self._confirmed.reset()
@@ -110,9 +112,14 @@ class StudyDelivery:
             experiment, parent = self._open_study(self._study)
             self._resolve_doubts(self._study, experiment)
             numbers = self._trials_to_deliver(everything)
+            self._doubles_due |= any(self._trials[number].ended for number in numbers)
             self._deliver_trials(numbers, self._study, experiment, parent)
             if self._study_events:
+                self._doubles_due = True
                 self._deliver_study(self._study, experiment, parent)
+            if self._doubles_due and self._runs.may_double:
+                self._runs.delete_doubles(experiment, self._study.uuid, self._confirmed.runs)
+            self._doubles_due = False
         except GoneError as error:
             self._confirmed.reset()
             self._begin()
