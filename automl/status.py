@@ -124,7 +124,7 @@ def print_status(config: Config) -> int:
     from automl.display import print_view
 
     path = find_study(config)
-    view = read_view(path / "status.json")
+    view = replace(read_view(path / "status.json"), study=path.name)  # it may be renamed
     note = None
     if view.ended is None and not is_held(path):
         note = (

@@ -1,7 +1,7 @@
 """What MLflow has taken: `events.delivered`, beside the event log.
 
     {"offset":        123456, "pid":    4121}      of fixed width, overwritten in place
-    {"experiment": "3", "parent": "9f…"}           the store that the offset speaks of
+    {"study": "5b…", "experiment": "3", "parent": "9f…"}     whose runs, in which store
     {"trial": 7, "run": "3c…"}                     one line per run, appended
 
 The offset is what counts: events before it are in MLflow. The ids save a search. Whatever is lost
@@ -30,6 +30,8 @@ class Confirmed:
     def __init__(self, fd: int, offset: int, entries: list[dict[str, Any]]) -> None:
         self._fd = fd
         self.offset = offset
+        self.study: str | None = None
+        """Uuid of the study that all this speaks of; None where an older version wrote it."""
         self.experiment: str | None = None
         self.parent: str | None = None
         self.runs: dict[int, str] = {}
@@ -38,6 +40,7 @@ class Confirmed:
             if "trial" in entry:
                 self.runs[entry["trial"]] = entry["run"]
             else:
+                self.study = entry.get("study")
                 self.experiment, self.parent = entry.get("experiment"), entry.get("parent")
 
     @classmethod
@@ -64,10 +67,16 @@ class Confirmed:
             self.offset = offset
             self._write_header()
 
-    def note_study(self, experiment: str, parent: str) -> None:
-        if (experiment, parent) != (self.experiment, self.parent):
-            self.experiment, self.parent = experiment, parent
-            self._append({"experiment": experiment, "parent": parent})
+    def note_study(self, study: str, experiment: str, parent: str) -> None:
+        if (study, experiment, parent) != (self.study, self.experiment, self.parent):
+            self.study, self.experiment, self.parent = study, experiment, parent
+            self._append({"study": study, "experiment": experiment, "parent": parent})
+
+    def may_speak_of(self, study: str) -> bool:
+        """False: it came with a copied folder, and says what another study's runs have."""
+        if self.study is None:  # an older version's: the parent, if it is there, tells whose
+            return self.parent is not None
+        return self.study == study
 
     def note_run(self, trial: int, run_id: str) -> None:
         self.runs[trial] = run_id
@@ -76,7 +85,7 @@ class Confirmed:
     def reset(self) -> None:
         """Nothing is in MLflow: it is another store, or ours was thrown away."""
         os.ftruncate(self._fd, 0)
-        self.offset, self.experiment, self.parent = 0, None, None
+        self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
         self._write_header()
 

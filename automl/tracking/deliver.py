@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,6 +27,7 @@ from automl.errors import AutoMLError, StudyInUseError
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
 from automl.tracking.redact import redact
+from automl.tracking.run_update import StudyRef
 from automl.tracking.uri import TrackingUri
 
 if TYPE_CHECKING:
@@ -58,9 +59,17 @@ class Job:
     """File for all that is logged here."""
     fresh_from: int
     """Events from this byte of the log on cannot have been seen by an earlier process."""
+    study: StudyRef | None = None
+    """Whose runs they are; None: what the log says."""
 
     def line(self) -> str:
-        return json.dumps(vars(self))
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, line: str) -> Job:
+        values = json.loads(line)
+        study = values.pop("study")
+        return cls(**values, study=None if study is None else StudyRef(**study))
 
 
 class Channel:
@@ -87,7 +96,7 @@ def main() -> int:
     _open_early(uri)
     if (first := next(words, None)) is None:
         return 0  # there is nothing to deliver after all
-    job = Job(**json.loads(first))
+    job = Job.read(first)
     _write_errors_to(job.errors)
     draining = threading.Event()
     threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
@@ -103,7 +112,8 @@ def main() -> int:
     os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
-    study = StudyDelivery(log, confirmed, runs, KeepCheckpoints(job.checkpoints), job.fresh_from)
+    keep = KeepCheckpoints(job.checkpoints)
+    study = StudyDelivery(log, confirmed, runs, keep, job.fresh_from, job.study)
     _Loop(study, channel, draining).run()
     return 0
 

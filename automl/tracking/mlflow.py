@@ -22,7 +22,7 @@ from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from automl.tracking.cleaning import clean_tags
-from automl.tracking.run_update import REFUSED, STUDY, TRIAL, RunUpdate
+from automl.tracking.run_update import KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
@@ -88,16 +88,43 @@ class MlflowRuns:
                 self._client.restore_experiment(experiment.experiment_id)
             return str(experiment.experiment_id)
 
-    def holds(self, run_id: str, study_uuid: str) -> bool:
-        """Whether the store has this run, and it is the study's."""
+    def find_experiment(self, name: str) -> str | None:
+        """The id of the experiment, be it deleted; None: there is none."""
+        with self._translated():
+            experiment = self._client.get_experiment_by_name(name)
+        return None if experiment is None else str(experiment.experiment_id)
+
+    def keep_experiment(self, experiment: str, study: StudyRef) -> None:
+        """Restore the study's experiment where it was deleted; rename it where the study was.
+
+        It keeps a name that somebody gave it in the UI, or that it shares with another study.
+        """
+        with self._translated():
+            found = self._client.get_experiment(experiment)
+            if found.lifecycle_stage != "active":
+                self._client.restore_experiment(experiment)
+        if found.name == study.name or found.name not in study.former_names:
+            return
+        parents = self._search(experiment, f"tags.`{KIND}` = 'study'")
+        if self.find_experiment(study.name) is not None or any(
+            run.data.tags.get(STUDY) != study.uuid for run in parents
+        ):
+            logger.warning("%s: its runs stay in experiment %s", study.name, found.name)
+            return
+        with self._translated():
+            self._client.rename_experiment(experiment, study.name)
+
+    def experiment_of(self, run_id: str, study_uuid: str) -> str | None:
+        """The experiment that holds this run of the study's; None: the store has none such."""
         with self._translated():
             try:
                 run = self._client.get_run(run_id)
             except MlflowException as error:
                 if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return False
+                    return None
                 raise
-        return bool(run.data.tags.get(STUDY) == study_uuid)
+        ours = run.data.tags.get(STUDY) == study_uuid
+        return str(run.info.experiment_id) if ours else None
 
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""

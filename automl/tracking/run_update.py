@@ -17,6 +17,17 @@ NOTE = "mlflow.note.content"
 
 
 @dataclass(frozen=True)
+class StudyRef:
+    """Which study's runs they are."""
+
+    uuid: str
+    name: str
+    """Of its experiment and of its own run."""
+    former_names: Sequence[str] = ()
+    """Its experiment is renamed where it still has one of these."""
+
+
+@dataclass(frozen=True)
 class MetricPoint:
     key: str
     value: float

@@ -23,7 +23,7 @@ def reopened(log: Path) -> Confirmed:
 def test_what_was_noted_is_there_again(log: Path) -> None:
     first = reopened(log)
     assert (first.offset, first.parent, first.runs) == (0, None, {})
-    first.note_study("3", "parent-id")
+    first.note_study("5b7c", "3", "parent-id")
     first.note_run(7, "run-7")
     first.confirm(10**12)
     first.note_run(8, "run-8")

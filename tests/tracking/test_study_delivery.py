@@ -18,10 +18,11 @@ from mlflow.exceptions import MlflowException
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import MlflowRuns, NotTakenError, place_file
+from automl.tracking.run_update import StudyRef
 from automl.tracking.store import open_client
 from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES, StudyDelivery
 from automl.tracking.uri import resolve_uri
-from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started
+from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started, SweepStarted
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
     BEGUN,
@@ -46,6 +47,7 @@ def delivery(
     client: MlflowClient | None = None,
     refusals: list[str] | None = None,
     database: str = "mlflow.db",
+    ref: StudyRef | None = None,
 ) -> Iterator[StudyDelivery]:
     """A delivery as the process has it, in this process."""
     uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[1] / database}"))
@@ -53,15 +55,17 @@ def delivery(
     refused = ([] if refusals is None else refusals).append
     runs = MlflowRuns(client or open_client(uri), uri, refused)
     try:
-        yield StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+        yield StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all, study=ref)
     finally:
         confirmed.close()
 
 
-def deliver(study: Path, client: MlflowClient | None = None) -> list[str]:
+def deliver(
+    study: Path, client: MlflowClient | None = None, ref: StudyRef | None = None
+) -> list[str]:
     """Deliver what is in the log; returns what MLflow refused."""
     refusals: list[str] = []
-    with delivery(study, client=client, refusals=refusals) as delivering:
+    with delivery(study, client=client, refusals=refusals, ref=ref) as delivering:
         delivering.read()
         delivering.deliver()
     return refusals
@@ -259,6 +263,105 @@ def test_another_store_gets_the_whole_study(
     assert names == {NAME, "trial-00000", "trial-00001"}
     assert Shown(f"sqlite:///{other}").history("trial-00000", "val_loss")
     assert shown.run("trial-00001").info.status == "RUNNING"
+
+
+RENAMED = StudyRef(UUID, "calm-lynx", ("before", NAME))
+COPY = StudyRef("of-the-copy", "calm-lynx")
+
+
+def names_of(shown: Shown) -> dict[str, str]:
+    """Name by id of every experiment but MLflow's own."""
+    found = shown.client.search_experiments()
+    return {e.experiment_id: e.name for e in found if e.name != "Default"}
+
+
+def whose(shown: Shown) -> Counter[tuple[str, str, str]]:
+    """(experiment, study uuid, name) of all runs."""
+    return Counter(
+        (name, run.data.tags["automl.study"], str(run.info.run_name))
+        for experiment, name in names_of(shown).items()
+        for run in shown.client.search_runs([experiment])
+    )
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_renamed_study_takes_its_experiment_with_it(
+    study: Path, shown: Shown, forgotten: bool
+) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    if forgotten:  # what MLflow has is looked up: it changes nothing there
+        (study / "events.delivered").unlink()
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: "calm-lynx"}
+    assert set(whose(shown).values()) == {1}
+    assert len(whose(shown)) == 3
+
+
+@pytest.mark.parametrize("name", ["by hand", NAME])
+def test_an_experiment_keeps_a_name_that_is_not_the_studys_alone(
+    study: Path, shown: Shown, name: str
+) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    if name == NAME:
+        shown.client.create_run(
+            experiment, tags={"automl.study": "another", "automl.kind": "study"}
+        )
+    else:
+        shown.client.rename_experiment(experiment, name)
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: name}
+
+
+def test_a_name_that_another_experiment_has_is_left_to_it(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    other = shown.client.create_experiment("calm-lynx")
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: NAME, other: "calm-lynx"}
+    assert len(shown.runs()) == 3
+
+
+@pytest.mark.parametrize("older_version", [False, True])
+def test_a_copy_gets_all_trials_as_runs_of_its_own(
+    study: Path, shown: Shown, older_version: bool
+) -> None:
+    write(study, sweep_started(), *trial(0), *trial(1, 1, interrupt(1)))
+    deliver(study)
+    before = {run.info.run_id: run.to_dictionary() for run in shown.runs()}
+    delivered = study / "events.delivered"
+    if older_version:
+        delivered.write_text(delivered.read_text().replace(f'"study": "{UUID}", ', ""))
+    write(study, begin(1), finish(1))  # what only the copy knows
+    with delivery(study, ref=COPY) as delivering:
+        delivering.read()
+        if older_version:
+            with pytest.raises(NotTakenError, match="vanished"):
+                delivering.deliver()
+            delivering.read()
+        delivering.deliver()
+    assert {run.info.run_id: run.to_dictionary() for run in shown.runs()} == before
+    runs = [NAME, "trial-00000", "trial-00001"]
+    own = ["calm-lynx", *runs[1:]]
+    expected = [(NAME, UUID, run) for run in runs]
+    expected += [("calm-lynx", COPY.uuid, run) for run in own]
+    assert whose(shown) == Counter(expected)
+
+
+def test_a_log_of_two_studies_is_the_last_ones(study: Path, shown: Shown) -> None:
+    """As `sync` finds it where a copy's place was lost."""
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    write(study, SweepStarted(BEGUN, NAME, "of-the-copy", {}), *trial(1))
+    deliver(study)
+    assert Counter(uuid for _, uuid, _ in whose(shown)) == {UUID: 2, "of-the-copy": 3}
 
 
 class AnswerIsLost(MlflowClient):
