@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StorageError
-from automl.place import FILE_NAME, Place, decide, read_place, settle
+from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.place import FILE_NAME, Place, decide, read_place, settle, settle_unlocked
+from automl.study_directory import StudyDirectory
 
 KEPT = Place("5b7c-uuid", "/data/studies/a", device=1, inode=100)
 
@@ -98,6 +99,21 @@ def test_a_study_in_a_database_can_be_moved_and_not_copied(tmp_path: Path) -> No
         (second / "journal.log").unlink(missing_ok=True)  # `sync` does not know the setting
     moved = StudyConfig(name="a", storage=storage, copy=False)
     assert settle(second, moved, "5b7c", "a").study_uuid == "5b7c"
+
+
+def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    kept = replace(KEPT, path=str(path))
+    (path / FILE_NAME).write_text(json.dumps(vars(kept)))
+    study = StudyConfig(name="a", dir=str(tmp_path), copy=True)
+    with StudyDirectory.open(study, must_exist=True), pytest.raises(StudyInUseError):
+        settle_unlocked(path, study)
+    assert read_place(path) == kept
+    place = settle_unlocked(path, study)
+    assert place is not None
+    assert place.study_uuid != kept.study_uuid
+    with StudyDirectory.open(study, must_exist=True):
+        assert settle_unlocked(path, study) == place, "nothing is new"
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,11 @@ class Confirmed:
             self.study, self.experiment, self.parent = study, experiment, parent
             self._append({"study": study, "experiment": experiment, "parent": parent})
 
-    def may_speak_of(self, study: str) -> bool:
-        """False: it came with a copied folder, and says what another study's runs have."""
-        if self.study is None:  # an older version's: the parent, if it is there, tells whose
-            return self.parent is not None
-        return self.study == study
+    def forget_others(self, study: str) -> None:
+        """Reset what came with a copied folder, and says what another study's runs have."""
+        of_older_version = self.study is None and self.parent is not None
+        if self.study != study and not of_older_version:  # there the parent's tags tell whose
+            self.reset()
 
     def note_run(self, trial: int, run_id: str) -> None:
         self.runs[trial] = run_id

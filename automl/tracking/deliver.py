@@ -104,6 +104,8 @@ def main() -> int:
     log = Path(job.log)
     try:
         confirmed = Confirmed.open(log, LOCK_WAIT_SECONDS)
+        if job.study is not None:
+            confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
         runs = _open(uri, channel)
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
@@ -149,16 +151,20 @@ class _Loop:
             self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
             if self._backoff_seconds == 1.0:
                 logger.warning("MLflow does not take events: %s", error)
+            self._tell_offset()  # runs that have vanished are delivered again: it may be lower
             self._channel.send(trouble=str(error))
             return False
         if self._backoff_seconds:
             logger.warning("MLflow takes events again")
             self._backoff_seconds = 0.0
             self._channel.send(trouble=None)
+        self._tell_offset()
+        return True
+
+    def _tell_offset(self) -> None:
         if self._study.offset != self._confirmed:
             self._confirmed = self._study.offset
             self._channel.send(confirmed=self._confirmed)
-        return True
 
 
 def _open_early(uri: TrackingUri) -> None:

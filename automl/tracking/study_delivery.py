@@ -73,8 +73,9 @@ class StudyDelivery:
         self._doubles_due = False
         """Trials have ended since doubles were looked for that a network made."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        of_another = self._ref is not None and not self._confirmed.may_speak_of(self._ref.uuid)
-        if of_another or self._confirmed.offset > size:  # the disk lost what it had promised
+        if self._ref is not None:
+            self._confirmed.forget_others(self._ref.uuid)
+        if self._confirmed.offset > size:  # the disk lost what it had promised
             self._confirmed.reset()
         self._offset = 0
         self._fresh_from = size if fresh_from is None else fresh_from

@@ -6,13 +6,14 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from automl.config import KeepCheckpoints, TrackingConfig
@@ -21,7 +22,7 @@ from automl.tracking.mlflow import MlflowRuns, NotTakenError, place_file
 from automl.tracking.run_update import StudyRef
 from automl.tracking.store import open_client
 from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES, StudyDelivery
-from automl.tracking.uri import resolve_uri
+from automl.tracking.uri import TrackingUri, resolve_uri
 from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started, SweepStarted
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
@@ -413,6 +414,82 @@ def test_a_run_that_nobody_noted_is_found_again(study: Path, shown: Shown) -> No
     names = sorted(run.info.run_name for run in shown.runs())
     assert names == [NAME, "trial-00000", "trial-00001"]
     assert shown.run("trial-00001").data.metrics["value"] == 1.25
+
+
+class FailsOverLoss(MlflowClient):
+    """A client whose store fails by itself over one metric, `n` times, or over all it is given."""
+
+    def __init__(self, uri: str, n: int, *, over_all: bool = False) -> None:
+        super().__init__(uri)
+        self.n_left, self._over_all = n, over_all
+
+    def log_batch(
+        self, run_id: str, metrics: Sequence[Metric] = (), *args: Any, **kwargs: Any
+    ) -> Any:
+        if self.n_left and (self._over_all or any(metric.key == "val_loss" for metric in metrics)):
+            self.n_left -= 1
+            raise MlflowException("the disk has a bad day")  # an internal error
+        return super().log_batch(run_id, metrics, *args, **kwargs)
+
+
+@pytest.mark.parametrize("n_failures", [1, 2, 3, 4])
+def test_a_value_that_is_taken_in_the_end_is_not_given_up(
+    study: Path, shown: Shown, n_failures: int
+) -> None:
+    write(study, sweep_started(), begin(0), report(0, 0), finish(0))
+    client = FailsOverLoss(shown.client.tracking_uri, n_failures)
+    assert deliver(study, client) == []
+    assert client.n_left == 0
+    assert shown.run("trial-00000").data.metrics["val_loss"] == 0.0
+
+
+def test_a_store_that_fails_over_everything_has_refused_nothing(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    refusals: list[str] = []
+    client = FailsOverLoss(shown.client.tracking_uri, 1000, over_all=True)
+    with delivery(study, client=client, refusals=refusals) as delivering:
+        delivering.read()
+        with pytest.raises(NotTakenError, match="bad day"):
+            delivering.deliver()
+        client.n_left = 0
+        delivering.deliver()
+    assert refusals == []
+    assert shown.history("trial-00000", "val_loss")
+
+
+class Doubles(MlflowClient):
+    """A client whose creates arrive twice, and whose first search for doubles fails."""
+
+    n_failures = 0
+
+    def create_run(self, *args: object, **kwargs: object) -> Run:
+        super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+        return super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+
+    def search_runs(self, *args: Any, **kwargs: Any) -> Any:
+        if "RUNNING" in args[1] and self.n_failures == 0:
+            self.n_failures += 1
+            raise MlflowException("API request failed with timeout exception")
+        return super().search_runs(*args, **kwargs)
+
+
+def test_doubles_are_looked_for_until_the_server_answers(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0), begin(1), interrupt(1), begin(2))
+    client = Doubles(shown.client.tracking_uri)
+    server = TrackingUri("http://host:5000", "tracking.uri")
+    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    runs = MlflowRuns(client, server, print)
+    delivering = StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+    delivering.read()
+    with pytest.raises(NotTakenError):
+        delivering.deliver()
+    assert delivering.offset == 0, "nothing is confirmed: a new process would look again"
+    delivering.deliver()
+    confirmed.close()
+    assert delivering.offset > 0
+    names = sorted(run.info.run_name for run in shown.runs())
+    assert names == [NAME, "trial-00000", "trial-00001", "trial-00002"]
+    assert shown.run("trial-00002").data.params["depth"] == "2", "the one that is written to"
 
 
 class AnswerIsLate(MlflowClient):
