@@ -15,12 +15,14 @@ from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
 from automl.lost_events import put_back
+from automl.place import settle
 from automl.prepare import Prepared
 from automl.search.pruners import make_pruner
 from automl.search.study import Study
 from automl.study_directory import StudyDirectory, write_durably
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.events import EventLog
+from automl.tracking.run_update import StudyRef
 
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
@@ -94,9 +96,12 @@ def open_parts(
             directory=directory.path,
         )
         stack.callback(study.close)
+        place = settle(directory.path, config.study, study.uuid, study.stored_name)
+        study.keep_uuid(place.study_uuid)
+        ref = StudyRef(place.study_uuid, place.name, place.former_names)
         # Not before the study has agreed: the process makes MLflow's database where there is none.
         delivery = Delivery.start(
-            directory.path, config.tracking, deliverer, n_known_trials=study.n_asked
+            directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
         )
         stack.callback(delivery.stop)
         log = EventLog.open(directory.events)  # while MLflow is being loaded

@@ -190,7 +190,9 @@ def flat_settings(config: Config) -> dict[str, str]:
         elif value is not None:
             flat[prefix] = str(value)
 
-    walk("", plain(config))
+    settings = plain(config)
+    del settings["study"]["copy"]
+    walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
     return flat

@@ -153,9 +153,9 @@ def print_status(config: Config) -> int:
     from automl.display import print_view
 
     path = find_study(config)
-    view = read_view(path / "status.json")
-    note = None if view.ended is not None else _note(view, path, config)
-    print_view(replace(view, directory=str(path)), note)  # it may have been moved since
+    # It may have been moved or renamed since.
+    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
+    print_view(view, None if view.ended is not None else _note(view, path, config))
     return 0
 
 

@@ -1,6 +1,6 @@
 """The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
 
-    studies/<name>/config.yaml  journal.log  events.log  status.json  checkpoints/  lock
+    studies/<name>/config.yaml  journal.log  events.log  place.json  status.json  checkpoints/  lock
 
 Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
 dies, however that comes, so that there is no stale lock to remove.

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+MAX_STEP = 2**53
+"""The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
+
 ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
 

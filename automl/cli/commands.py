@@ -12,6 +12,7 @@ from automl.cli.paths import conf_dir
 
 if TYPE_CHECKING:
     from automl.cli.compose import Composed
+    from automl.config import Config
 
 
 def run(arguments: Arguments) -> int:
@@ -55,12 +56,21 @@ def _dispatch(arguments: Arguments) -> int:
 
             return serve_ui(config.tracking, config.ui.port)
         case "sync":
-            from automl.tracking.delivery import deliver_all
-
-            assert config.study.name is not None
-            return deliver_all(Path(config.study.dir) / config.study.name, config.tracking)
+            return _sync(config)
         case command:
             return _sweep(composed, resume=command == "resume")
+
+
+def _sync(config: Config) -> int:
+    from automl.place import settle_unlocked
+    from automl.tracking.delivery import deliver_all
+    from automl.tracking.run_update import StudyRef
+
+    assert config.study.name is not None
+    directory = Path(config.study.dir) / config.study.name
+    place = settle_unlocked(directory, config.study)
+    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
+    return deliver_all(directory, config.tracking, study=ref)
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:

@@ -24,7 +24,12 @@ from optuna.trial import TrialState as OptunaState
 from automl.config import PrunerConfig, SamplerConfig, StudyConfig
 from automl.errors import StorageError
 from automl.search.domains import Fixed
-from automl.search.identity import find_or_create, refuse_other_study
+from automl.search.identity import (
+    find_or_create,
+    keep_uuid,
+    refuse_lost_study,
+    stored_name,
+)
 from automl.search.pruners import make_pruner
 from automl.search.samplers import Proposer, distributions, running_trial
 from automl.search.space import Space
@@ -84,6 +89,8 @@ class Study:
         """For `open`, which checks; `_join` then finds or makes the study in the storage."""
         assert config.name is not None, "a sweep without a name makes one up before this"
         self.name = config.name
+        self.stored_name = config.name
+        """What the storage calls it: the name it was begun with."""
         self.uuid = ""
         """Identifies the study for good, whatever its name."""
         self._metric = config.metric
@@ -127,11 +134,11 @@ class Study:
                 space,
                 config.seed,
                 config.enqueue,
-                lambda sampler: view_for(sampler, opened.storage, config.name or ""),
+                lambda sampler: view_for(sampler, opened.storage, study.stored_name),
             )
             study = cls(config, opened, space, proposer, standings)
             with opened.guard(), _intact(opened.where):
-                study._join(config, identity)
+                study._join(config, identity, directory)
         except BaseException:
             opened.close()
             raise
@@ -248,18 +255,29 @@ class Study:
             if trial.state.is_finished() and trial.number not in but
         ]
 
+    def keep_uuid(self, study_uuid: str) -> None:
+        """Be study `study_uuid` from now on, in the storage too."""
+        if study_uuid != self.uuid:
+            with self._opened.guard():
+                keep_uuid(self._storage, self._study_id, study_uuid)
+                self._opened.sync()
+            self.uuid = study_uuid
+
     def close(self) -> None:
         """Give file or connections back."""
         self._opened.close()
 
     # --- opening ---
 
-    def _join(self, config: StudyConfig, identity: Mapping[str, Any]) -> None:
+    def _join(self, config: StudyConfig, identity: Mapping[str, Any], directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""
+        where = self._opened.where
         if config.storage is None:
-            refuse_other_study(self._storage, self.name, self._opened.where)
+            self.stored_name = stored_name(self._storage, self.name, where)
+        elif (log := directory / "events.log").exists() and log.stat().st_size:
+            refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create(
-            self._storage, self.name, config.direction, identity, self._opened.where
+            self._storage, self.stored_name, config.direction, identity, where
         )
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
@@ -306,7 +324,7 @@ class Study:
     def _set_out_of_memory(self, trial_id: int) -> None:
         if MEMORY not in self._storage.get_trial(trial_id).constraints:
             study = optuna.load_study(
-                study_name=self.name, storage=self._storage, sampler=RandomSampler()
+                study_name=self.stored_name, storage=self._storage, sampler=RandomSampler()
             )
             optuna.trial.Trial(study, trial_id).set_constraint(MEMORY, 1.0)
 

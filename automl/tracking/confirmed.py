@@ -1,7 +1,7 @@
 """What MLflow has taken: `events.delivered`, beside the event log.
 
     {"offset":        123456, "pid":    4121}      of fixed width, overwritten in place
-    {"experiment": "3", "parent": "9f…"}           the store that the offset speaks of
+    {"study": "5b…", "experiment": "3", "parent": "9f…"}     whose runs, in which store
     {"trial": 7, "run": "3c…"}                     one line per run, appended
 
 The offset is what counts: events before it are in MLflow. The ids save a search. Each line ends
@@ -33,6 +33,8 @@ class Confirmed:
     def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
         self._fd = fd
         self.offset = offset
+        self.study: str | None = None
+        """Uuid of the study that all this speaks of; None where an older version wrote it."""
         self.experiment: str | None = None
         self.parent: str | None = None
         self.runs: dict[int, str] = {}
@@ -41,7 +43,8 @@ class Confirmed:
             match entry:
                 case {"trial": int(trial), "run": str(run)}:
                     self.runs[trial] = run
-                case {"experiment": str(experiment), "parent": str(parent)}:
+                case {"experiment": str(experiment), "parent": str(parent), **rest}:
+                    self.study = str(rest["study"]) if "study" in rest else None
                     self.experiment, self.parent = experiment, parent
 
     @classmethod
@@ -71,10 +74,16 @@ class Confirmed:
             self.offset = offset
             self._write_header()
 
-    def note_study(self, experiment: str, parent: str) -> None:
-        if (experiment, parent) != (self.experiment, self.parent):
-            self.experiment, self.parent = experiment, parent
-            self._append({"experiment": experiment, "parent": parent})
+    def note_study(self, study: str, experiment: str, parent: str) -> None:
+        if (study, experiment, parent) != (self.study, self.experiment, self.parent):
+            self.study, self.experiment, self.parent = study, experiment, parent
+            self._append({"study": study, "experiment": experiment, "parent": parent})
+
+    def forget_others(self, study: str) -> None:
+        """Reset what came with a copied folder, and says what another study's runs have."""
+        of_older_version = self.study is None and self.parent is not None
+        if self.study != study and not of_older_version:  # there the parent's tags tell whose
+            self.reset()
 
     def note_run(self, trial: int, run_id: str) -> None:
         self.runs[trial] = run_id
@@ -83,7 +92,7 @@ class Confirmed:
     def reset(self) -> None:
         """Nothing is in MLflow: it is another store, or ours was thrown away."""
         os.ftruncate(self._fd, 0)
-        self.offset, self.experiment, self.parent = 0, None, None
+        self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
         self._write_header()
 
@@ -92,12 +101,12 @@ class Confirmed:
 
     def _rewrite(self) -> None:
         """Make room for a header of the width of now."""
-        runs, experiment, parent = dict(self.runs), self.experiment, self.parent
         os.ftruncate(self._fd, 0)
         self._write_header()
-        if experiment is not None and parent is not None:
-            self._append({"experiment": experiment, "parent": parent})
-        for trial, run_id in runs.items():
+        if self.experiment is not None and self.parent is not None:
+            study = {} if self.study is None else {"study": self.study}
+            self._append({**study, "experiment": self.experiment, "parent": self.parent})
+        for trial, run_id in self.runs.items():
             self._append({"trial": trial, "run": run_id})
 
     def _write_header(self) -> None:

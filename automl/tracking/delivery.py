@@ -26,6 +26,7 @@ from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.tracking.deliver import DRAIN, Job
 from automl.tracking.lines import LineCounter
+from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.uri import TrackingUri, resolve_uri
 
@@ -79,13 +80,14 @@ class Delivery:
         config: TrackingConfig,
         warm: DelivererProcess | None = None,
         *,
+        study: StudyRef | None = None,
         n_known_trials: int = 0,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
-        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. For
-        `n_known_trials` see `deliver.Job`. Raises
-        ConfigError when nothing could ever be delivered to that URI.
+        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. `study`
+        is whose runs they are (None: what the log says); for `n_known_trials` see `deliver.Job`.
+        Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
         log = (study_directory / LOG_NAME).absolute()
@@ -97,6 +99,7 @@ class Delivery:
             errors=str(errors),
             fresh_from=_size(log),
             n_known_trials=n_known_trials,
+            study=study,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
@@ -246,7 +249,9 @@ class Delivery:
             self._set_trouble(
                 f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
             )
-            return not self._ready  # one that never got ready would die again
+            # One that ended by itself before it was ready would do so again; one that somebody
+            # killed (the kernel, for want of memory) would not.
+            return not self._ready and process.returncode > 0
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:
@@ -290,7 +295,12 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on_stdout) -> int:
+def deliver_all(
+    study_directory: Path,
+    config: TrackingConfig,
+    say: Say = say_on_stdout,
+    study: StudyRef | None = None,
+) -> int:
     """Deliver what a study's event log still holds for MLflow; returns the exit code.
 
     Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
@@ -301,7 +311,7 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
             f"{study_directory.parent}, or name another folder with study.dir=…"
         )
-    with Delivery.start(study_directory, config) as delivery:
+    with Delivery.start(study_directory, config, study=study) as delivery:
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):

@@ -12,9 +12,22 @@ AT_END = (VALUE, MEMORY_PEAK)
 """Metrics that a trial has once, from its end on."""
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+REFUSED = "automl.refused"
+"""What the store will never take, and why."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""
+
+
+@dataclass(frozen=True)
+class StudyRef:
+    """Which study's runs they are."""
+
+    uuid: str
+    name: str
+    """Of its experiment and of its own run."""
+    former_names: Sequence[str] = ()
+    """Its experiment is renamed where it still has one of these."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from automl.tracking.cleaning import clean_params, clean_tags, finite, to_ms
-from automl.tracking.run_update import KIND, STATE, STUDY, MetricPoint, RunUpdate
+from automl.tracking.run_update import KIND, STATE, STUDY, MetricPoint, RunUpdate, StudyRef
 from automl.tracking.trial_view import trial_name
 from automl.trial import SweepEnded, SweepStarted, TrialState
 
@@ -13,10 +13,11 @@ from automl.trial import SweepEnded, SweepStarted, TrialState
 class StudyView:
     """A study as its sweeps so far tell it, whether their events are delivered or not."""
 
-    def __init__(self, first: SweepStarted) -> None:
+    def __init__(self, first: SweepStarted, ref: StudyRef | None = None) -> None:
+        """`ref`: which study it is now, if it was renamed or copied since."""
         self.first = first
-        self.name = first.study
-        self.uuid = first.study_uuid
+        self.name = first.study if ref is None else ref.name
+        self.uuid = first.study_uuid if ref is None else ref.uuid
         self._start_ms = to_ms(first.time)
         self._settings = first.settings
         """Of the first sweep: MLflow lets no param change, so later ones go into tags."""

@@ -33,6 +33,7 @@ from automl.tracking.run_update import (
 )
 from automl.tracking.run_update import MetricPoint as Point
 from automl.trial import (
+    MAX_STEP,
     Checkpointed,
     CheckpointKind,
     Failed,
@@ -102,7 +103,8 @@ class TrialView:
                 self._params, self._device = event.params, event.device
                 self._n_starts += 1
             case Reported():
-                self._last_step = max(self._last_step, event.step)
+                if event.step <= MAX_STEP:  # older versions took what no store can hold
+                    self._last_step = max(self._last_step, event.step)
                 self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
             case Checkpointed():
                 self._checkpoints[event.kind] = event.path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
 from automl.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
@@ -93,16 +93,16 @@ class TrialContext:
 
     def report(
         self,
-        step: int,
+        step: SupportsIndex,
         metrics: Mapping[str, float],
         checkpoint: Callable[[], State] | None = None,
         best: Callable[[], State] | None = None,
     ) -> None:
         """Tell the metrics of one step (an epoch, say), and learn whether to go on.
 
-        `step` is a whole number from 0, reported once. `checkpoint` gives what is needed to go on;
-        it is called only when a file is written or the step is the best so far. `best` gives what
-        `best.pt` shall hold where that differs. A `last.pt` is written at most every
+        `step` is a whole number from 0 to 2**53, reported once. `checkpoint` gives what is needed
+        to go on; it is called only when a file is written or the step is the best so far. `best`
+        gives what `best.pt` shall hold where that differs. A `last.pt` is written at most every
         `training.checkpoint_every_seconds`, and always at the end, on pruning and interruption.
 
         Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or

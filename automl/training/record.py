@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.trial import (
+    MAX_STEP,
     Checkpointed,
     CheckpointKind,
     Direction,
@@ -101,14 +103,14 @@ class TrialRecord:
 
     def report(
         self,
-        step: int,
+        step: SupportsIndex,
         metrics: Mapping[str, float],
         get_checkpoint: GetState | None,
         get_best: GetState | None,
     ) -> None:
         """See `TrialContext.report`."""
         self._raise_verdict()
-        self._check_step(step)
+        step = self._checked_step(step)
         numbers = {_metric_name(name): _number(name, value) for name, value in metrics.items()}
         self._reported_now.add(step)
         self._keep(step, numbers)
@@ -236,14 +238,30 @@ class TrialRecord:
         if self.verdict is Verdict.STOP:
             raise TrialInterrupted(f"the sweep stops; interrupted after step {self.last_step}")
 
-    def _check_step(self, step: object) -> None:
-        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            raise ValueError(f"report(step={step!r}): a step is a whole number from 0.")
-        if step in self._reported_now:
+    def _checked_step(self, step: SupportsIndex) -> int:
+        number = _whole(step)
+        if number is None or not 0 <= number <= MAX_STEP:
             raise ValueError(
-                f"report(step={step}): this step was reported before; count steps up, and report "
+                f"report(step={step!r}): a step is a whole number from 0 to {MAX_STEP} (2**53); "
+                "count epochs or batches from 0."
+            )
+        if number in self._reported_now:
+            raise ValueError(
+                f"report(step={number}): this step was reported before; count steps up, and report "
                 "all metrics of one step together."
             )
+        return number
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of whatever library (numpy's, a tensor of one); None: it is not one."""
+    if type(value) is int:
+        return value
+    truth = "bool" in str(getattr(value, "dtype", type(value).__name__))
+    try:
+        return None if truth else operator.index(value)  # type: ignore[arg-type]  # the except clause is the check
+    except TypeError:
+        return None
 
 
 def _metric_name(name: object) -> str:

@@ -11,8 +11,16 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
-from automl.config import HalvingPrunerConfig, MedianPrunerConfig
+from automl.config import (
+    HalvingPrunerConfig,
+    MedianPrunerConfig,
+    RandomSamplerConfig,
+    SamplerConfig,
+    TPESamplerConfig,
+)
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.trial import (
     Direction,
@@ -75,10 +83,37 @@ def test_a_study_in_use_is_refused(studies: Studies) -> None:
         studies.open()
 
 
-def test_a_renamed_folder_is_refused(studies: Studies) -> None:
-    studies.open().close()
-    with pytest.raises(ConfigError, match=r"study.name=other: .*journal.log holds study toy"):
-        studies.open(name="other")
+@pytest.mark.parametrize("sampler", [RandomSamplerConfig(), TPESamplerConfig()])
+def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: SamplerConfig) -> None:
+    study = studies.open(sampler=sampler)
+    study.ask()
+    other = studies.reopen(study, name="other", sampler=sampler)
+    assert (other.name, other.stored_name, other.uuid) == ("other", "toy", study.uuid)
+    assert other.ask() is not None
+    other.tell(1, OutOfMemory(1, 0.0, "no room"))
+    assert other.n_asked == 2
+
+
+def test_a_journal_of_several_studies_must_be_told_which(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    study.close()
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
+    optuna.create_study(study_name="second", storage=storage)
+    with pytest.raises(ConfigError, match=r"study.name=third: .* holds 2 studies \(second, toy\)"):
+        studies.open(name="third")
+    assert studies.open().uuid == study.uuid
+
+
+def test_a_folder_whose_study_the_database_lacks_is_refused(
+    studies: Studies, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    study = studies.open(storage=url)
+    (tmp_path / "events.log").write_text("a trial\n")
+    studies.reopen(study, storage=url).close()
+    with pytest.raises(ConfigError, match="give it its name back"):
+        studies.open(storage=url, name="renamed")
+    assert len(optuna.get_all_study_names(url)) == 1
 
 
 def test_a_study_that_someone_else_made_is_refused(studies: Studies, tmp_path: Path) -> None:

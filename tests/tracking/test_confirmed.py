@@ -24,7 +24,7 @@ def reopened(log: Path) -> Confirmed:
 def test_what_was_noted_is_there_again(log: Path) -> None:
     first = reopened(log)
     assert (first.offset, first.parent, first.runs) == (0, None, {})
-    first.note_study("3", "parent-id")
+    first.note_study("5b7c", "3", "parent-id")
     first.note_run(7, "run-7")
     first.confirm(10**12)
     first.note_run(8, "run-8")
@@ -87,7 +87,7 @@ def test_a_second_holder_is_told_who_has_it(log: Path) -> None:
 def noted(log: Path) -> Path:
     """A file that says 500, and two runs."""
     confirmed = reopened(log)
-    confirmed.note_study("3", "parent-id")
+    confirmed.note_study("study-uuid", "3", "parent-id")
     for number in (7, 8):
         confirmed.note_run(number, f"run-{number}")
     confirmed.confirm(500)

@@ -8,22 +8,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import MlflowRuns, NotTakenError, place_file
+from automl.tracking.run_update import StudyRef
 from automl.tracking.store import open_client
 from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES, StudyDelivery
-from automl.tracking.uri import resolve_uri
-from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started
+from automl.tracking.uri import TrackingUri, resolve_uri
+from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started, SweepStarted
+from tests.flips import unsealed
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
     BEGUN,
@@ -49,6 +52,7 @@ def delivery(
     refusals: list[str] | None = None,
     database: str = "mlflow.db",
     fresh_from: int | None = None,
+    ref: StudyRef | None = None,
 ) -> Iterator[StudyDelivery]:
     """A delivery as the process has it, in this process."""
     uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[1] / database}"))
@@ -57,15 +61,17 @@ def delivery(
     runs = MlflowRuns(client or open_client(uri), uri, refused)
     try:
         log, keep = study / "events.log", KeepCheckpoints.all
-        yield StudyDelivery(log, confirmed, runs, keep, fresh_from)
+        yield StudyDelivery(log, confirmed, runs, keep, fresh_from, ref)
     finally:
         confirmed.close()
 
 
-def deliver(study: Path, client: MlflowClient | None = None) -> list[str]:
+def deliver(
+    study: Path, client: MlflowClient | None = None, ref: StudyRef | None = None
+) -> list[str]:
     """Deliver what is in the log; returns what MLflow refused."""
     refusals: list[str] = []
-    with delivery(study, client=client, refusals=refusals) as delivering:
+    with delivery(study, client=client, refusals=refusals, ref=ref) as delivering:
         delivering.read()
         delivering.deliver()
     return refusals
@@ -186,6 +192,28 @@ def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
     assert run.data.metrics["val_loss"] == 0.0
 
 
+def test_what_the_store_can_never_hold_costs_only_itself(study: Path, shown: Shown) -> None:
+    """SQLite's integers end at 2**63; MLflow calls that an internal error."""
+    late = Reported(0, BEGUN + 0.2, 2**63, {"train_loss": 3.0, "val_loss": 4.0})
+    write(study, sweep_started(), begin(0), report(0, 1), late, finish(0), sweep_ended(1))
+    refusals = deliver(study)
+    assert len(refusals) == 2
+    run = shown.run("trial-00000")
+    assert (run.info.status, shown.run(NAME).info.status) == ("FINISHED", "FINISHED")
+    assert run.data.metrics == {"train_loss": 0.1, "val_loss": 0.2, "value": 0.25}
+    assert "val_loss at step 9223372036854775808: " in run.data.tags["automl.refused"]
+    assert "too large" in run.data.tags["automl.refused"]
+    assert deliver(study) == [], "what is delivered is not offered again"
+
+
+def test_a_cause_that_is_no_text_is_told_as_far_as_it_is(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), begin(0), Failed(0, BEGUN + 1, "no file a\ud800b", "x\udcff"))
+    assert deliver(study) == []
+    run = shown.run("trial-00000")
+    assert run.info.status == "FAILED"
+    assert run.data.tags["automl.cause"] == "no file a\N{REPLACEMENT CHARACTER}b"
+
+
 def test_a_checkpoint_that_is_gone_is_told(study: Path, shown: Shown) -> None:
     checkpoint = write_checkpoint(study, 0, CheckpointKind.BEST)
     Path(checkpoint.path).unlink()
@@ -276,6 +304,106 @@ def test_another_store_gets_the_whole_study(
     assert shown.run("trial-00001").info.status == "RUNNING"
 
 
+RENAMED = StudyRef(UUID, "calm-lynx", ("before", NAME))
+COPY = StudyRef("of-the-copy", "calm-lynx")
+
+
+def names_of(shown: Shown) -> dict[str, str]:
+    """Name by id of every experiment but MLflow's own."""
+    found = shown.client.search_experiments()
+    return {e.experiment_id: e.name for e in found if e.name != "Default"}
+
+
+def whose(shown: Shown) -> Counter[tuple[str, str, str]]:
+    """(experiment, study uuid, name) of all runs."""
+    return Counter(
+        (name, run.data.tags["automl.study"], str(run.info.run_name))
+        for experiment, name in names_of(shown).items()
+        for run in shown.client.search_runs([experiment])
+    )
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_renamed_study_takes_its_experiment_with_it(
+    study: Path, shown: Shown, forgotten: bool
+) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    if forgotten:  # what MLflow has is looked up: it changes nothing there
+        (study / "events.delivered").unlink()
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: "calm-lynx"}
+    assert set(whose(shown).values()) == {1}
+    assert len(whose(shown)) == 3
+
+
+@pytest.mark.parametrize("name", ["by hand", NAME])
+def test_an_experiment_keeps_a_name_that_is_not_the_studys_alone(
+    study: Path, shown: Shown, name: str
+) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    if name == NAME:
+        shown.client.create_run(
+            experiment, tags={"automl.study": "another", "automl.kind": "study"}
+        )
+    else:
+        shown.client.rename_experiment(experiment, name)
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: name}
+
+
+def test_a_name_that_another_experiment_has_is_left_to_it(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    (experiment,) = names_of(shown)
+    other = shown.client.create_experiment("calm-lynx")
+    write(study, sweep_started(), *trial(1))
+    deliver(study, ref=RENAMED)
+    assert names_of(shown) == {experiment: NAME, other: "calm-lynx"}
+    assert len(shown.runs()) == 3
+
+
+@pytest.mark.parametrize("older_version", [False, True])
+def test_a_copy_gets_all_trials_as_runs_of_its_own(
+    study: Path, shown: Shown, older_version: bool
+) -> None:
+    write(study, sweep_started(), *trial(0), *trial(1, 1, interrupt(1)))
+    deliver(study)
+    before = {run.info.run_id: run.to_dictionary() for run in shown.runs()}
+    delivered = study / "events.delivered"
+    if older_version:
+        said = unsealed(delivered.read_bytes())
+        delivered.write_bytes(said.replace(f'"study": "{UUID}", '.encode(), b""))
+    write(study, begin(1), finish(1))  # what only the copy knows
+    with delivery(study, ref=COPY) as delivering:
+        delivering.read()
+        if older_version:
+            with pytest.raises(NotTakenError, match="vanished"):
+                delivering.deliver()
+            delivering.read()
+        delivering.deliver()
+    assert {run.info.run_id: run.to_dictionary() for run in shown.runs()} == before
+    runs = [NAME, "trial-00000", "trial-00001"]
+    own = ["calm-lynx", *runs[1:]]
+    expected = [(NAME, UUID, run) for run in runs]
+    expected += [("calm-lynx", COPY.uuid, run) for run in own]
+    assert whose(shown) == Counter(expected)
+
+
+def test_a_log_of_two_studies_is_the_last_ones(study: Path, shown: Shown) -> None:
+    """As `sync` finds it where a copy's place was lost."""
+    write(study, sweep_started(), *trial(0))
+    deliver(study)
+    write(study, SweepStarted(BEGUN, NAME, "of-the-copy", {}), *trial(1))
+    deliver(study)
+    assert Counter(uuid for _, uuid, _ in whose(shown)) == {UUID: 2, "of-the-copy": 3}
+
+
 class AnswerIsLost(MlflowClient):
     """A client whose server does what it is asked, and whose answer to a create is lost."""
 
@@ -325,6 +453,82 @@ def test_a_run_that_nobody_noted_is_found_again(study: Path, shown: Shown) -> No
     names = sorted(run.info.run_name for run in shown.runs())
     assert names == [NAME, "trial-00000", "trial-00001"]
     assert shown.run("trial-00001").data.metrics["value"] == 1.25
+
+
+class FailsOverLoss(MlflowClient):
+    """A client whose store fails by itself over one metric, `n` times, or over all it is given."""
+
+    def __init__(self, uri: str, n: int, *, over_all: bool = False) -> None:
+        super().__init__(uri)
+        self.n_left, self._over_all = n, over_all
+
+    def log_batch(
+        self, run_id: str, metrics: Sequence[Metric] = (), *args: Any, **kwargs: Any
+    ) -> Any:
+        if self.n_left and (self._over_all or any(metric.key == "val_loss" for metric in metrics)):
+            self.n_left -= 1
+            raise MlflowException("the disk has a bad day")  # an internal error
+        return super().log_batch(run_id, metrics, *args, **kwargs)
+
+
+@pytest.mark.parametrize("n_failures", [1, 2, 3, 4])
+def test_a_value_that_is_taken_in_the_end_is_not_given_up(
+    study: Path, shown: Shown, n_failures: int
+) -> None:
+    write(study, sweep_started(), begin(0), report(0, 0), finish(0))
+    client = FailsOverLoss(shown.client.tracking_uri, n_failures)
+    assert deliver(study, client) == []
+    assert client.n_left == 0
+    assert shown.run("trial-00000").data.metrics["val_loss"] == 0.0
+
+
+def test_a_store_that_fails_over_everything_has_refused_nothing(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0))
+    refusals: list[str] = []
+    client = FailsOverLoss(shown.client.tracking_uri, 1000, over_all=True)
+    with delivery(study, client=client, refusals=refusals) as delivering:
+        delivering.read()
+        with pytest.raises(NotTakenError, match="bad day"):
+            delivering.deliver()
+        client.n_left = 0
+        delivering.deliver()
+    assert refusals == []
+    assert shown.history("trial-00000", "val_loss")
+
+
+class Doubles(MlflowClient):
+    """A client whose creates arrive twice, and whose first search for doubles fails."""
+
+    n_failures = 0
+
+    def create_run(self, *args: object, **kwargs: object) -> Run:
+        super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+        return super().create_run(*args, **kwargs)  # type: ignore[arg-type]
+
+    def search_runs(self, *args: Any, **kwargs: Any) -> Any:
+        if "RUNNING" in args[1] and self.n_failures == 0:
+            self.n_failures += 1
+            raise MlflowException("API request failed with timeout exception")
+        return super().search_runs(*args, **kwargs)
+
+
+def test_doubles_are_looked_for_until_the_server_answers(study: Path, shown: Shown) -> None:
+    write(study, sweep_started(), *trial(0), begin(1), interrupt(1), begin(2))
+    client = Doubles(shown.client.tracking_uri)
+    server = TrackingUri("http://host:5000", "tracking.uri")
+    confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
+    runs = MlflowRuns(client, server, print)
+    delivering = StudyDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
+    delivering.read()
+    with pytest.raises(NotTakenError):
+        delivering.deliver()
+    assert delivering.offset == 0, "nothing is confirmed: a new process would look again"
+    delivering.deliver()
+    confirmed.close()
+    assert delivering.offset > 0
+    names = sorted(run.info.run_name for run in shown.runs())
+    assert names == [NAME, "trial-00000", "trial-00001", "trial-00002"]
+    assert shown.run("trial-00002").data.params["depth"] == "2", "the one that is written to"
 
 
 class AnswerIsLate(MlflowClient):

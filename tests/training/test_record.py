@@ -210,11 +210,36 @@ def test_what_is_not_finite_is_reported_but_never_best(tmp_path: Path) -> None:
     assert stored(tmp_path, "best.pt")["state"] == {"epoch": 2}
 
 
-@pytest.mark.parametrize("step", [-1, 1.0, True, "1"])
+@pytest.mark.parametrize("step", [-1, 1.0, True, "1", np.True_, np.float64(1)])
 def test_a_step_is_a_whole_number(tmp_path: Path, step: Any) -> None:
     trial, _ = make_trial(tmp_path, Listener())
     with pytest.raises(ValueError, match="a step is a whole number from 0"):
         trial.report(step, {"val_loss": 1.0})
+
+
+@pytest.mark.parametrize("step", [2**53 + 1, 2**63, np.int64(2**60), torch.tensor(True)])
+def test_a_step_is_one_that_every_store_can_hold(tmp_path: Path, step: Any) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    with pytest.raises(ValueError, match=r"from 0 to 9007199254740992 \(2\*\*53\)") as caught:
+        trial.report(step, {"val_loss": 1.0})
+    assert f"report(step={step!r})" in str(caught.value)
+    assert listener.reports == []
+
+
+def test_whole_numbers_of_other_libraries_are_steps(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, record = make_trial(tmp_path, listener)
+    for step in (np.int64(0), torch.tensor(1), np.uint8(2), 2**53):
+        trial.report(step, {"val_loss": 1.0}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    assert [type(step) for step, _ in listener.reports] == [int] * 4
+    assert [step for step, _ in listener.reports] == [0, 1, 2, 2**53]
+    again, _ = make_trial(tmp_path, listener)
+    state = again.restore()
+    assert state is not None
+    with pytest.raises(ValueError, match="this step was reported before"):
+        trial.report(state["epoch"], {"val_loss": 1.0})
+    assert record.last_step == 2**53
 
 
 def test_a_step_is_reported_once(tmp_path: Path) -> None:
