@@ -96,7 +96,8 @@ class Closing:
                 self._say(f"best model: {os.path.relpath(path)}")
         if self._stop is not None:
             self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
-        self._say("see it all: python -m automl ui")
+        address = self._parts.delivery.address()
+        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""

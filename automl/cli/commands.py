@@ -12,6 +12,7 @@ from automl.cli.paths import conf_dir
 
 if TYPE_CHECKING:
     from automl.cli.compose import Composed
+    from automl.config import StudyConfig
 
 
 def run(arguments: Arguments) -> int:
@@ -53,14 +54,19 @@ def _dispatch(arguments: Arguments) -> int:
         case "ui":
             from automl.tracking.ui import serve_ui
 
-            return serve_ui(config.tracking, config.ui.port)
+            study = None if config.study.name is None else _folder(config.study)
+            return serve_ui(config.tracking, config.ui.port, study=study)
         case "sync":
             from automl.tracking.delivery import deliver_all
 
-            assert config.study.name is not None
-            return deliver_all(Path(config.study.dir) / config.study.name, config.tracking)
+            return deliver_all(_folder(config.study), config.tracking)
         case command:
             return _sweep(composed, resume=command == "resume")
+
+
+def _folder(study: StudyConfig) -> Path:
+    assert study.name is not None
+    return Path(study.dir) / study.name
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:

@@ -91,6 +91,22 @@ class Confirmed:
         os.pwrite(self._fd, json.dumps(entry).encode() + b"\n", end)
 
 
+def delivered_to(log: Path) -> tuple[str, str] | None:
+    """Experiment and parent run of a study in the store that it was last delivered to.
+
+    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    """
+    try:
+        text = log.with_suffix(".delivered").read_bytes()
+    except OSError:
+        return None
+    known = [entry for entry in _entries(text[: text.rfind(b"\n") + 1]) if "parent" in entry]
+    if not known:
+        return None
+    experiment, parent = str(known[-1].get("experiment")), str(known[-1]["parent"])
+    return (experiment, parent) if experiment.isalnum() and parent.isalnum() else None
+
+
 def _lock(fd: int, path: Path, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -118,6 +134,10 @@ def _read(fd: int) -> tuple[int, list[dict[str, Any]]]:
         offset = int(json.loads(whole[:_HEADER_BYTES])["offset"])
     except (ValueError, KeyError, TypeError):
         return 0, []
+    return offset, _entries(whole)
+
+
+def _entries(whole: bytes) -> list[dict[str, Any]]:
     entries = []
     for line in whole[_HEADER_BYTES:].splitlines():
         try:
@@ -126,4 +146,4 @@ def _read(fd: int) -> tuple[int, list[dict[str, Any]]]:
             continue
         if isinstance(entry, dict):
             entries.append(entry)
-    return offset, entries
+    return entries

@@ -78,6 +78,15 @@ class MlflowRuns:
                 raise
         return bool(run.data.tags.get(STUDY) == study_uuid)
 
+    def share_view(self, experiment: str, tag: str, view: str) -> None:
+        """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
+        try:
+            with self._translated():
+                if self._client.get_experiment(experiment).tags.get(tag) != view:
+                    self._client.set_experiment_tag(experiment, tag, view)
+        except (NotTakenError, DeletedError) as error:
+            logger.warning("the view of the runs is not shared: %s", error)
+
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
         terms = (f"tags.`{key}` = '{value}'" for key, value in tags.items())
@@ -118,7 +127,9 @@ class MlflowRuns:
             [RunTag(key, value) for key, value in tags.items()],
         )
         for path in update.artifacts:
-            self._store_artifact(run_id, Path(path))
+            self._store_artifact(run_id, Path(path), ARTIFACT_FOLDER)
+        for path in update.files:
+            self._store_artifact(run_id, Path(path), "")
         if update.status is None:
             return
         with self._translated():
@@ -203,7 +214,7 @@ class MlflowRuns:
         except _RefusedError as error:
             self._refused(f"run {run_id}: {error}")
 
-    def _store_artifact(self, run_id: str, path: Path) -> None:
+    def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
         if not path.exists():
             self._refused(f"run {run_id}: {path} is not there any more")
             return
@@ -211,9 +222,9 @@ class MlflowRuns:
             with self._translated():
                 folder = self._artifact_folder(run_id) if self._uri.is_database else None
                 if folder is None:
-                    self._client.log_artifact(run_id, str(path), ARTIFACT_FOLDER)
+                    self._client.log_artifact(run_id, str(path), below or None)
                 else:
-                    place_file(path, folder / ARTIFACT_FOLDER)
+                    place_file(path, folder / below)
         except (GoneError, _RefusedError) as error:  # a server that takes no artifacts
             self._refused(f"run {run_id}: {path.name} was not stored: {error}")
 

@@ -19,7 +19,17 @@ from automl.tracking.cleaning import (
     finite,
     to_ms,
 )
-from automl.tracking.run_update import CAUSE, DEVICE, NOTE, PARENT, STATE, STUDY, TRIAL, RunUpdate
+from automl.tracking.run_update import (
+    CAUSE,
+    DEVICE,
+    NOTE,
+    PARENT,
+    STATE,
+    STUDY,
+    TRIAL,
+    VALUE,
+    RunUpdate,
+)
 from automl.tracking.run_update import MetricPoint as Point
 from automl.trial import (
     Checkpointed,
@@ -38,8 +48,6 @@ from automl.trial import (
     TrialState,
 )
 
-VALUE = "value"
-"""The metric that holds a trial's final value."""
 _STATES = {
     Started: TrialState.RUNNING,
     Finished: TrialState.FINISHED,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
 import automl
 from tests.end_to_end.browser import Look, look
@@ -64,7 +65,6 @@ def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
     assert "see it all: python -m automl ui" in swept.stdout
 
 
-@pytest.mark.xfail(strict=True, reason="the study is not named")
 def test_it_says_where_to_see_it_all(swept: Done) -> None:
     assert "see it all: python -m automl ui study.name=whole\n" in swept.stdout
 
@@ -84,10 +84,8 @@ def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:
     assert (parent.info.run_name, parent.info.status) == ("whole", "FINISHED")
 
 
-def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
+def test_the_study_s_run_holds_the_summary(records: Records) -> None:
     parent = records.parent()
-    assert parent.data.params["training.epochs"] == str(N_EPOCHS)
-    assert (parent.data.params["sampler"], parent.data.params["pruner"]) == ("tpe", "halving")
     assert parent.data.metrics["trials_finished"] == 2
     assert parent.data.metrics["trials_pruned"] == 1
     assert parent.data.metrics["trials_failed"] == 1
@@ -98,7 +96,6 @@ def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="settings are params, each a column beside the trials'")
 def test_settings_are_read_and_make_no_columns(records: Records, story: Program) -> None:
     parent = records.parent()
     assert parent.data.params == {}
@@ -251,8 +248,15 @@ def view_of(experiment: dict[str, Any], address: str) -> dict[str, Any]:
     return dict(json.loads(envelope["state"]))
 
 
-@pytest.mark.xfail(strict=True, reason="the address is that of the store")
-def test_the_address_leads_to_the_study_s_runs_best_first(ui: int, address: str) -> None:
+def best_first(records: Records) -> list[Run]:
+    """The runs of the trials that have a value."""
+    runs = [run for run in records.trial_runs().values() if "value" in run.data.metrics]
+    return sorted(runs, key=lambda run: float(run.data.metrics["value"]))
+
+
+def test_the_address_leads_to_the_study_s_runs_best_first(
+    ui: int, address: str, records: Records
+) -> None:
     experiment = experiment_of(ui, address)
     assert experiment["name"] == "whole"
     view = view_of(experiment, address)
@@ -263,30 +267,21 @@ def test_the_address_leads_to_the_study_s_runs_best_first(ui: int, address: str)
     status, found = ask(ui, "/api/2.0/mlflow/runs/search", asked)
     assert status == 200
     names = [run["info"]["run_name"] for run in json.loads(found)["runs"]]
-    assert names[:3] == ["trial-00001", "trial-00000", "trial-00003"]
+    assert names[:3] == [run.info.run_name for run in best_first(records)]
 
 
-@pytest.mark.xfail(strict=True, reason="the address is that of the store")
 def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records: Records) -> None:
-    shown = look(address)
-    assert [row["attributes.`Run Name`"][-11:] for row in shown.rows[:3]] == [
-        "trial-00001",
-        "trial-00000",
-        "trial-00003",
-    ]
-    runs = records.trial_runs()
-    best, worst = shown.rows[0], shown.rows[2]
-    assert float(best["metrics.`value`"]) == runs[1].data.metrics["value"]
-    assert (best["params.`lr`"], worst["params.`lr`"]) == ("0.5", "1e-09")
-    assert [row["tags.`automl.state`"] for row in shown.rows[:3]] == [
-        "finished",
-        "finished",
-        "pruned",
-    ]
-    assert not {column for column in shown.columns if column.startswith("params.`training")}
+    shown, runs = look(address), best_first(records)
+    assert len(runs) == 3
+    for row, run in zip(shown.rows, runs, strict=False):
+        assert row["attributes.`Run Name`"].endswith(str(run.info.run_name))
+        assert float(row["metrics.`value`"]) == run.data.metrics["value"]
+        assert row["params.`lr`"] == run.data.params["lr"]
+        assert row["tags.`automl.state`"] == run.data.tags["automl.state"]
+    params = {column for column in shown.columns if column.startswith("params.")}
+    assert params == {"params.`lr`"}
 
 
-@pytest.mark.xfail(strict=True, reason="a sweep names no address")
 def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
     uri = f"tracking.uri=http://127.0.0.1:{ui}"
     done = story.run(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
