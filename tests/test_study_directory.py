@@ -13,7 +13,8 @@ import pytest
 
 from automl.config import STUDY_NAME, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.study_directory import StudyDirectory, is_held, make_name, trial_name, write_atomically
+from automl.study_directory import StudyDirectory, is_held, make_name, write_atomically
+from automl.trial import trial_name
 
 
 def settings(folder: Path, name: str = "brave-otter") -> StudyConfig:

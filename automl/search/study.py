@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import PrunerConfig, SamplerConfig, StudyConfig
+from automl.credentials import mask_credentials
 from automl.errors import StorageError
 from automl.search.domains import Fixed
 from automl.search.identity import find_or_create, refuse_other_study
@@ -38,6 +39,7 @@ from automl.trial import (
     Reported,
     TrialState,
     Verdict,
+    trial_name,
 )
 
 MEMORY = "memory"
@@ -46,6 +48,10 @@ MEMORY = "memory"
 Samplers pass over failed trials and would propose the same again; from one that is pruned and
 violates a constraint they learn (36 of 60 trials wasted against 11, on a toy).
 """
+
+# User attributes of a trial, for those who look at the study with Optuna's own tools.
+MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
+MAX_CAUSE_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,8 @@ class Study:
             if params is None:
                 return None
             searched = {n: d for n, d in self._distributions.items() if n in params}
-            trial = running_trial(number, {name: params[name] for name in searched}, searched)
+            known = {name: params[name] for name in searched}
+            trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
             trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
             self._opened.sync()
             self._check_number(number, trial_id)
@@ -175,8 +182,8 @@ class Study:
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
 
-    def tell(self, number: int, outcome: Outcome) -> None:
-        """End trial `number`. An interrupted one is not told: it goes on later.
+    def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
+        """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
 
         Raises StorageError, after which the study takes nothing more.
         """
@@ -199,6 +206,7 @@ class Study:
         with self._opened.guard():
             if isinstance(outcome, OutOfMemory):
                 self._set_out_of_memory(trial_id)
+            self._note(trial_id, outcome, device)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
@@ -230,6 +238,7 @@ class Study:
         self._study_id, self.uuid = find_or_create(
             self._storage, self.name, config.direction, identity, self._opened.where
         )
+        self._name_metric()
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if trial.state.is_finished():
@@ -271,6 +280,20 @@ class Study:
                 f"study.name={self.name}: another program adds trials to this study in "
                 f"{self._opened.where}; stop it, then resume the study."
             )
+
+    def _note(self, trial_id: int, outcome: Outcome, device: str | None) -> None:
+        """For optuna-dashboard: a line in the journal, two for a trial that failed."""
+        if device is not None:
+            self._storage.set_trial_user_attr(trial_id, DEVICE, device)
+        if isinstance(outcome, Failed | OutOfMemory):
+            cause = mask_credentials(outcome.cause[: 10 * MAX_CAUSE_CHARACTERS])
+            self._storage.set_trial_user_attr(trial_id, CAUSE, cause[:MAX_CAUSE_CHARACTERS])
+
+    def _name_metric(self) -> None:
+        """Optuna shows values under this name; written once, to studies of earlier versions too."""
+        study = view_for(RandomSampler(), self._storage, self.name)
+        if study.metric_names != [self._metric]:
+            study.set_metric_names([self._metric])
 
     def _set_out_of_memory(self, trial_id: int) -> None:
         if MEMORY not in self._storage.get_trial(trial_id).constraints:

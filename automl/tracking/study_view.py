@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from automl.tracking.cleaning import clean_tags, finite, to_ms
 from automl.tracking.run_update import KIND, NOTE, STATE, STUDY, MetricPoint, RunUpdate
 from automl.tracking.shared_view import minimizes, searched_params, shared_view
-from automl.tracking.trial_view import trial_name
-from automl.trial import SweepEnded, SweepStarted, TrialState
+from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
 
 
 class StudyView:

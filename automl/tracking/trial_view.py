@@ -46,6 +46,7 @@ from automl.trial import (
     Started,
     TrialEvent,
     TrialState,
+    trial_name,
 )
 
 _STATES = {
@@ -64,11 +65,6 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
 }
 _NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
-
-
-def trial_name(number: int) -> str:
-    """`trial-00007`: the name of a trial's run."""
-    return f"trial-{number:05d}"
 
 
 class TrialView:

@@ -135,7 +135,6 @@ def test_optuna_s_own_backend_reads_the_journal(records: Records) -> None:
     assert records.optuna_states() == {0: "COMPLETE", 1: "COMPLETE", 2: "FAIL", 3: "PRUNED"}
 
 
-@pytest.mark.xfail(strict=True, reason="nothing is noted")
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_optuna_dashboard_finds_names_and_attributes(records: Records) -> None:
     study = records.optuna_study()

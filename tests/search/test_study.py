@@ -62,7 +62,6 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
 
 
-@pytest.mark.xfail(strict=True, reason="metric names are not set")
 def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: Path) -> None:
     run(studies.open(metric="val_error"), 1)
     studies.close_and_check()
