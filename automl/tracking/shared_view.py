@@ -38,6 +38,7 @@ def shared_view(settings: Mapping[str, str], time_ms: int) -> str:
 
 def _tag(params: Sequence[str], *, minimizes: bool, time_ms: int) -> str:
     first, last = [f"tags.`{STATE}`", _BY_VALUE], f"tags.`{CAUSE}`"
+    run = "attributes.`Run Name`"
     state = {
         "searchFilter": "",
         "orderByKey": _BY_VALUE,
@@ -47,8 +48,8 @@ def _tag(params: Sequence[str], *, minimizes: bool, time_ms: int) -> str:
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": [*first, *params, "attributes.`Duration`", last],
-        "columnOrder": ["attributes.`Run Name`", "runDateAndNestInfo", *first, *params, "duration"],
-        "columnWidths": {"attributes.`Run Name`": 150, last: 400},
+        "columnOrder": [run, "runDateAndNestInfo", *first, *params, "duration", last],
+        "columnWidths": {run: 150, last: 400},
     }
     view = {"name": "Trials, best first", "createdAt": time_ms, "updatedAt": time_ms}
     return json.dumps(view | {"state": json.dumps(state, separators=(",", ":"))})

@@ -82,8 +82,7 @@ def study_note(settings: Mapping[str, str]) -> str:
     lines = [
         f"Study of automl: {'minimizes' if minimizes(settings) else 'maximizes'} `{metric}`"
         + "".join(f", {text}" for text in about)
-        + ". All settings: `config.yaml` among the artifacts; what a later sweep changed is in the "
-        "tags `automl.changed.…`.",
+        + ". All settings: `config.yaml` among the artifacts.",
         "",
         "| param | searched |",
         "|---|---|",

@@ -134,6 +134,17 @@ def test_a_failure_tells_its_end_of_the_traceback() -> None:
     assert "characters cut" in note
 
 
+@pytest.mark.xfail(strict=True, reason="the cause is taken as Markdown")
+def test_a_cause_is_no_markdown_and_a_traceback_stays_in_its_block() -> None:
+    failed = Failed(0, BEGUN, cause="E: http://***@host a_b [x](y) <i>", details="x\n```\ny")
+    note = told(begin(0), failed).tags["mlflow.note.content"]
+    head, _, block = note.partition("\n\n")
+    assert head == r"**E: http://\*\*\*@host a\_b \[x\](y) \<i\>**"
+    fence = block.splitlines()[0]
+    assert block.splitlines() == [fence, "x", "```", "y", fence]
+    assert len(fence) > 3
+
+
 def test_the_memory_peak_is_told_at_the_end() -> None:
     peaks = [MemoryPeak(0, BEGUN, peak_bytes=n) for n in (5, 9, 7)]
     assert told(begin(0), *peaks).metrics == ()
