@@ -64,6 +64,8 @@ _STATUS = {
     TrialState.PRUNED: "KILLED",
     TrialState.FAILED: "FAILED",
 }
+_FENCE = "``````"
+"""Longer than what stands in a traceback."""
 _NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
 
 
@@ -173,4 +175,7 @@ def _note(event: Failed) -> str:
     details, room = event.details, _NOTE_DETAILS_CHARACTERS
     if len(details) > room:  # the end of a traceback is what tells
         details = f"… [{len(details) - room} characters cut]\n{details[-room:]}"
-    return f"**{cut(event.cause, 500)}**\n\n```\n{details}\n```"
+    cause = cut(event.cause, 500).replace(
+        "`", "'"
+    )  # as code: `***` and `a_b` are no Markdown there
+    return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"
