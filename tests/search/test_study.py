@@ -75,6 +75,15 @@ def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: 
     assert b'["val_error"]' in journal.read_bytes()
 
 
+def test_a_cause_is_noted_briefly_and_without_credentials(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    cause = "no answer from http://ann:s3cret@host " + "x" * 10_000
+    study.tell(ask(study).number, Failed(0, 0.0, cause), "cpu")
+    line = next(b for b in (tmp_path / "journal.log").read_bytes().splitlines() if b"cause" in b)
+    assert b"http://ann:***@host" in line
+    assert len(line) < 1000
+
+
 def test_a_tuple_in_an_identity_is_no_change(studies: Studies) -> None:
     study = studies.open(identity={"a": (1, 2)})
     studies.reopen(study, identity={"a": [1, 2]})

@@ -138,6 +138,8 @@ def test_a_study_is_found_by_its_run_in_whatever_store(study: Path, folder: Path
     shutil.copyfile(folder / "mlflow.db", folder / "other.db")
     assert found("mlflow.db") is None
     Shown(f"sqlite:///{folder / 'mlflow.db'}").client.create_experiment("another")
+    for name in ("theirs", "of the same number"):
+        Shown(f"sqlite:///{folder / 'other.db'}").client.create_experiment(name)
     write(study, sweep_started(**{"study.direction": "maximize"}), *trial(0))
     deliver(study)
     view = "viewStateShareKey=automl"
