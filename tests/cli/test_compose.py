@@ -194,6 +194,12 @@ def test_what_hydra_does_here_is_taken(composed: Compose, folder: Path) -> None:
     (folder / "more" / "data" / "mine.yaml").write_text("kind: digits\n")
     path = f"hydra.searchpath=[file://{folder / 'more'}]"
     assert composed(path, "data=mine").config.data.kind is DataKind.digits
+    (folder / "own.yaml").write_text(
+        "defaults: [sweep, _self_]\n"
+        f"hydra: {{verbose: false, searchpath: ['file://{folder / 'more'}']}}\n"
+    )
+    found = composed("--config-dir", ".", "--config-name", "own", "data=mine")
+    assert found.config.data.kind is DataKind.digits
 
 
 def test_schemas_are_named_where_a_file_lacks_one(refused: Refuse, folder: Path) -> None:
