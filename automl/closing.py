@@ -57,7 +57,8 @@ class Closing:
             self._show_results()
         if self._stop is not None:
             self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
-        self._say("see it all: python -m automl ui")
+        address = self._parts.delivery.address()
+        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
         return EXIT_CODES.get(self._stop, 0) if self._stop else 0
 

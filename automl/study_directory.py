@@ -27,6 +27,7 @@ from typing import TextIO
 from automl.config import StudyConfig
 from automl.disk import flush_folder, make_folder
 from automl.errors import ConfigError, StudyInUseError
+from automl.trial import trial_name
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -39,11 +40,6 @@ LOOKING_SECONDS = 0.2
 def make_name() -> str:
     """A study name that can be said aloud: `brave-otter-3f9a`."""
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
-
-
-def trial_name(number: int) -> str:
-    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
-    return f"trial-{number:05d}"
 
 
 def log_path(directory: Path, number: int) -> Path:

@@ -248,7 +248,8 @@ class Sweep:
         )
 
     def tell(self, outcome: Outcome) -> None:
-        self.parts.study.tell(outcome.trial, outcome)
+        device = self.carrier.devices.pop(outcome.trial, None)
+        self.parts.study.tell(outcome.trial, outcome, device)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
 

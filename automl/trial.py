@@ -54,6 +54,11 @@ class CheckpointKind(enum.Enum):
     BEST = "best"
 
 
+def trial_name(number: int) -> str:
+    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
+    return f"trial-{number:05d}"
+
+
 @dataclass(frozen=True)
 class TrialSpec:
     """One trial as an executor receives it. Picklable."""

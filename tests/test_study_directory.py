@@ -17,10 +17,10 @@ from automl.study_directory import (
     StudyDirectory,
     is_held,
     make_name,
-    trial_name,
     write_atomically,
     write_durably,
 )
+from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
 
 

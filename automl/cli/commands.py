@@ -12,7 +12,7 @@ from automl.cli.paths import conf_dir
 
 if TYPE_CHECKING:
     from automl.cli.compose import Composed
-    from automl.config import Config
+    from automl.config import Config, StudyConfig
 
 
 def run(arguments: Arguments) -> int:
@@ -54,7 +54,8 @@ def _dispatch(arguments: Arguments) -> int:
         case "ui":
             from automl.tracking.ui import serve_ui
 
-            return serve_ui(config.tracking, config.ui.port)
+            study = None if config.study.name is None else _folder(config.study)
+            return serve_ui(config.tracking, config.ui.port, study=study)
         case "sync":
             return _sync(config)
         case command:
@@ -66,11 +67,15 @@ def _sync(config: Config) -> int:
     from automl.tracking.delivery import deliver_all
     from automl.tracking.run_update import StudyRef
 
-    assert config.study.name is not None
-    directory = Path(config.study.dir) / config.study.name
+    directory = _folder(config.study)
     place = settle_unlocked(directory, config.study)
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     return deliver_all(directory, config.tracking, study=ref)
+
+
+def _folder(study: StudyConfig) -> Path:
+    assert study.name is not None
+    return Path(study.dir) / study.name
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:

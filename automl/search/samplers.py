@@ -176,6 +176,7 @@ def running_trial(
     number: int,
     params: Mapping[str, Any] | None = None,
     distributions: Mapping[str, BaseDistribution] | None = None,
+    user_attrs: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
     """A trial as Optuna writes one down when it begins."""
     return FrozenTrial(
@@ -187,7 +188,7 @@ def running_trial(
         datetime_complete=None,
         params=dict(params or {}),
         distributions=dict(distributions or {}),
-        user_attrs={},
+        user_attrs=dict(user_attrs or {}),
         system_attrs={},
         intermediate_values={},
     )

@@ -36,6 +36,7 @@ from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
 from automl.search.thinning import Point
+from automl.texts import fit_line
 from automl.trial import (
     Failed,
     Finished,
@@ -46,6 +47,7 @@ from automl.trial import (
     Reported,
     TrialState,
     Verdict,
+    trial_name,
 )
 
 MEMORY = "memory"
@@ -54,6 +56,10 @@ MEMORY = "memory"
 Samplers pass over failed trials and would propose the same again; from one that is pruned and
 violates a constraint they learn (36 of 60 trials wasted against 11, on a toy).
 """
+
+# User attributes of a trial, for those who look at the study with Optuna's own tools.
+MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
+MAX_CAUSE_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,8 @@ class Study:
             if params is None:
                 return None
             searched = {n: d for n, d in self._distributions.items() if n in params}
-            trial = running_trial(number, {name: params[name] for name in searched}, searched)
+            known = {name: params[name] for name in searched}
+            trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
             trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
             self._opened.sync()
             self._check_number(number, trial_id)
@@ -196,8 +203,8 @@ class Study:
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
 
-    def tell(self, number: int, outcome: Outcome) -> None:
-        """End trial `number`. An interrupted one is not told: it goes on later.
+    def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
+        """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
 
         Raises StorageError, after which the study takes nothing more.
         """
@@ -222,6 +229,7 @@ class Study:
                 self._set_out_of_memory(trial_id)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
+            self._note(trial_id, outcome, device)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
@@ -279,6 +287,7 @@ class Study:
         self._study_id, self.uuid = find_or_create(
             self._storage, self.stored_name, config.direction, identity, where
         )
+        self._name_metric()
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if trial.state.is_finished():
@@ -320,6 +329,20 @@ class Study:
                 f"study.name={self.name}: another program adds trials to this study in "
                 f"{self._opened.where}; stop it, then resume the study."
             )
+
+    def _note(self, trial_id: int, outcome: Outcome, device: str | None) -> None:
+        """For optuna-dashboard: a line in the journal, two for a trial that failed."""
+        if device is not None:
+            self._storage.set_trial_user_attr(trial_id, DEVICE, device)
+        if isinstance(outcome, Failed | OutOfMemory):
+            cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
+            self._storage.set_trial_user_attr(trial_id, CAUSE, cause)
+
+    def _name_metric(self) -> None:
+        """Optuna shows values under this name; written once, to studies of earlier versions too."""
+        study = view_for(RandomSampler(), self._storage, self.stored_name)
+        if study.metric_names != [self._metric]:
+            study.set_metric_names([self._metric])
 
     def _set_out_of_memory(self, trial_id: int) -> None:
         if MEMORY not in self._storage.get_trial(trial_id).constraints:

@@ -118,6 +118,24 @@ class Confirmed:
         os.pwrite(self._fd, seal(json.dumps(entry).encode()) + b"\n", end)
 
 
+def delivered_to(log: Path) -> tuple[str, str] | None:
+    """Experiment and parent run of a study in the store that it was last delivered to.
+
+    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    """
+    try:
+        text = log.with_suffix(".delivered").read_bytes()
+    except OSError:
+        return None
+    found = None
+    for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
+        for entry in _entries(line):
+            match entry:
+                case {"experiment": str(experiment), "parent": str(parent)}:
+                    found = experiment, parent
+    return found if found is not None and all(map(str.isalnum, found)) else None
+
+
 def _lock(fd: int, path: Path, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     while True:

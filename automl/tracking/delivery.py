@@ -24,10 +24,12 @@ from typing import Any, TypeAlias
 import automl
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.tracking.confirmed import delivered_to
 from automl.tracking.deliver import DRAIN, Job
 from automl.tracking.lines import LineCounter
 from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say, say_on_stdout
+from automl.tracking.shared_view import runs_with_view
 from automl.tracking.uri import TrackingUri, resolve_uri
 
 LOG_NAME = "events.log"
@@ -49,6 +51,7 @@ class Delivery:
     """The delivery of one study. Start it before the event log is written, drain it after."""
 
     def __init__(self, log: Path, uri: TrackingUri, job: Job, warm: DelivererProcess) -> None:
+        self._log = log
         self._uri = uri
         self._job = job
         self._warm: DelivererProcess | None = warm
@@ -104,6 +107,13 @@ class Delivery:
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
         return delivery
+
+    def address(self) -> str | None:
+        """Where MLflow's server shows the runs; None: it has none yet, or there is no server."""
+        known = delivered_to(self._log)
+        if known is None or not self._uri.is_server:
+            return None
+        return f"{self._uri.without_credentials}/{runs_with_view(known[0])}"
 
     def wait_usable(self, timeout_seconds: float) -> None:
         """Return when MLflow is known to take events; raises as `wait_ready` does.

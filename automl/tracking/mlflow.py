@@ -138,6 +138,15 @@ class MlflowRuns:
         new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
         return replace(update, metrics=tuple(new))
 
+    def share_view(self, experiment: str, tag: str, view: str) -> None:
+        """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
+        try:
+            with self._translated():
+                if self._client.get_experiment(experiment).tags.get(tag) != view:
+                    self._client.set_experiment_tag(experiment, tag, view)
+        except (NotTakenError, DeletedError) as error:
+            logger.warning("the view of the runs is not shared: %s", error)
+
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
         terms = (f"tags.`{key}` = '{value}'" for key, value in tags.items())
@@ -191,7 +200,9 @@ class MlflowRuns:
         known = [RunTag(key, value) for key, value in update.key.items()]
         self._log(run_id, values, known)
         for path in update.artifacts:
-            self._store_artifact(run_id, Path(path))
+            self._store_artifact(run_id, Path(path), ARTIFACT_FOLDER)
+        for path in update.files:
+            self._store_artifact(run_id, Path(path), "")
         if len(refusals := self._refusals.get(run_id, ())) > n_refusals:
             text = clean_tags({REFUSED: "\n".join(refusals)})[REFUSED]
             self._log(run_id, [RunTag(REFUSED, text)], known)
@@ -302,7 +313,7 @@ class MlflowRuns:
             kept.append("and more: see delivery.log")
         self._refused(f"run {run_id}: {text}")
 
-    def _store_artifact(self, run_id: str, path: Path) -> None:
+    def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
         if not path.exists():
             self._refuse(run_id, f"{path} is not there any more")
             return
@@ -310,9 +321,9 @@ class MlflowRuns:
             with self._translated():
                 folder = self._artifact_folder(run_id) if self._uri.is_database else None
                 if folder is None:
-                    self._client.log_artifact(run_id, str(path), ARTIFACT_FOLDER)
+                    self._client.log_artifact(run_id, str(path), below or None)
                 else:
-                    place_file(path, folder / ARTIFACT_FOLDER)
+                    place_file(path, folder / below)
         except (GoneError, _RefusedError) as error:  # a server that takes no artifacts
             self._refuse(run_id, f"{path.name} was not stored: {error}")
 

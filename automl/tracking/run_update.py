@@ -17,6 +17,8 @@ REFUSED = "automl.refused"
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""
+VALUE = "value"
+"""The metric that holds a trial's final value."""
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,5 @@ class RunUpdate:
     """When the run ended for good; None: it has not."""
     artifacts: Sequence[str] = field(default=())
     """Paths of checkpoints to store."""
+    files: Sequence[str] = field(default=())
+    """Paths of what else is stored, beside the checkpoints' folder."""

@@ -20,10 +20,13 @@ from automl.tracking.confirmed import Confirmed
 from automl.tracking.events import read_events
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
 from automl.tracking.run_update import RunUpdate, StudyRef
+from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_view import StudyView
 from automl.tracking.trial_view import TrialView
 from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
+CONFIG_NAME = "config.yaml"
+"""Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
 """Read, delivered and confirmed in one go."""
 MAX_EVENTS_PENDING = 10_000
@@ -178,6 +181,7 @@ class StudyDelivery:
                 parent = self._runs.create(experiment, update)
                 self._runs.write(parent, update, created=True)
             confirmed.note_study(study.uuid, experiment, parent)
+            self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
             self._study_open = True
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
@@ -203,10 +207,15 @@ class StudyDelivery:
         return experiment, self._runs.find(experiment, study.key)
 
     def _deliver_study(self, study: StudyView, experiment: str, parent: str) -> None:
-        update = study.update(self._study_events, _user())
+        update = study.update(self._study_events, _user(), self._config_file())
         self._write(experiment, parent, update, created=False)
         self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
         self._study_events.clear()
+
+    def _config_file(self) -> Sequence[str]:
+        """The stored config; a link could name any file of ours in a study that was given to us."""
+        path = self._log.with_name(CONFIG_NAME)
+        return (str(path),) if path.is_file() and not path.is_symlink() else ()
 
     # --- its trials ------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from automl.trial import (
     Started,
     TrialEvent,
     TrialState,
+    trial_name,
 )
 
 _STATES = {
@@ -65,12 +66,9 @@ _STATUS = {
     TrialState.PRUNED: "KILLED",
     TrialState.FAILED: "FAILED",
 }
+_FENCE = "``````"
+"""Longer than what stands in a traceback."""
 _NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
-
-
-def trial_name(number: int) -> str:
-    """`trial-00007`: the name of a trial's run."""
-    return f"trial-{number:05d}"
 
 
 class TrialView:
@@ -178,4 +176,6 @@ class TrialView:
 
 def _note(event: Failed) -> str:
     details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
-    return f"**{cut(event.cause, 500)}**\n\n```\n{details}\n```"
+    # As code: `***` and `a_b` are no Markdown there.
+    cause = cut(event.cause, 500).replace("`", "'")
+    return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

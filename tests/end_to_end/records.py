@@ -21,8 +21,8 @@ from automl.trial import (
 )
 
 if TYPE_CHECKING:
+    import optuna
     from mlflow.entities import Run
-    from optuna.trial import FrozenTrial
 
 FINAL = (Finished, Pruned, Failed)
 
@@ -70,21 +70,23 @@ class Records:
 
     # --- Optuna ---
 
-    def optuna_states(self) -> dict[int, str]:
-        """State by trial number, as Optuna's own journal backend reads the study."""
-        return {trial.number: trial.state.name for trial in self._optuna_trials()}
-
-    def optuna_values(self, number: int) -> dict[int, float]:
-        """The trial's intermediate values by step."""
-        return dict(self._optuna_trials()[number].intermediate_values)
-
-    def _optuna_trials(self) -> list[FrozenTrial]:
+    def optuna_study(self) -> optuna.Study:
+        """The study as Optuna's own journal backend reads it, which optuna-dashboard uses too."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
         backend = JournalFileBackend(str(self.path / "journal.log"))
         storage = optuna.storages.JournalStorage(backend)
-        return optuna.load_study(study_name=self.name, storage=storage).get_trials(deepcopy=False)
+        return optuna.load_study(study_name=self.name, storage=storage)
+
+    def optuna_states(self) -> dict[int, str]:
+        """State by trial number."""
+        trials = self.optuna_study().get_trials(deepcopy=False)
+        return {trial.number: trial.state.name for trial in trials}
+
+    def optuna_values(self, number: int) -> dict[int, float]:
+        """The trial's intermediate values by step."""
+        return dict(self.optuna_study().get_trials(deepcopy=False)[number].intermediate_values)
 
     # --- MLflow ---
 

@@ -72,6 +72,28 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
 
 
+def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: Path) -> None:
+    run(studies.open(metric="val_error"), 1)
+    studies.close_and_check()
+    journal = tmp_path / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    older = [line for line in lines if b"metric_names" not in line]
+    assert len(older) == len(lines) - 1
+    journal.write_bytes(b"".join(older))
+    studies.reopen(studies.open(metric="val_error"), metric="val_error")
+    assert journal.read_bytes().count(b"metric_names") == 1
+    assert b'["val_error"]' in journal.read_bytes()
+
+
+def test_a_cause_is_noted_briefly_and_without_credentials(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    cause = "no answer from http://ann:s3cret@host " + "x" * 10_000
+    study.tell(ask(study).number, Failed(0, 0.0, cause), "cpu")
+    line = next(b for b in (tmp_path / "journal.log").read_bytes().splitlines() if b"cause" in b)
+    assert b"http://ann:***@host" in line
+    assert len(line) < 1000
+
+
 def test_a_tuple_in_an_identity_is_no_change(studies: Studies) -> None:
     study = studies.open(identity={"a": (1, 2)})
     studies.reopen(study, identity={"a": [1, 2]})

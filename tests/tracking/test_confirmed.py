@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StudyInUseError
-from automl.tracking.confirmed import Confirmed
+from automl.tracking.confirmed import Confirmed, delivered_to
 from tests.flips import one_bit_flipped, unsealed
 
 
@@ -117,3 +117,18 @@ def test_a_file_without_checksums_is_taken_as_it_is(noted: Path, log: Path) -> N
         assert (confirmed.experiment, confirmed.parent) == ("3", "parent-id")
         confirmed.close()
         assert noted.read_bytes() != unsealed(noted.read_bytes())
+
+
+def test_where_a_study_was_delivered_is_read_without_the_lock(log: Path) -> None:
+    assert delivered_to(log) is None
+    confirmed = reopened(log)
+    assert delivered_to(log) is None
+    confirmed.note_study("uuid", "1/../?a=\x1b[2J", "9f")
+    assert delivered_to(log) is None, "what goes into an address is an id"
+    confirmed.note_study("uuid", "2", "ab")
+    confirmed.note_run(0, "3c")
+    assert delivered_to(log) == ("2", "ab")
+    with log.with_suffix(".delivered").open("ab") as file:
+        file.write(b'{"experiment": "3", "par')
+    assert delivered_to(log) == ("2", "ab")
+    confirmed.close()

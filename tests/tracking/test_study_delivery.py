@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,8 +19,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from automl.config import KeepCheckpoints, TrackingConfig
+from automl.tracking.address import find_runs
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import MlflowRuns, NotTakenError, place_file
 from automl.tracking.run_update import StudyRef
@@ -102,7 +106,7 @@ def test_a_study_is_shown_as_it_went(study: Path, shown: Shown) -> None:
         "trial-00004": "RUNNING",
     }
     parent, first = shown.run(NAME), shown.run("trial-00000")
-    assert parent.data.params == {"training.epochs": "3"}
+    assert parent.data.params == {}
     assert parent.data.metrics == {"trials_finished": 1, "trials_failed": 0, "best_value": 0.25}
     assert (parent.info.start_time, parent.info.end_time) == (BEGUN * 1000, (BEGUN + 900) * 1000)
     assert first.data.tags["mlflow.parentRunId"] == parent.info.run_id
@@ -117,6 +121,82 @@ def test_a_study_is_shown_as_it_went(study: Path, shown: Shown) -> None:
     assert first.data.metrics["value"] == 0.25
     assert shown.artifacts("trial-00000") == {"last.pt": b"last of 0", "best.pt": b"best of 0"}
     assert shown.run("trial-00002").data.tags["automl.cause"] == "ValueError: x"
+
+
+def test_a_study_of_an_earlier_version_goes_on_in_its_run(study: Path, shown: Shown) -> None:
+    """Its run has the settings as params; they stay, and what changes is told as ever."""
+    experiment = shown.client.create_experiment(NAME)
+    key = {"automl.study": UUID, "automl.kind": "study"}
+    older = shown.client.create_run(experiment, tags=key, run_name=NAME).info.run_id
+    shown.client.log_param(older, "n", "1")
+    settings = {"study.direction": "maximize", "space.lr.low": "0.1"}
+    write(study, sweep_started(n="1", **settings), *trial(0), sweep_started(n="2", **settings))
+    assert deliver(study) == []
+    parent = shown.run(NAME)
+    assert (parent.info.run_id, parent.data.params) == (older, {"n": "1"})
+    assert parent.data.tags["automl.changed.n"] == "2"
+    view = shown.client.get_experiment(experiment).tags["mlflow.sharedViewState.automl"]
+    assert json.loads(json.loads(view)["state"])["orderByAsc"] is False
+    assert "params.`lr`" in json.loads(json.loads(view)["state"])["selectedColumns"]
+
+
+def test_a_study_is_found_by_its_run_in_whatever_store(study: Path, folder: Path) -> None:
+    def found(database: str) -> str | None:
+        uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{folder / database}"))
+        return find_runs(uri, study / "events.log")
+
+    shutil.copyfile(folder / "mlflow.db", folder / "other.db")
+    assert found("mlflow.db") is None
+    Shown(f"sqlite:///{folder / 'mlflow.db'}").client.create_experiment("another")
+    for name in ("theirs", "of the same number"):
+        Shown(f"sqlite:///{folder / 'other.db'}").client.create_experiment(name)
+    write(study, sweep_started(**{"study.direction": "maximize"}), *trial(0))
+    deliver(study)
+    view = "viewStateShareKey=automl"
+    assert found("mlflow.db") == f"#/experiments/2/runs?{view}&workflowType=machine_learning"
+    assert found("other.db") is None
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.delete_experiment_tag("2", "mlflow.sharedViewState.automl")
+    order = "orderByKey=metrics.%60value%60&orderByAsc=false"
+    assert found("mlflow.db") == f"#/experiments/2/runs?{order}&workflowType=machine_learning"
+
+
+def test_a_view_that_cannot_be_shared_hinders_nothing(study: Path, shown: Shown) -> None:
+    class Refusing(MlflowClient):
+        def set_experiment_tag(self, experiment_id: str, key: str, value: object) -> None:
+            asked.append(key)
+            raise MlflowException("not yours", error_code=PERMISSION_DENIED)
+
+    asked: list[str] = []
+    write(study, sweep_started(), *trial(0))
+    assert deliver(study, Refusing(f"sqlite:///{study.parents[1] / 'mlflow.db'}")) == []
+    assert shown.run("trial-00000").info.status == "FINISHED"
+    assert asked == ["mlflow.sharedViewState.automl"]
+
+
+def test_the_config_of_each_sweep_is_an_artifact_and_a_link_is_not_followed(
+    study: Path, shown: Shown
+) -> None:
+    def stored() -> list[str]:
+        run_id = shown.run(NAME).info.run_id
+        paths = [info.path for info in shown.client.list_artifacts(run_id)]
+        return [Path(shown.client.download_artifacts(run_id, path)).read_text() for path in paths]
+
+    (study / "config.yaml").write_text("a: 1\n")
+    write(study, sweep_started(a="1"), *trial(0), sweep_ended(1))
+    assert deliver(study) == []
+    assert stored() == ["a: 1\n"]
+    (study / "beside").write_text("a: 2\n")
+    (study / "beside").rename(study / "config.yaml")
+    write(study, sweep_started(a="2"))
+    deliver(study)
+    assert stored() == ["a: 2\n"]
+    (study / "secret").write_text("hunter2")
+    (study / "config.yaml").unlink()
+    (study / "config.yaml").symlink_to(study / "secret")
+    write(study, sweep_started(a="3"))
+    assert deliver(study) == []
+    assert stored() == ["a: 2\n"]
 
 
 def test_a_trial_that_goes_on_stays_one_run(study: Path, shown: Shown) -> None:
@@ -175,7 +255,7 @@ def test_odd_values_are_taken(study: Path, shown: Shown) -> None:
     assert run.data.params["a b_c_"].endswith("[cut, 9000 characters]")
     assert len(shown.history("trial-00000", "acc_5")) == 800
     assert all(math.isnan(value) for _, _, value in shown.history("trial-00000", "inf"))
-    assert len(shown.run(NAME).data.params) == 250
+    assert shown.run(NAME).data.params == {}
 
 
 def test_a_refused_value_costs_only_itself(study: Path, shown: Shown) -> None:
@@ -429,7 +509,7 @@ def test_a_create_whose_answer_is_lost_is_not_repeated(study: Path, shown: Shown
     assert client.n_lost == 2
     assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
     assert shown.run("trial-00000").data.metrics["value"] == 0.25
-    assert shown.run(NAME).data.params == {"training.epochs": "3"}
+    assert "minimizes" in shown.run(NAME).data.tags["mlflow.note.content"]
 
 
 class KilledError(BaseException):
