@@ -114,11 +114,7 @@ def _after_words(text: str) -> Iterator[tuple[int, int]]:
     lower = _lower(text)
     bearers = [match.span("secret") for match in _BEARER.finditer(lower)]
     flags = [match.span("secret") for match in _FLAG.finditer(lower)]
-    end = 0
-    for begin, after in sorted(bearers + [s for s in flags if not _METAVAR.fullmatch(text, *s)]):
-        if begin >= end:
-            yield begin, after
-            end = after
+    yield from sorted(bearers + [span for span in flags if not _METAVAR.fullmatch(text, *span)])
 
 
 def _in_names(text: str) -> Iterator[tuple[int, int]]:

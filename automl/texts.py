@@ -25,7 +25,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 def fit_line(text: str, limit: int = MAX_CAUSE_CHARACTERS) -> str:
     """One line for people: the beginning of `text`, with a note of how long it was."""
     begun = " ".join(mask_credentials(printable(_begin(text, 4 * limit))).split())
-    return begun if len(begun) <= limit and len(text) <= 4 * limit else _noted(begun, text, limit)
+    if len(begun) <= limit and len(text) <= 4 * limit:
+        return begun
+    note = _note(text)
+    return begun[: limit - len(note)] + note
 
 
 def fit(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
@@ -40,7 +43,10 @@ def printable(text: str) -> str:
 
 def cut(text: str, limit: int) -> str:
     """`text`, or its beginning with a note of how long it was."""
-    return text if len(text) <= limit else _noted(_begin(text, limit), text, limit)
+    if len(text) <= limit:
+        return text
+    note = _note(text)
+    return _begin(text, limit - len(note)) + note
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -63,6 +69,5 @@ def _begin(text: str, limit: int) -> str:
     return text[:limit] if blank < 0 else text[:blank]
 
 
-def _noted(begun: str, text: str, limit: int) -> str:
-    note = f" … [cut, {len(text)} characters]"
-    return begun[: limit - len(note)] + note
+def _note(text: str) -> str:
+    return f" … [cut, {len(text)} characters]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.credentials import carries_credential, mask_urls
@@ -22,6 +22,8 @@ from automl.credentials import carries_credential, mask_urls
         ("cannot reach http://a:s3cret@h now", "cannot reach http://a:***@h now"),
         ("http://a:${oc.env:PW,s3cret}@h", "http://a:***@h"),
         ("http://a:${oc.env:PART}s3cret@h", "http://a:***@h"),
+        ("http://a:s3@h no http://b:s3@h", "http://a:***@h no http://b:***@h"),
+        ("http://a:s3://b:s3@h", "http://a:***@h"),
     ],
 )
 def test_a_credential_is_masked(text: str, masked: str) -> None:
@@ -41,6 +43,9 @@ def test_a_credential_is_masked(text: str, masked: str) -> None:
         "ann@example.org",
         "postgresql://ann:***@db",
         "",
+        "http://a:b no @ of it",
+        "http://a:5000 ann@h",
+        "ssh://ann@b://c:d",
     ],
 )
 def test_what_opens_nothing_stays(text: str) -> None:
@@ -91,6 +96,7 @@ def is_secret(text: str | None) -> bool:
     return text is not None and HELD.sub("", text) not in ("", "***")
 
 
+@settings(max_examples=3_000)
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_whether_a_setting_carries_one_is_decided_as_ever(text: str) -> None:
     assert mask_urls(text) == masked_by_expressions(text)

@@ -62,6 +62,8 @@ JWT = "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiJzM2NyZXQifQ.s3cret"
         ("credentials: s3cret", "credentials: ***"),
         ("get_token(password=s3cret)", "get_token(password=***)"),
         ("token = get(password='s3cret')", "token = get(password='***')"),
+        ("password='x token=s3cret'", "password='***'"),
+        ("İİİ token: s3cret", "İİİ token: ***"),
         # headers and words
         ("Authorization: Bearer s3cret", "Authorization: Bearer ***"),
         ("Authorization: Basic czNjcmV0", "Authorization: Basic ***"),
