@@ -15,6 +15,7 @@ from automl.trial import Failed, Finished, Started
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
+from tests.flips import one_bit_flipped
 
 N_TRIALS = 8
 WORDS = (
@@ -91,3 +92,36 @@ def check_same(whole: Records, cut: Records) -> None:
             assert len(cut.steps(runs[number], metric)) <= 1, "nothing twice"
         assert runs[number].data.metrics.get("value") == run.data.metrics.get("value")
     assert cut.parent().info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "n_flips"),
+    [
+        ("status.json", ("status",), 40),
+        ("config.yaml", ("resume", "--cfg", "job"), 40),
+        ("journal.log", ("resume",), 2),
+        ("events.log", ("resume",), 2),
+    ],
+)
+def test_a_flipped_bit_is_one_message_or_none(
+    name: str,
+    words: tuple[str, ...],
+    n_flips: int,
+    ended: Program,
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is raised beyond our own errors, and would be a traceback, fails the test by itself."""
+    shutil.copytree(ended.folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "studies" / "lost" / name
+    for content in one_bit_flipped(path.read_bytes(), n_flips):
+        path.write_bytes(content)
+        done = call(*words, "study.name=lost")
+        if done.code:
+            assert done.stderr.startswith("automl: ")
+        if name == "journal.log":
+            assert "journal.log: line " in done.stderr
+        if name == "events.log":
+            assert set(Records(tmp_path, "lost").outcomes()) == set(range(N_TRIALS))

@@ -694,16 +694,19 @@ def test_a_file_is_placed_whole_over_an_older_one(tmp_path: Path) -> None:
 
 
 def test_a_log_that_has_lost_its_end_makes_no_second_run(study: Path, shown: Shown) -> None:
-    """Not even of a trial that the study has lost too, and begins under the same number."""
-    log = study / "events.log"
+    """Not even of trials that the study has lost too, and begins under the same numbers."""
+    log, numbers = study / "events.log", (1, 2)
     write(study, sweep_started(), *trial(0))
     n_bytes = log.stat().st_size
-    write(study, *trial(1, 9))
+    write(study, *trial(1, 9), *trial(2, 9))
     deliver(study)
     os.truncate(log, n_bytes)
-    write(study, sweep_started(n="2"), *trial(1, 40))  # longer than what was lost
+    write(study, sweep_started(n="2"), *trial(2, 40), *trial(1, 40))  # longer than what was lost
     with delivery(study, fresh_from=n_bytes) as delivering:
         delivering.read()
         delivering.deliver()
-    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000", "trial-00001"]
-    assert [step for step, _, _ in shown.history("trial-00001", "val_loss")] == list(range(40))
+    names = [f"trial-{number:05d}" for number in (0, *numbers)]
+    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, *names]
+    for number in numbers:
+        steps = [step for step, _, _ in shown.history(names[number], "val_loss")]
+        assert steps == list(range(40))
