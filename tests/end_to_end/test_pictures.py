@@ -61,7 +61,7 @@ def test_the_config_is_no_picture(folder: Path, call: Call) -> None:
     assert Records(folder, "unseen").events() == []
 
 
-@pytest.mark.parametrize("words", [("devices", "devices=host"), ("--help",)])
+@pytest.mark.parametrize("words", [("devices", "devices=host"), ("--help",), ("--version",)])
 def test_a_command_that_only_prints_ends_like_other_programs(
     words: tuple[str, ...], program: Program
 ) -> None:
