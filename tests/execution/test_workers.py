@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -137,22 +138,24 @@ def test_a_trial_that_a_pack_was_fed_has_its_time_too(tmp_path: Path) -> None:
 
 
 def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
-    """A trial that asks for another while it runs: an execution begins within one."""
+    """The third execution begins, and ends, while the second has the worker of the first."""
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
-    pids: dict[int, int] = {}
+    pids: list[int] = []
 
     def carry(number: int, meanwhile: Callable[[], None]) -> None:
         def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-            pids.update({event.trial: event.pid for event in new if isinstance(event, Hosted)})
-            if isinstance(new[0], Hosted):
-                meanwhile()
+            for event in new:
+                if isinstance(event, Hosted):
+                    pids.append(event.pid)
+                    assert pids.count(event.pid) <= 2, "shared"
+                    meanwhile()
             return {}
 
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
 
-    carry(0, lambda: None)
-    carry(1, lambda: carry(2, lambda: None))
-    executor.close()
+    with contextlib.closing(executor):
+        carry(0, lambda: None)
+        carry(1, lambda: carry(2, lambda: None))
     assert pids[0] == pids[1] != pids[2]
 
 

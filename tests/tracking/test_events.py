@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,26 @@ def test_two_threads_report_one_step_once(path: Path) -> None:
         for thread in threads:
             thread.join()
     assert sorted(taken) == [False] * 7 + [True]
+
+
+class MeetingStep(int):
+    """A step that, looked up, lets another thread look it up too, if it can."""
+
+    meeting: threading.Barrier
+
+    def __hash__(self) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.meeting.wait(0.2)
+        return int.__hash__(self)
+
+
+def test_no_thread_looks_a_step_up_while_another_writes_it(path: Path) -> None:
+    MeetingStep.meeting = threading.Barrier(2)
+    event = Reported(0, 1.0, MeetingStep(3), {"loss": 0.5})
+    with EventLog.open(path) as log, ThreadPoolExecutor(2) as pool:
+        taken = list(pool.map(log.append, [event, event]))
+    assert sorted(taken) == [False, True]
+    assert len(events_of(path)) == 1
 
 
 def test_what_append_has_taken_survives_kill_9(path: Path) -> None:

@@ -512,6 +512,20 @@ def test_a_create_whose_answer_is_lost_is_not_repeated(study: Path, shown: Shown
     assert "minimizes" in shown.run(NAME).data.tags["mlflow.note.content"]
 
 
+def test_a_new_trials_create_whose_answer_is_lost_is_looked_for(study: Path, shown: Shown) -> None:
+    """A run of a trial that begins now cannot be there; after that create it may be."""
+    client = AnswerIsLost(shown.client.tracking_uri)
+    write(study, sweep_started())
+    with delivery(study, client=client) as delivering:
+        write(study, begin(0), report(0, 0))
+        delivering.read()
+        for _ in range(2):
+            with pytest.raises(NotTakenError, match="timeout"):
+                delivering.deliver()
+        delivering.deliver()
+    assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
+
+
 class KilledError(BaseException):
     """Stands for the end of the process at that point."""
 
