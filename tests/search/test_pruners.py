@@ -53,6 +53,31 @@ def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -
     assert list(itertools.chain(*rungs)) == [1, 5, 17]
 
 
+@pytest.mark.xfail(strict=True, reason="rungs are counted from the bottom")
+@pytest.mark.parametrize(
+    ("n_steps", "factor", "min_steps", "rungs"),
+    [
+        (20, 3, 2, [3, 7]),
+        (20, 3, 4, [7]),
+        (20, 3, 1, [1, 3, 7]),
+        (27, 3, 2, [3, 9]),
+        (28, 3, 2, [2, 4, 10]),
+        (16, 2, 1, [1, 2, 4, 8]),
+        (3, 3, 2, []),
+        (1, 3, 1, []),
+    ],
+)
+def test_halving_has_its_rungs_below_the_last_step_where_that_is_known(
+    n_steps: int, factor: int, min_steps: int, rungs: list[int]
+) -> None:
+    config = HalvingPrunerConfig(min_steps=min_steps, factor=factor, max_steps=n_steps)
+    pruner = make_pruner(config)
+    by_step = reached(pruner, list(range(n_steps + 5)))
+    assert [step + 1 for step, at in enumerate(by_step) if at] == rungs
+    assert list(itertools.chain(*by_step)) == [n - 1 for n in rungs]
+    assert reached(pruner, [n_steps]) == [[n - 1 for n in rungs]], "passed at once: each once"
+
+
 def test_a_sparse_report_reaches_the_rungs_that_it_passes_once() -> None:
     assert reached(make_pruner(HALVING), [10, 11, 30]) == [[1, 5], [], [17]]
     assert reached(make_pruner(MEDIAN), [1, 2, 3, 9, 9]) == [[], [2], [], [8], []]
