@@ -15,7 +15,7 @@ from automl.config import ObjectiveKind
 from automl.training import outcome
 from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
-from automl.training.objective import TrialContext
+from automl.training.objective import TrialContext, TrialPruned
 from automl.training.pack_trainer import PackTrainer
 from automl.training.packing import PackKey, pack_key
 from automl.training.packs import Pack
@@ -150,11 +150,19 @@ class TrainingSession:
     def _carry_out(self, trial: TrialContext, record: TrialRecord) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""
         try:
-            returned = self._objective(trial)
-            record.write()  # `last.pt` and `best.pt`, always at the end
-            return outcome.of_return(returned, record)
+            return outcome.of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcome.of_exception(error, record)
+
+    def _train(self, trial: TrialContext, record: TrialRecord) -> object:
+        """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
+        try:
+            returned = self._objective(trial)
+        except TrialPruned:  # by its own decision too: its best report can be the study's best
+            record.write()
+            raise
+        record.write()
+        return returned
 
 
 class _Begun:

@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from automl.trial import SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import mine
@@ -54,7 +52,6 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
     return Best(number, value, order)
 
 
-@pytest.mark.xfail(strict=True, reason="only finished trials are looked at")
 def test_a_pruned_trial_that_reported_the_best_value_is_the_best_model(
     folder: Path, call: Call
 ) -> None:

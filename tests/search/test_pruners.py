@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -53,7 +54,6 @@ def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -
     assert list(itertools.chain(*rungs)) == [1, 5, 17]
 
 
-@pytest.mark.xfail(strict=True, reason="rungs are counted from the bottom")
 @pytest.mark.parametrize(
     ("n_steps", "factor", "min_steps", "rungs"),
     [
@@ -171,3 +171,16 @@ def test_a_trial_that_had_passed_a_rung_is_not_judged_there_again() -> None:
     table.replay(3, [(1, 9.0), (2, 9.0)])
     table.record(3, 3, 9.0)
     assert not table.judge(3)
+
+
+def test_a_trial_that_goes_on_with_other_rungs_is_judged_at_those_ahead() -> None:
+    """A study that was begun when rungs were counted from below: at 2, 6 and 18 steps."""
+    table = standings(replace(HALVING, max_steps=20), 4)
+    for number in range(3):
+        table.replay(number, [(step, float(number)) for step in range(20)])
+    table.replay(3, [(step, 9.0) for step in range(4)])
+    for step in (4, 5):
+        table.record(3, step, 9.0)
+        assert not table.judge(3)
+    table.record(3, 6, 9.0)
+    assert table.judge(3)
