@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from automl.errors import StorageError
+from automl.training.archive import refuse_foreign
 
 LAST = "last.pt"
 BEST = "best.pt"
@@ -82,6 +83,7 @@ def load(path: Path) -> dict[str, Any]:
     Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
     """
     try:
+        refuse_foreign(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
@@ -93,4 +95,4 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error)[:300].splitlines()), type(error).__name__)

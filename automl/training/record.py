@@ -118,17 +118,23 @@ class TrialRecord:
         except ValueError as error:
             logger.warning("trial %d starts anew: %s", self.spec.number, error)
             return None
-        self.reports = {int(step): dict(metrics) for step, metrics in content["reports"].items()}
-        self._best = None if content["best"] is None else _Best(*content["best"])
+        try:
+            reports, best, verdict, state = _read_last(content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.warning(
+                "trial %d starts anew: %s is no last.pt of automl (%s: %s)",
+                *(self.spec.number, path, type(error).__name__, str(error)[:200]),
+            )
+            return None
+        self.reports, self._best = reports, best
         verdicts = [
             self._emit(Reported(self.spec.number, time.time(), step, metrics))
             for step, metrics in self.reports.items()
         ]
         # Pruned, but killed before that was recorded: the study's log may not judge it again.
-        verdicts.append(Verdict(content["verdict"]))
+        verdicts.append(verdict)
         self.verdict = next((v for v in verdicts if v is not Verdict.GO_ON), Verdict.GO_ON)
         self._raise_verdict()
-        state: dict[str, Any] = content["state"]
         return state
 
     # --- what the session calls -----------------------------------------------------------------
@@ -214,6 +220,18 @@ class TrialRecord:
 
     def _path(self, name: str) -> Path:
         return Path(self.spec.checkpoint_dir) / name
+
+
+def _read_last(
+    content: Mapping[str, Any],
+) -> tuple[dict[int, dict[str, float]], _Best | None, Verdict, dict[str, Any]]:
+    """Reports, best, verdict and state; raises KeyError and the like for what is no `last.pt`."""
+    reports = {
+        int(step): {_metric_name(name): _number(name, value) for name, value in metrics.items()}
+        for step, metrics in content["reports"].items()
+    }
+    best = None if content["best"] is None else _Best(*content["best"])
+    return reports, best, Verdict(str(content["verdict"])), content["state"]
 
 
 def _metric_name(name: object) -> str:
