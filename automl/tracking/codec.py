@@ -86,7 +86,7 @@ def decode(line: bytes) -> Event:
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
     if kind is Checkpointed:
-        values["kind"] = CheckpointKind(values["kind"])
+        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

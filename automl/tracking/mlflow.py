@@ -19,7 +19,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.tracking.run_update import STUDY, TRIAL, RunUpdate
+from automl.tracking.cleaning import MAX_TAG_CHARACTERS, cut
+from automl.tracking.run_update import REFUSED, STUDY, TRIAL, RunUpdate
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
@@ -107,8 +108,11 @@ class MlflowRuns:
         self._artifact_uris[run_id] = run.info.artifact_uri
         return run_id
 
-    def write(self, run_id: str, update: RunUpdate, *, created: bool) -> None:
-        """Write what is new; a run just `created` has its tags and lacks its params."""
+    def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        """Write what is new; a run just `created` has its tags and lacks its params.
+
+        Artifacts stand in the directory `study`.
+        """
         params = update.params if update.begins or created else {}
         tags = {} if created else update.tags
         self._log(
@@ -117,8 +121,14 @@ class MlflowRuns:
             [Param(key, value) for key, value in params.items()],
             [RunTag(key, value) for key, value in tags.items()],
         )
+        refused = [*update.refused]
         for path in update.artifacts:
-            self._store_artifact(run_id, Path(path))
+            if is_below(study, path):
+                self._store_artifact(run_id, study / path)
+            else:
+                refused.append(f"{path} is a link out of its place; it was not stored")
+        if refused:
+            self._note_refused(run_id, refused)
         if update.status is None:
             return
         with self._translated():
@@ -204,7 +214,7 @@ class MlflowRuns:
             self._refused(f"run {run_id}: {error}")
 
     def _store_artifact(self, run_id: str, path: Path) -> None:
-        if not path.exists():
+        if not path.is_file():
             self._refused(f"run {run_id}: {path} is not there any more")
             return
         try:
@@ -216,6 +226,12 @@ class MlflowRuns:
                     place_file(path, folder / ARTIFACT_FOLDER)
         except (GoneError, _RefusedError) as error:  # a server that takes no artifacts
             self._refused(f"run {run_id}: {path.name} was not stored: {error}")
+
+    def _note_refused(self, run_id: str, refused: Sequence[str]) -> None:
+        """In the log, and on the run."""
+        for text in refused:
+            self._refused(f"run {run_id}: {text}")
+        self._log(run_id, [], [], [RunTag(REFUSED, cut("; ".join(refused), MAX_TAG_CHARACTERS))])
 
     def _artifact_folder(self, run_id: str) -> Path | None:
         """Where the run's artifacts lie on this machine; None: in a bucket or behind a server."""
@@ -243,6 +259,11 @@ class MlflowRuns:
             raise NotTakenError(text) from error
         except OSError as error:
             raise NotTakenError(explain(error, self._uri)) from error
+
+
+def is_below(folder: Path, path: str) -> bool:
+    """Whether no link, in whatever part of `path`, leads to another file."""
+    return (folder / path).resolve() == folder.resolve() / path
 
 
 def place_file(path: Path, folder: Path) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 STUDY, KIND, TRIAL = "automl.study", "automl.kind", "automl.trial"
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+REFUSED = "automl.refused"
+"""What of a trial was not taken, and why."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""
@@ -43,4 +45,6 @@ class RunUpdate:
     end_ms: int | None = None
     """When the run ended for good; None: it has not."""
     artifacts: Sequence[str] = field(default=())
-    """Paths of checkpoints to store."""
+    """Checkpoints to store, by their paths below the study's directory."""
+    refused: Sequence[str] = field(default=())
+    """What of the events is not stored, in words."""

@@ -162,7 +162,7 @@ class StudyDelivery:
             if parent is None:
                 update = study.update([study.first], _user())
                 parent = self._runs.create(experiment, update)
-                self._runs.write(parent, update, created=True)
+                self._runs.write(parent, update, created=True, study=self._log.parent)
             confirmed.note_study(experiment, parent)
             self._study_open = True
         assert confirmed.experiment is not None
@@ -251,10 +251,10 @@ class StudyDelivery:
 
     def _write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
         try:
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
         except DeletedError:
             self._runs.revive(experiment, run_id)
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
 
 
 def _user() -> str:

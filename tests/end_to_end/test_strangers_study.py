@@ -172,7 +172,6 @@ def test_a_stored_config_takes_nothing_from_elsewhere(
     assert "s3cret" not in refused.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="paths are absolute")
 def test_the_paths_of_checkpoints_are_relative_to_the_study(swept: Path) -> None:
     events = Records(swept, "theirs").events()
     paths = {event.path for event in events if isinstance(event, Checkpointed)}
