@@ -64,7 +64,6 @@ def change(study: Path, key: str, value: object) -> None:
 REFERENCE = "sqlite:///${oc.env:A_SECRET}.db"
 
 
-@pytest.mark.xfail(strict=True, reason="what a study stored is taken, whoever stored it")
 @needs_root
 @pytest.mark.parametrize("command", ["sync", "resume", "ui"])
 def test_a_reference_in_anothers_study_is_shown_and_not_resolved(
@@ -96,7 +95,6 @@ def test_in_ones_own_study_nothing_is_retyped(study: Path, call: Call) -> None:
     assert (study.parents[1] / "s3cret.db").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="what a study stored is taken, whoever stored it")
 @needs_root
 @pytest.mark.parametrize(
     ("key", "value", "shown"),
@@ -136,7 +134,6 @@ def test_anothers_study_goes_on_with_what_was_given_again(study: Path, call: Cal
     assert len(Records(study.parents[1], "theirs").outcomes()) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="what a study stored is taken, whoever stored it")
 @needs_root
 @pytest.mark.parametrize(
     "name", ["events.log", "lock", "checkpoints", "checkpoints/trial-00000/last.pt"]
@@ -149,10 +146,9 @@ def test_anothers_study_with_a_link_in_it_is_refused(study: Path, call: Call, na
     again = f"objective.target={OBJECTIVES}:counts"
     refused = call("resume", "study.name=theirs", "study.n_trials=2", again)
     assert refused.code == 2
-    assert f"{name} is a link" in refused.stderr
+    assert f"{name!r} is a link" in refused.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="what a study stored is taken, whoever stored it")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
