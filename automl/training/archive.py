@@ -35,7 +35,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _check_parts(parts: list[zipfile.ZipInfo]) -> None:
-    if any(p.compress_type != zipfile.ZIP_STORED or p.file_size != p.compress_size for p in parts):
+    if any(part.file_size != part.compress_size for part in parts):
         raise ValueError("it is compressed, and automl compresses none")
     if len({part.filename.lower() for part in parts}) < len(parts):
         raise ValueError("two of its parts have one name")

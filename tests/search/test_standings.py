@@ -52,6 +52,9 @@ def test_values_that_were_returned_compare_with_no_report(direction: Direction) 
     assert ranked == ([1, 2, 0] if direction is Direction.minimize else [2, 1, 0])
     assert best(table) == ranked[0]
     assert order(stand((PRUNED, 0.1, [0.1]), (FINISHED, 0.4, []))) == [1, 0]
+    shown_once = [(FINISHED, 0.4, [0.1]), (FINISHED, 0.9, [0.9]), (PRUNED, 0.2, [0.2])]
+    assert order(stand(*shown_once)) == [0, 1, 2]
+    assert best(stand((PRUNED, 0.2, [0.2]), (FINISHED, math.nan, []))) is None
 
 
 def test_a_value_that_is_returned_and_was_reported_is_a_report() -> None:

@@ -181,8 +181,8 @@ def weights(change: Callable[[torch.Tensor], object]) -> Change:
 
 
 def wide(content: dict[str, Any]) -> None:
-    """A network that agrees with its weights, which are a number each, seen 10¹⁰ times."""
-    n = 100_000
+    """A network that agrees with its weights, which are a number each, seen a million times."""
+    n = 1000
     content["state"]["model"] = {"n_inputs": 2, "hidden_widths": [n, n], "n_outputs": 2}
     one = torch.zeros(1)
     content["state"]["weights"] = {
@@ -238,12 +238,21 @@ HOSTILE: dict[str, Change] = {
 }
 
 
+SAID = {
+    "a wide layer": "the weights are not of its layers",
+    "many inputs": "the weights are not of its layers",
+    "weights that are larger than the file": "weights larger than the file",
+}
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_that_lies_is_refused(
     name: str, write: Callable[..., Path], little_memory: None
 ) -> None:
     path = write("mlp", HOSTILE[name])
-    assert "not a model that can be used" in refused(path)
+    message = refused(path)
+    assert "not a model that can be used" in message
+    assert SAID.get(name, "") in message, "before anything is made"
 
 
 @pytest.mark.parametrize(
@@ -288,6 +297,15 @@ def test_a_pickle_that_makes_other_things_than_ours_is_refused(
     write: Callable[..., Path], pickled: bytes
 ) -> None:
     assert "not a readable checkpoint (it asks for" in refused(rewritten(write("mlp"), pickled))
+
+
+def test_a_file_with_two_parts_of_one_name_is_refused(write: Callable[..., Path]) -> None:
+    """Whoever looks reads one of them, and torch the other."""
+    path = write("mlp")
+    with zipfile.ZipFile(path, "a") as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+        archive.writestr(name.upper(), archive.read(name))
+    assert "two of its parts have one name" in refused(path)
 
 
 def test_a_compressed_file_is_refused(write: Callable[..., Path]) -> None:
