@@ -81,6 +81,16 @@ def test_a_reference_in_anothers_study_is_shown_and_not_resolved(
 
 
 @needs_root
+@pytest.mark.parametrize("name", ["", "config.yaml"])
+def test_a_study_is_anothers_when_its_folder_or_its_config_is(
+    study: Path, call: Call, name: str
+) -> None:
+    change(study, "tracking.uri", REFERENCE)
+    os.chown(study / name, STRANGER, STRANGER)
+    assert "belongs to user 12345" in call("sync", "study.name=theirs").stderr
+
+
+@needs_root
 def test_it_is_resolved_once_it_is_given_again(study: Path, call: Call) -> None:
     change(study, "tracking.uri", REFERENCE)
     give_away(study)
