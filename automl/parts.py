@@ -47,20 +47,21 @@ class Parts:
 
 def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
     """The executor that the config names."""
-    config, execution = prepared.config, prepared.config.execution
-    if execution.kind is ExecutionKind.inline:
+    if prepared.config.execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry, directory.path / "logs")
-    return WorkersExecutor(
-        prepared.entry,
-        directory.path / "logs",
-        WorkerLimits(
-            max_workers=prepared.max_concurrent_trials,
-            trial_timeout_seconds=execution.trial_timeout_seconds,
-            silence_timeout_seconds=execution.silence_timeout_seconds,
-            recycle_after_trials=execution.recycle_after_trials,
-            recycle_growth_bytes=execution.recycle_growth_bytes,
-            judging=Judging(config.study.metric, make_pruner(config.pruner).rungs),
-        ),
+    return WorkersExecutor(prepared.entry, directory.path / "logs", worker_limits(prepared))
+
+
+def worker_limits(prepared: Prepared) -> WorkerLimits:
+    """What worker processes are held to; they wait for a verdict at the study's own rungs."""
+    execution = prepared.config.execution
+    return WorkerLimits(
+        max_workers=prepared.max_concurrent_trials,
+        trial_timeout_seconds=execution.trial_timeout_seconds,
+        silence_timeout_seconds=execution.silence_timeout_seconds,
+        recycle_after_trials=execution.recycle_after_trials,
+        recycle_growth_bytes=execution.recycle_growth_bytes,
+        judging=Judging(prepared.config.study.metric, make_pruner(prepared.pruner).rungs),
     )
 
 
@@ -91,7 +92,7 @@ def open_parts(
             config.study,
             space=prepared.space,
             sampler=config.sampler,
-            pruner=config.pruner,
+            pruner=prepared.pruner,
             identity=prepared.identity,
             directory=directory.path,
         )

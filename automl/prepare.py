@@ -16,6 +16,7 @@ from automl.config import (
     Config,
     ExecutionKind,
     Growth,
+    HalvingPrunerConfig,
     ModelKind,
     ObjectiveKind,
     PrunerConfig,
@@ -75,6 +76,16 @@ class Prepared:
         config = self.config
         per_core = usable_cores() // config.execution.threads_per_trial
         return config.admission.max_concurrent_trials or max(1, per_core)
+
+    @property
+    def pruner(self) -> PrunerConfig:
+        """As the config says, with the length of a trial where it is known."""
+        config = self.config
+        builtin = config.objective.kind is ObjectiveKind.builtin
+        match config.pruner:
+            case HalvingPrunerConfig(max_steps=None) if builtin:
+                return replace(config.pruner, max_steps=config.training.epochs)
+        return config.pruner
 
     @property
     def identity(self) -> Mapping[str, Any]:

@@ -123,6 +123,7 @@ class Checkpointed(TrialEvent):
 
     step: int
     path: str
+    """Relative to the study in its event log, since a study may be moved; absolute before."""
     kind: CheckpointKind
 
 

@@ -5,6 +5,7 @@ No pandas and no scikit-learn: the generated set needs neither. `preprocessing.p
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
@@ -52,16 +53,40 @@ def columns_to_plain(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def columns_from_plain(plain: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns that `columns_to_plain` took apart. Raises ValueError for another format."""
+    """The columns that `columns_to_plain` took apart.
+
+    Raises ValueError for another format, and TypeError or KeyError for what is no column: the file
+    that they stand in may be a stranger's.
+    """
     if plain.get("format") != FORMAT:
-        raise ValueError(f"preprocessing of format {plain.get('format')!r}: {FORMAT!r} is read.")
+        found = reprlib.repr(plain.get("format"))
+        raise ValueError(f"preprocessing of format {found}: {FORMAT!r} is read.")
     columns: list[Column] = []
     for values in plain["columns"]:
         if "categories" in values:
-            columns.append(CategoryColumn(**{**values, "categories": tuple(values["categories"])}))
+            column: Column = CategoryColumn(**{**values, "categories": tuple(values["categories"])})
         else:
-            columns.append(NumberColumn(**values))
+            column = NumberColumn(**values)
+        _check_kinds(column)
+        columns.append(column)
     return tuple(columns)
+
+
+def _check_kinds(column: Column) -> None:
+    """Raises TypeError where a value is not of the kind that the column says, ValueError for a
+    scale that cannot be divided by."""
+    if not isinstance(column.name, str):
+        raise TypeError("a column without a name")
+    flag, *others = (
+        (column.has_indicator, *(column.mean, column.scale, column.fill))
+        if isinstance(column, NumberColumn)
+        else (column.has_other, *column.categories)
+    )
+    kinds = (int, float) if isinstance(column, NumberColumn) else (str,)
+    if type(flag) is not bool or any(type(value) not in kinds for value in others):
+        raise TypeError(f"the column {column.name[:50]!r} holds what no column does")
+    if isinstance(column, NumberColumn) and not column.scale > 0:
+        raise ValueError(f"the column {column.name[:50]!r} has no scale")
 
 
 def numbers_divided_by(scale: float, names: Sequence[str]) -> tuple[NumberColumn, ...]:

@@ -241,11 +241,11 @@ class Study:
         return self._standings.counts()
 
     def best(self) -> RankedTrial | None:
-        """The finished trial with the best value."""
+        """The trial with the best value, pruned ones included, unless the objective returns it."""
         return self._standings.best()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials: finished ones, then pruned ones by their best reported value."""
+        """The best `n` trials: of pruned ones the best reported value counts (`Standings`)."""
         return self._standings.ranking(n)
 
     def ended(self, but: Container[int] = ()) -> list[EndedTrial]:

@@ -95,7 +95,7 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     if "details" in values:
         values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
     if kind is Checkpointed:
-        values["kind"] = CheckpointKind(values["kind"])
+        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +22,7 @@ from automl.errors import StorageError
 from automl.tracking.codec import UnreadableLineError, decode, encode
 from automl.tracking.history import Tally, TrialHistory
 from automl.trial import (
+    Checkpointed,
     Event,
     Failed,
     Finished,
@@ -118,7 +120,7 @@ class EventLog:
         Returns when the line is with the kernel; for an outcome, and for the begin and end of a
         sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
         """
-        line = encode(event)
+        line = encode(self._movable(event))
         with self._write_lock:
             self._raise_if_broken()
             if not self._is_new(event):
@@ -162,6 +164,13 @@ class EventLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _movable(self, event: Event) -> Event:
+        """With the path of a checkpoint relative to the study, which may be moved or copied."""
+        folder = self._path.parent
+        if isinstance(event, Checkpointed) and Path(event.path).is_relative_to(folder):
+            return replace(event, path=str(Path(event.path).relative_to(folder)))
+        return event
 
     def _is_new(self, event: Event) -> bool:
         if isinstance(event, SweepStarted | SweepEnded):

@@ -189,8 +189,11 @@ class MlflowRuns:
         self._artifact_uris[run_id] = run.info.artifact_uri
         return run_id
 
-    def write(self, run_id: str, update: RunUpdate, *, created: bool) -> None:
-        """Write what is new; a run just `created` has its tags and lacks its params."""
+    def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        """Write what is new; a run just `created` has its tags and lacks its params.
+
+        Artifacts stand in the directory `study`.
+        """
         params = update.params if update.begins or created else {}
         tags = {} if created else update.tags
         n_refusals = len(self._refusals.get(run_id, ()))
@@ -199,10 +202,16 @@ class MlflowRuns:
         values += [RunTag(key, value) for key, value in tags.items()]
         known = [RunTag(key, value) for key, value in update.key.items()]
         self._log(run_id, values, known)
-        for path in update.artifacts:
-            self._store_artifact(run_id, Path(path), ARTIFACT_FOLDER)
-        for path in update.files:
-            self._store_artifact(run_id, Path(path), "")
+        for text in update.refused:
+            self._refuse(run_id, text)
+        for path, below in (
+            *((path, ARTIFACT_FOLDER) for path in update.artifacts),
+            *((path, "") for path in update.files),
+        ):
+            if is_below(study, path):
+                self._store_artifact(run_id, study / path, below)
+            else:
+                self._refuse(run_id, f"{path} is a link out of its place; it was not stored")
         if len(refusals := self._refusals.get(run_id, ())) > n_refusals:
             text = clean_tags({REFUSED: "\n".join(refusals)})[REFUSED]
             self._log(run_id, [RunTag(REFUSED, text)], known)
@@ -314,7 +323,7 @@ class MlflowRuns:
         self._refused(f"run {run_id}: {text}")
 
     def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
-        if not path.exists():
+        if not path.is_file():
             self._refuse(run_id, f"{path} is not there any more")
             return
         try:
@@ -374,6 +383,11 @@ def _named(value: _Value) -> str:
     if isinstance(value, Metric):
         return f"{value.key} at step {value.step}"
     return f"{'param' if isinstance(value, Param) else 'tag'} {value.key}"
+
+
+def is_below(folder: Path, path: str) -> bool:
+    """Whether no link, in whatever part of `path`, leads to another file."""
+    return (folder / path).resolve() == folder.resolve() / path
 
 
 def place_file(path: Path, folder: Path) -> None:

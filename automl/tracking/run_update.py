@@ -13,7 +13,7 @@ AT_END = (VALUE, MEMORY_PEAK)
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
 REFUSED = "automl.refused"
-"""What the store will never take, and why."""
+"""What of the run was not taken, and why."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""
@@ -61,6 +61,8 @@ class RunUpdate:
     end_ms: int | None = None
     """When the run ended for good; None: it has not."""
     artifacts: Sequence[str] = field(default=())
-    """Paths of checkpoints to store."""
+    """Checkpoints to store, by their paths below the study's directory."""
     files: Sequence[str] = field(default=())
-    """Paths of what else is stored, beside the checkpoints' folder."""
+    """What else is stored, beside the checkpoints' folder; paths likewise."""
+    refused: Sequence[str] = field(default=())
+    """What of the events is not stored, in words."""

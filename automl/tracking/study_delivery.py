@@ -179,7 +179,7 @@ class StudyDelivery:
             if parent is None:
                 update = study.update([study.first], _user())
                 parent = self._runs.create(experiment, update)
-                self._runs.write(parent, update, created=True)
+                self._runs.write(parent, update, created=True, study=self._log.parent)
             confirmed.note_study(study.uuid, experiment, parent)
             self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
             self._study_open = True
@@ -215,7 +215,7 @@ class StudyDelivery:
     def _config_file(self) -> Sequence[str]:
         """The stored config; a link could name any file of ours in a study that was given to us."""
         path = self._log.with_name(CONFIG_NAME)
-        return (str(path),) if path.is_file() and not path.is_symlink() else ()
+        return (path.name,) if path.is_file() and not path.is_symlink() else ()
 
     # --- its trials ------------------------------------------------------------------------------
 
@@ -299,10 +299,10 @@ class StudyDelivery:
 
     def _write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
         try:
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
         except DeletedError:
             self._runs.revive(experiment, run_id)
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
 
 
 def _newest_study(log: Path) -> StudyRef | None:

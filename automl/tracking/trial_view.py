@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 from automl.config import KeepCheckpoints
 from automl.texts import cut, cut_middle
@@ -119,6 +120,8 @@ class TrialView:
         begins = any(isinstance(event, Started) for event in events)
         turns = begins or any(isinstance(event, Outcome) for event in events)
         still_first = self._state is TrialState.RUNNING and self._n_starts <= 1
+        kinds = self._kept(keep) if self.ended else ()
+        kept = [own_checkpoint(self._checkpoints[kind], self.number, kind) for kind in kinds]
         return RunUpdate(
             name=trial_name(self.number),
             start_ms=self._start_ms,
@@ -130,7 +133,13 @@ class TrialView:
             metrics=tuple(self._metrics(events)),
             status=_STATUS[self._state] if turns and not still_first else None,
             end_ms=to_ms(events[-1].time) if self.ended else None,
-            artifacts=self._artifacts(keep) if self.ended else (),
+            artifacts=[path for path in kept if path is not None],
+            refused=[
+                f"the path {self._checkpoints[kind][:200]!r} of {kind.value}.pt is none of the "
+                "study's checkpoints; it was not stored"
+                for kind, path in zip(kinds, kept, strict=True)
+                if path is None
+            ],
         )
 
     def _tags(self, events: Sequence[TrialEvent], begins: bool, turns: bool) -> dict[str, str]:
@@ -165,13 +174,26 @@ class TrialView:
                 peak = float(self._peak_bytes)
                 yield Point(MEMORY_PEAK, peak, time_ms, self._last_step)
 
-    def _artifacts(self, keep: KeepCheckpoints) -> tuple[str, ...]:
+    def _kept(self, keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
         kept = {
             KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
             KeepCheckpoints.best: (CheckpointKind.BEST,),
             KeepCheckpoints.none: (),
         }[keep]
-        return tuple(self._checkpoints[kind] for kind in kept if kind in self._checkpoints)
+        return [kind for kind in kept if kind in self._checkpoints]
+
+
+def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
+    """Where the trial's checkpoint stands below its study; None for a path that is another file's.
+
+    The log may be a stranger's, and a study may have been moved since: an absolute path says where
+    it stood then, and only its end is believed.
+    """
+    own = PurePosixPath("checkpoints", trial_name(number), f"{kind.value}.pt")
+    said = PurePosixPath(path)
+    if ".." in said.parts or (said != own and not said.is_absolute()):
+        return None
+    return str(own) if said.parts[-3:] == own.parts else None
 
 
 def _note(event: Failed) -> str:

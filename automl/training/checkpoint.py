@@ -18,6 +18,7 @@ import torch
 
 from automl.disk import flush_folder, make_folder
 from automl.errors import StorageError
+from automl.training.archive import refuse_foreign
 
 LAST = "last.pt"
 BEST = "best.pt"
@@ -96,6 +97,7 @@ def load(path: Path) -> dict[str, Any]:
     Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
     """
     try:
+        refuse_foreign(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
@@ -107,4 +109,4 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error)[:300].splitlines()), type(error).__name__)

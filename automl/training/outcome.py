@@ -62,7 +62,7 @@ def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
         return Interrupted(number, time.time(), fit_line(str(error)) or type(error).__name__)
-    if isinstance(error, TrialPruned) or _is_optunas_pruning(error):
+    if is_pruning(error):
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
             return Failed(number, time.time(), cause)
@@ -84,11 +84,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _is_optunas_pruning(error: BaseException) -> bool:
-    """Whether it is Optuna's own `TrialPruned`, which an objective written for Optuna raises.
-
-    Optuna is not imported for it: who raised it has.
+def is_pruning(error: BaseException) -> bool:
+    """Whether it ends a trial as pruned: our `TrialPruned`, or Optuna's, which an objective written
+    for Optuna raises. Optuna is not imported for it: who raised it has.
     """
+    if isinstance(error, TrialPruned):
+        return True
     pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
     return isinstance(pruned, type) and isinstance(error, pruned)
 

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.training import checkpoint
@@ -131,21 +131,28 @@ class TrialRecord:
         except ValueError as error:
             logger.warning("trial %d starts anew: %s", self.spec.number, error)
             return None
-        for step, metrics in content["reports"].items():
-            self._keep(int(step), dict(metrics))
-        self.n_reports = content.get("n_reports", self.n_reports)  # none before all were counted
-        self.metric_names.update(content.get("metric_names", ()))
-        self._best = None if content["best"] is None else _Best(*content["best"])
+        try:
+            last = _read_last(content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.warning(
+                "trial %d starts anew: %s is no last.pt of automl (%s: %s)",
+                *(self.spec.number, path, type(error).__name__, str(error)[:200]),
+            )
+            return None
+        for step, metrics in last.reports.items():
+            self._keep(step, metrics)
+        self.n_reports = last.n_reports
+        self.metric_names.update(last.metric_names)
+        self._best = last.best
         verdicts = [
             self._emit(Reported(self.spec.number, time.time(), step, metrics))
             for step, metrics in self.reports.items()
         ]
         # Pruned, but killed before that was recorded: the study's log may not judge it again.
-        verdicts.append(Verdict(content["verdict"]))
+        verdicts.append(last.verdict)
         self.verdict = next((v for v in verdicts if v is not Verdict.GO_ON), Verdict.GO_ON)
         self._raise_verdict()
-        state: dict[str, Any] = content["state"]
-        return state
+        return last.state
 
     # --- what the session calls -----------------------------------------------------------------
 
@@ -262,6 +269,33 @@ def _whole(value: object) -> int | None:
         return None if truth else operator.index(value)  # type: ignore[arg-type]  # the except clause is the check
     except TypeError:
         return None
+
+
+class _Last(NamedTuple):
+    """What a `last.pt` holds."""
+
+    reports: dict[int, dict[str, float]]
+    n_reports: int
+    metric_names: frozenset[str]
+    best: _Best | None
+    verdict: Verdict
+    state: dict[str, Any]
+
+
+def _read_last(content: Mapping[str, Any]) -> _Last:
+    """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
+    reports = {
+        int(step): {_metric_name(name): _number(name, value) for name, value in metrics.items()}
+        for step, metrics in content["reports"].items()
+    }
+    return _Last(
+        reports=reports,
+        n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
+        metric_names=frozenset(map(_metric_name, content.get("metric_names", ()))),
+        best=None if content["best"] is None else _Best(*content["best"]),
+        verdict=Verdict(str(content["verdict"])),
+        state=content["state"],
+    )
 
 
 def _metric_name(name: object) -> str:

@@ -152,11 +152,20 @@ class TrainingSession:
     def _carry_out(self, trial: TrialContext, record: TrialRecord) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""
         try:
-            returned = self._objective(trial)
-            record.write()  # `last.pt` and `best.pt`, always at the end
-            return outcome.of_return(returned, record)
+            return outcome.of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcome.of_exception(error, record)
+
+    def _train(self, trial: TrialContext, record: TrialRecord) -> object:
+        """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
+        try:
+            returned = self._objective(trial)
+        except BaseException as error:
+            if outcome.is_pruning(error):  # by its own decision too: its best report can be the
+                record.write()  # study's best
+            raise
+        record.write()
+        return returned
 
 
 class _Begun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,12 @@ class UserNetwork:
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """Raises ConfigError where the function cannot be had, TypeError where it gives no module,
         and what the function raises."""
-        builder = resolve_builder(self.target)
+        return self.build_with(resolve_builder(self.target), dtype, device, seed)
+
+    def build_with(
+        self, builder: Callable[..., Any], dtype: torch.dtype, device: torch.device, seed: int
+    ) -> nn.Module:
+        """By a function that the caller has; nothing is looked up."""
         with _building, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = builder(self.n_inputs, self.n_outputs, **dict(self.arguments))

@@ -151,19 +151,22 @@ def test_the_memory_peak_is_told_at_the_end() -> None:
 
 
 def checkpoint(kind: CheckpointKind) -> Checkpointed:
-    return Checkpointed(0, BEGUN, step=1, path=f"/s/{kind.value}.pt", kind=kind)
+    return Checkpointed(
+        0, BEGUN, step=1, path=f"checkpoints/trial-00000/{kind.value}.pt", kind=kind
+    )
 
 
 @pytest.mark.parametrize(
     ("keep", "paths"),
-    [("all", {"/s/last.pt", "/s/best.pt"}), ("best", {"/s/best.pt"}), ("none", set())],
+    [("all", {"last.pt", "best.pt"}), ("best", {"best.pt"}), ("none", set())],
 )
 def test_checkpoints_are_stored_at_the_end_as_chosen(keep: str, paths: set[str]) -> None:
     checkpoints = [checkpoint(kind) for kind in (*CheckpointKind, CheckpointKind.LAST)]
     before = [begin(0), *checkpoints]
-    assert told(begin(0), *checkpoints, keep=keep).artifacts == ()
-    assert told(interrupt(0), before=before, keep=keep).artifacts == ()
-    assert set(told(finish(0), before=before, keep=keep).artifacts) == paths
+    assert list(told(begin(0), *checkpoints, keep=keep).artifacts) == []
+    assert list(told(interrupt(0), before=before, keep=keep).artifacts) == []
+    artifacts = told(finish(0), before=before, keep=keep).artifacts
+    assert {path.removeprefix("checkpoints/trial-00000/") for path in artifacts} == paths
     assert len(told(finish(0), before=before, keep=keep).artifacts) == len(paths)
 
 

@@ -6,8 +6,9 @@ import errno
 import os
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,20 @@ def test_what_is_saved_is_read_back_with_weights_only(tmp_path: Path) -> None:
     assert torch.equal(loaded["nested"][0]["t"], torch.arange(3))
     assert isinstance(loaded["model"], OrderedDict)
     assert [entry.name for entry in path.parent.iterdir()] == ["last.pt"]
+
+
+def test_every_kind_of_tensor_and_plain_value_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    ones = torch.ones(2, 2)
+    state: dict[str, Any] = {
+        "tensors": [ones.to(dtype) for dtype in (torch.float8_e4m3fn, torch.bfloat16, torch.bool)],
+        "wide": [ones.to(torch.complex64), ones.to(torch.uint16), ones.to_sparse()],
+        "parameter": torch.nn.Parameter(ones),
+        "plain": (b"bytes", torch.float16, torch.device("cpu"), ones.shape, 10**30),
+        "counted": Counter("aab"),
+    }
+    checkpoint.save(path, checkpoint.snapshot(state))
+    assert checkpoint.load(path)["plain"] == (*state["plain"][:3], (2, 2), 10**30)
 
 
 def test_a_snapshot_does_not_change_with_later_training() -> None:

@@ -173,6 +173,16 @@ def test_an_unreadable_checkpoint_starts_the_trial_anew(
     assert "trial 0 starts anew" in caplog.text
 
 
+@pytest.mark.parametrize("content", [{}, {"reports": 3}, {"reports": {"a": {}}, "best": None}])
+def test_a_checkpoint_that_is_no_last_pt_is_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: dict[str, object]
+) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    torch.save(content, trial.directory / "last.pt")
+    assert trial.restore() is None
+    assert "trial 0 starts anew" in caplog.text
+
+
 def test_a_trial_killed_after_its_pruning_is_pruned_again(tmp_path: Path) -> None:
     trial, _ = make_trial(tmp_path, Listener({0: Verdict.PRUNE}))
     with pytest.raises(TrialPruned):
