@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-gpu clean
+.PHONY: help sweep test check format lint types test-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 
 bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
 
+mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
+	$(BIN)/python -m tests.mutants.run $(ONLY)
+
 clean: ## Remove what make made (studies and MLflow's store stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
 
@@ -37,6 +40,7 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "Installing PyTorch, MLflow and what else is needed into .venv: some minutes, once."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@

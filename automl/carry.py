@@ -52,6 +52,8 @@ class Carrier:
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
         """The last report of each running trial, for the display."""
+        self.devices: dict[int, str] = {}
+        """Where each trial has run last."""
 
     def carry(self, key: int, feed: TrialFeed, placement: Placement) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
@@ -66,12 +68,12 @@ class Carrier:
     def feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
         """Trials to carry; each is recorded as started when the executor takes it."""
         device = device_label(placement)
-        return TrialFeed(
-            specs,
-            lambda spec: self._append(
-                Started(spec.number, time.time(), params=spec.params, device=device)
-            ),
-        )
+
+        def started(spec: TrialSpec) -> None:
+            self.devices[spec.number] = device
+            self._append(Started(spec.number, time.time(), params=spec.params, device=device))
+
+        return TrialFeed(specs, started)
 
     def _on_events(self, key: int) -> OnEvents:
         def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -91,9 +93,9 @@ class Carrier:
             return {}
         try:
             return self._study.report(reports)
-        except StorageError as error:
+        except StorageError as error:  # the main thread has every trial write a checkpoint and stop
             self._post(Broke(error))
-            raise
+            return {}
 
     def _append(self, event: TrialEvent) -> None:
         try:

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable
 
-from automl.display import Display, clock, print_best
-from automl.errors import AutoMLError, SweepFailedError
+from automl.display import Display, clock, failure_lines, print_best
+from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.loop import Loop
 from automl.messages import StopReason
 from automl.parts import Parts
+from automl.pictures import Pictures
 from automl.status import BestRow, SweepView, write_view
 from automl.study_directory import command_line
 from automl.trial import SweepEnded, TrialState
@@ -30,46 +31,54 @@ class Closing:
         loop: Loop,
         display: Display,
         view: Callable[[str], SweepView],
-        left_behind: bool,
+        pictures: Pictures,
     ) -> None:
         self._parts = parts
         self._loop = loop
-        self._stop = loop.stop
         self._display = display
         self._say = display.say
         self._view = view
-        self._left_behind = left_behind
+        self._pictures = pictures
+
+    @property
+    def _stop(self) -> StopReason | None:
+        return self._loop.stop
 
     def finish(self) -> int:
         """Returns the exit code. Raises AutoMLError when the sweep failed."""
         self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
+        if self._stop is not StopReason.BROKEN:
             self._deliver()
-        write_view(self._parts.directory.status, self._view(self._how()))
-        self._show_results()
+        with self._pictures.of("status.json"):
+            write_view(self._parts.directory.status, self._view(self._how()))
+        with self._pictures.of("the results"):
+            self._show_results()
+        if self._stop is not None:
+            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
+        address = self._parts.delivery.address()
+        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
-        code = EXIT_CODES.get(self._stop, 0) if self._stop else 0
-        if self._left_behind:
-            self._parts.log.close()
-            os._exit(code)  # the interpreter would wait for the threads that do not stop
-        return code
+        return EXIT_CODES.get(self._stop, 0) if self._stop else 0
 
     def _how(self) -> str:
         return "done" if self._stop is None else self._stop.value
 
     def _record_end(self) -> None:
         best = self._parts.study.best()
-        self._parts.log.append(
-            SweepEnded(
-                time=time.time(),
-                done=self._stop in (None, StopReason.TIMEOUT),
-                failed=self._stop is StopReason.FAILING,
-                n_by_state=self._counts(),
-                best_trial=None if best is None else best.number,
-                best_value=None if best is None else best.value,
-            )
+        ended = SweepEnded(
+            time=time.time(),
+            done=self._stop in (None, StopReason.TIMEOUT),
+            failed=self._stop is StopReason.FAILING,
+            n_by_state=self._counts(),
+            best_trial=None if best is None else best.number,
+            best_value=None if best is None else best.value,
         )
+        try:
+            self._parts.log.append(ended)
+        except StorageError as error:  # raised after the line that goes on has been printed
+            self._loop.break_off(error)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -87,16 +96,16 @@ class Closing:
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(rows, self._parts.config.study.metric)
+        view = self._view(self._how())
+        for line in failure_lines(view):
+            self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
-        self._say(f"{self._name}: {counts} in {clock(self._view(self._how()).seconds)}")
+        self._say(f"{self._name}: {counts} in {clock(view.seconds)}")
         best = study.best()
         if best is not None:
             path = self._parts.directory.checkpoints(best.number) / "best.pt"
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
-        if self._stop is not None:
-            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
-        self._say("see it all: python -m automl ui")
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""

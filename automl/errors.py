@@ -26,5 +26,16 @@ class StorageError(AutoMLError):
     """
 
 
+class TrialsLeftBehindError(AutoMLError):
+    """Raised when trials run on in threads that cannot be ended: the process has to, at once.
+
+    The study stays locked until then. What else there is to be said is the error's cause.
+    """
+
+    def __init__(self, exit_code: int = AutoMLError.exit_code) -> None:
+        super().__init__("trials that do not stop were left behind; this process ends with them")
+        self.exit_code = exit_code
+
+
 class SweepFailedError(AutoMLError):
     """Raised when a sweep ends without one finished trial, or stops on repeated failures."""

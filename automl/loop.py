@@ -73,6 +73,9 @@ class Ports(Protocol):
     def stop_trials(self) -> None:
         """Running trials write a checkpoint at their next report and stop."""
 
+    def end_idle(self) -> None:
+        """Processes kept warm for trials to come end, and give their memory back."""
+
 
 @dataclass
 class Loop:
@@ -126,13 +129,19 @@ class Loop:
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
-                self.error = self.error or error
-                self._stop_running(StopReason.BROKEN)
+                self.break_off(error)
+                self.ports.stop_trials()
             case Tick():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
+
+    def break_off(self, error: BaseException) -> None:
+        """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
+        the event log has. The first error is the one that counts, even after Ctrl-C."""
+        self.error = self.error or error
+        self.stop = StopReason.BROKEN
 
     # --- outcomes ---
 
@@ -140,6 +149,8 @@ class Loop:
         del self.running[outcome.trial]
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
+        if self.error is not None:
+            return
         if isinstance(outcome, OutOfMemory | Interrupted):
             return  # decided when the reservation is back: it may ask for another
         self.ports.tell(outcome)
@@ -154,6 +165,8 @@ class Loop:
         execution = self.executions.pop(key)
         for number, waiting in reversed(execution.members.items()):
             match execution.outcomes.get(number):
+                case Outcome() if self.error is not None:
+                    pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
                     self._retry_larger(waiting, execution.placement, outcome)
                 case Interrupted(by_worker_death=True) as outcome:
@@ -211,7 +224,7 @@ class Loop:
             return False
         smallest = self._place(self.least_request, now_seconds)
         if isinstance(smallest, Refusal):
-            self.refusal = smallest.reason
+            self.refusal = self._refused(smallest)
             return False
         return self._ask_ahead()
 
@@ -241,7 +254,7 @@ class Loop:
             head = self.waiting[0]
             decision = self._place(head.request, now_seconds)
             if isinstance(decision, Refusal) and not decision.never:
-                self.waiting[0] = replace(head, reason=decision.reason)
+                self.waiting[0] = replace(head, reason=self._refused(decision))
                 return  # nor is anything asked for ahead while nothing can start
             group = self._group(head)
             decision = self._place(_together(group), now_seconds)
@@ -292,7 +305,7 @@ class Loop:
             return
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
-        if self.waiting[0].kind != execution.kind:
+        if self.waiting[0].kind != execution.kind or not execution.has_room(self.waiting[0]):
             return
         waiting = self.waiting.popleft()
         execution.members[waiting.trial.number] = waiting
@@ -311,6 +324,12 @@ class Loop:
             pid=self.pid,
         )
 
+    def _refused(self, refusal: Refusal) -> str:
+        """Its reason. Where nothing of ours runs, what lacks may be what idle processes hold."""
+        if not self.executions:
+            self.ports.end_idle()
+        return refusal.reason
+
     def _never_fits(self, head: Waiting, refusal: Refusal) -> None:
         """No device is large enough. The sampler learns it; no device time is spent."""
         self.waiting.popleft()
@@ -321,7 +340,10 @@ class Loop:
 
 
 def _together(group: Sequence[Waiting]) -> Request:
-    """A pack is one admission: as many times its largest member as it has lanes."""
+    """A pack is one admission: as many times its largest member as it has lanes; of unknown size
+    where one of them is."""
     if len(group) == 1:
         return group[0].request
-    return Request(len(group) * max(waiting.request.memory_bytes or 0 for waiting in group))
+    sizes = [waiting.request.memory_bytes for waiting in group]
+    known = [size for size in sizes if size is not None]
+    return Request(len(group) * max(known) if len(known) == len(group) else None)

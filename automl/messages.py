@@ -69,6 +69,16 @@ class Execution:
     def n_live(self) -> int:
         return len(self.members) - len(self.outcomes)
 
+    def has_room(self, waiting: Waiting) -> bool:
+        """Whether what was reserved is enough for its live trials and this one."""
+        if self.placement.exclusive:
+            return True
+        live = [m.request for number, m in self.members.items() if number not in self.outcomes]
+        sizes = [request.memory_bytes for request in (*live, waiting.request)]
+        if None in sizes and not self.placement.on_host:
+            return False
+        return sum(size or 0 for size in sizes) <= self.placement.reservation_bytes
+
 
 class StopReason(enum.Enum):
     """Why no new trial is started any more."""

@@ -14,6 +14,7 @@ from automl.config import (
     PRUNERS,
     Config,
     ExecutionKind,
+    HalvingPrunerConfig,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
@@ -80,6 +81,16 @@ class Prepared:
         config = self.config
         per_core = usable_cores() // config.execution.threads_per_trial
         return config.admission.max_concurrent_trials or max(1, per_core)
+
+    @property
+    def pruner(self) -> PrunerConfig:
+        """As the config says, with the length of a trial where it is known."""
+        config = self.config
+        builtin = config.objective.kind is ObjectiveKind.builtin
+        match config.pruner:
+            case HalvingPrunerConfig(max_steps=None) if builtin:
+                return replace(config.pruner, max_steps=config.training.epochs)
+        return config.pruner
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -188,7 +199,9 @@ def flat_settings(config: Config) -> dict[str, str]:
         elif value is not None:
             flat[prefix] = str(value)
 
-    walk("", plain(config))
+    settings = plain(config)
+    del settings["study"]["copy"]
+    walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
     assert isinstance(config.model, Family)

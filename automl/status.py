@@ -47,6 +47,16 @@ class BestRow:
 
 
 @dataclass(frozen=True)
+class FailureRow:
+    """Trials that failed for one cause."""
+
+    n: int
+    cause: str
+    """Of the first of them, whose number is:"""
+    first: int
+
+
+@dataclass(frozen=True)
 class SweepView:
     """All that the live table, `status.json` and the plain lines are made from."""
 
@@ -60,6 +70,8 @@ class SweepView:
     best: BestRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
+    failures: tuple[FailureRow, ...] = ()
+    """The most frequent causes; `counts` has the number of all that failed."""
     seconds: float = 0.0
     """Since this sweep began."""
     seconds_left: float | None = None
@@ -92,10 +104,13 @@ def read_view(path: Path) -> SweepView:
                 "best": None if best is None else BestRow(**best),
                 "running": tuple(RunningRow(**row) for row in plain["running"]),
                 "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+                "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
             }
         )
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
+    except OSError as error:
+        raise ConfigError(_not_allowed(path, error)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
@@ -104,6 +119,20 @@ def read_view(path: Path) -> SweepView:
 
 def find_study(config: Config) -> Path:
     """The directory of `study.name`, or of the newest study. Raises ConfigError when none."""
+    try:
+        return _find_study(config)
+    except OSError as error:
+        raise ConfigError(_not_allowed(Path(config.study.dir), error)) from error
+
+
+def _not_allowed(path: Path, error: OSError) -> str:
+    return (
+        f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
+        "another study with study.dir=… study.name=…"
+    )
+
+
+def _find_study(config: Config) -> Path:
     folder = Path(config.study.dir)
     if config.study.name is not None:
         path = folder / config.study.name
@@ -124,15 +153,25 @@ def print_status(config: Config) -> int:
     from automl.display import print_view
 
     path = find_study(config)
-    view = read_view(path / "status.json")
-    note = None
-    if view.ended is None and not is_held(path):
-        note = (
-            f"interrupted {time.time() - view.time:.0f} s ago; go on with: "
-            f"{command_line('resume', replace(config.study, name=view.study))}"
-        )
-    print_view(view, note)
+    # It may have been moved or renamed since.
+    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
+    print_view(view, None if view.ended is not None else _note(view, path, config))
     return 0
+
+
+def _note(view: SweepView, path: Path, config: Config) -> str | None:
+    """What became of a sweep that has not told its end; None: it goes on."""
+    age = f"{time.time() - view.time:.0f} s ago"
+    try:
+        if is_held(path):
+            return None
+    except OSError as error:
+        return (
+            f"as of {age}; whether a sweep still works on it cannot be seen "
+            f"({path / 'lock'}: {error.strerror})"
+        )
+    again = command_line("resume", replace(config.study, name=view.study))
+    return f"interrupted {age}; go on with: {again}"
 
 
 def print_devices(config: Config) -> int:

@@ -1,6 +1,6 @@
 """The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
 
-    studies/<name>/config.yaml  journal.log  events.log  status.json  checkpoints/  lock
+    studies/<name>/config.yaml  journal.log  events.log  place.json  status.json  checkpoints/  lock
 
 Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
 dies, however that comes, so that there is no stale lock to remove.
@@ -8,6 +8,7 @@ dies, however that comes, so that there is no stale lock to remove.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import json
@@ -17,14 +18,23 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from automl.config import StudyConfig
+from automl.disk import flush_folder, make_folder
 from automl.errors import ConfigError, StudyInUseError
+from automl.trial import trial_name
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
+
+
+LOOKING_SECONDS = 0.2
+"""A lock that is held for longer is a sweep's."""
 
 
 def make_name() -> str:
@@ -32,9 +42,9 @@ def make_name() -> str:
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
 
 
-def trial_name(number: int) -> str:
-    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
-    return f"trial-{number:05d}"
+def log_path(directory: Path, number: int) -> Path:
+    """What a trial of the study at `directory` printed, and why it failed."""
+    return directory / "logs" / f"{trial_name(number)}.log"
 
 
 def command_line(command: str, study: StudyConfig) -> str:
@@ -51,6 +61,7 @@ class StudyDirectory:
         self.fresh = fresh
         """Made by this sweep: it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
+        self._stays_locked = False
 
     @classmethod
     def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
@@ -68,7 +79,8 @@ class StudyDirectory:
             )
         fresh = not path.exists()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            for folder in make_folder(path):
+                flush_folder(folder)
             lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(
@@ -102,25 +114,44 @@ class StudyDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._stays_locked:
+            return
         if kind is not None and self.fresh and not self.config.exists():
-            shutil.rmtree(self.path)  # refused before it began: leave nothing behind
+            # Refused before it began: leave nothing behind, if that can be.
+            shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
+
+    def stay_locked(self) -> None:
+        """The lock goes back when this process ends, and not before: trials of it run on."""
+        self._stays_locked = True
 
 
 def _lock(lock_fd: int, study: StudyConfig) -> None:
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _take_lock(lock_fd):
         holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
         os.close(lock_fd)
         raise StudyInUseError(
             f"study.name={study.name}: another sweep works on this study "
             f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
             f"See it with: {command_line('status', study)}"
-        ) from None
+        )
     me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _take_lock(lock_fd: int) -> bool:
+    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
+    deadline = time.monotonic() + LOOKING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOKING_SECONDS / 40)
 
 
 def _holder_text(holder: str) -> str:
@@ -133,7 +164,8 @@ def _holder_text(holder: str) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living sweep holds the study directory `path`."""
+    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
+    seen, as in a study of another user's."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -148,14 +180,31 @@ def is_held(path: Path) -> bool:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, whole."""
+    """Readers see the old file or the new one, whole; a power cut may leave neither."""
+    with _replacing(path) as file:
+        file.write(text)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write atomically, and return when the new file is on disk."""
+    with _replacing(path) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    flush_folder(path.parent)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file beside `path` that takes its place in the end."""
     fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
+            yield file
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
+            os.unlink(beside)
         raise
 
 

@@ -13,9 +13,9 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
@@ -27,11 +27,13 @@ from automl.config import Config, ExecutionKind
 from automl.devices.host import HostReader, own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.display import Display, open_display
-from automl.errors import AutoMLError
+from automl.errors import AutoMLError, StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
+from automl.failures import Failures
 from automl.loop import Loop
 from automl.messages import (
     Asked,
+    Broke,
     DevicesRead,
     Ended,
     Kind,
@@ -42,10 +44,12 @@ from automl.messages import (
     Tick,
 )
 from automl.parts import Parts, open_parts
+from automl.pictures import Pictures, UnfailingDisplay
 from automl.prepare import Prepared, flat_settings, prepare
 from automl.status import write_view
 from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
+from automl.texts import fit_line
 from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
     HOST_UUID,
@@ -65,6 +69,9 @@ from automl.viewing import Viewer
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
+JOIN_SECONDS = 30.0
+"""How long threads may take to end after their workers were killed."""
+CHECKPOINT_AND_STOP = "running trials write a checkpoint and stop"
 
 
 def run_sweep(
@@ -77,9 +84,10 @@ def run_sweep(
     """Run a sweep from its checks to its closing table; returns the exit code.
 
     `deliverer` is a process that loads MLflow already (see `warm.py`). Raises ConfigError before
-    anything is written, and other AutoMLErrors for what breaks later.
+    anything is written, and other AutoMLErrors for what breaks later, but not before every trial
+    has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared = prepare(config)
+    prepared, pictures = prepare(config), Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -89,21 +97,34 @@ def run_sweep(
         open_parts(
             prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
         ) as parts,
-        open_display() as display,
+        UnfailingDisplay(open_display(), pictures) as display,
         sweep_log(directory.path / "sweep.log", display),
     ):
-        sweep = Sweep(parts, display)
+        return _run_to_its_end(Sweep(parts, display, pictures))
+
+
+def _run_to_its_end(sweep: Sweep) -> int:
+    try:
         sweep.run()
-        return Closing(parts, sweep.loop, display, sweep.viewer.view, sweep.left_behind).finish()
+        closing = Closing(sweep.parts, sweep.loop, sweep.display, sweep.viewer.view, sweep.pictures)
+        code = closing.finish()
+    except BaseException as error:
+        if sweep.left_behind:
+            raise TrialsLeftBehindError from error
+        raise
+    if sweep.left_behind:
+        raise TrialsLeftBehindError(code)
+    return code
 
 
 class Sweep:
     """Runs the loop, and does what it decides (it is the loop's `Ports`)."""
 
-    def __init__(self, parts: Parts, display: Display) -> None:
+    def __init__(self, parts: Parts, display: Display, pictures: Pictures) -> None:
         config = parts.config
         self.parts = parts
         self.display = display
+        self.pictures = pictures
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = limits(parts.prepared)
@@ -133,38 +154,62 @@ class Sweep:
         """Trials did not stop in time; their threads still run."""
         self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
-        self.viewer = Viewer(parts, self.loop, self.carrier)
+        self.failures = Failures(parts.log.history)
+        self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
         self._shown_seconds = 0.0
         self._stop_told = False
         self._grace_until: float | None = None
         """When running trials are ended by force."""
+        self._killed = False
 
     def run(self) -> None:
-        """Until nothing runs and nothing more will, or the grace after a signal is over."""
+        """Until nothing runs and nothing more will, or what runs cannot be ended. Raises nothing:
+        an error stops the trials as a signal does, and is the loop's from then on."""
+        try:
+            with self._signals(), self._readings():
+                self._stop_if_broken(self._begin)
+                while not self.loop.done and not self._must_leave():
+                    self._stop_if_broken(self._take_next)
+        except BaseException as error:  # noqa: BLE001 - stopping failed: the process ends with all
+            self.loop.break_off(error)
+        if self.loop.executions:
+            self._leave_behind()
+        self.pool.shutdown(wait=not self.left_behind)
+
+    def _stop_if_broken(self, step: Callable[[], None]) -> None:
+        """Trials never outlive the lock: whatever fails here, they are stopped, and waited for."""
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - raised by `Closing`, when all has ended
+            self.loop.handle(Broke(error), time.monotonic())
+
+    def _begin(self) -> None:
         self._greet()
         self._record_start()
+        self.loop.take_over(self._taken_over())
+
+    def _take_next(self) -> None:
+        message = self._next_message()
+        if isinstance(message, Released):
+            self.feeds.pop(message.key)
+        self.loop.handle(message, time.monotonic())
+        self._tell_of_deaths(message)
+        self._show()
+
+    @contextmanager
+    def _readings(self) -> Iterator[None]:
+        """Readings of the devices come as messages meanwhile."""
         readings = ReaderThread(
             self.parts.reader,
             self.parts.config.devices.interval_seconds,
             self._own_memory,
             lambda reading: self.messages.put(DevicesRead(reading)),
         )
-        with self._signals():
-            readings.start()
-            try:
-                self.loop.take_over(self._taken_over())
-                while not self.loop.done and not self._must_leave():
-                    message = self._next_message()
-                    if isinstance(message, Released):
-                        self.feeds.pop(message.key)
-                    self.loop.handle(message, time.monotonic())
-                    self._tell_of_deaths(message)
-                    self._show()
-            finally:
-                readings.stop()
-        if self.loop.running:
-            self._leave_behind()
-        self.pool.shutdown(wait=not self.left_behind)
+        readings.start()
+        try:
+            yield
+        finally:
+            readings.stop()
 
     # --- what the loop decides is done here ---
 
@@ -202,9 +247,10 @@ class Sweep:
         )
 
     def tell(self, outcome: Outcome) -> None:
-        self.parts.study.tell(outcome.trial, outcome)
+        device = self.carrier.devices.pop(outcome.trial, None)
+        self.parts.study.tell(outcome.trial, outcome, device)
         if isinstance(outcome, Failed):
-            self.display.say(f"trial {outcome.trial} failed: {outcome.cause}")
+            self._tell_of_failure(outcome)
 
     def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
         now = time.time()
@@ -213,14 +259,24 @@ class Sweep:
         self.parts.log.append(failed)
         told = OutOfMemory(trial.number, now, cause) if too_large else failed
         self.parts.study.tell(trial.number, told)
-        self.display.say(f"trial {trial.number} failed: {cause}")
+        self._tell_of_failure(failed)
+
+    def _tell_of_failure(self, failed: Failed) -> None:
+        self.failures.add(failed)
+        self.display.say(f"trial {failed.trial} failed: {fit_line(failed.cause)}")
 
     def stop_trials(self) -> None:
-        self.carrier.stopping.set()
-        self.parts.executor.stop_trials()
+        grace_seconds = self.parts.config.study.grace_seconds
         if not self._stop_told:
             self._stop_told = True
-            self._grace_until = time.monotonic() + self.parts.config.study.grace_seconds
+            self._grace_until = time.monotonic() + grace_seconds
+            if self.loop.error is not None and self.loop.running:  # what it was is told at the end
+                self.display.say(f"broken off: {CHECKPOINT_AND_STOP}, within {grace_seconds:g} s")
+        self.carrier.stopping.set()
+        self.parts.executor.stop_trials()
+
+    def end_idle(self) -> None:
+        self.parts.executor.end_idle()
 
     # --- beginning and end ---
 
@@ -264,12 +320,14 @@ class Sweep:
         return left
 
     def _must_leave(self) -> bool:
-        """After the grace running trials are killed; where that cannot be, they are left."""
+        """After the grace running trials are killed; what cannot be, or is not over soon after
+        that, is left."""
         if self._grace_until is None or time.monotonic() < self._grace_until:
             return False
-        if self.parts.executor.kill(self._too_late()):
-            self._grace_until = None
-        return self._grace_until is not None
+        if self._killed or not self.parts.executor.kill(self._too_late()):
+            return True
+        self._killed, self._grace_until = True, time.monotonic() + JOIN_SECONDS
+        return False
 
     def _too_late(self) -> str:
         seconds = self.parts.config.study.grace_seconds
@@ -278,9 +336,11 @@ class Sweep:
     def _leave_behind(self) -> None:
         """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
         self.left_behind = True
-        for number in self.loop.running:
-            cause = f"{self._too_late()}; left behind"
-            self.parts.log.append(Interrupted(number, time.time(), cause))
+        self.parts.directory.stay_locked()
+        cause = f"{self._too_late()}; left behind"
+        with suppress(StorageError):  # the next sweep takes them over all the same
+            for number in self.loop.running:
+                self.parts.log.append(Interrupted(number, time.time(), cause))
 
     # --- messages ---
 
@@ -316,11 +376,13 @@ class Sweep:
         def on_signal(number: int, frame: FrameType | None) -> None:
             seen.append(number)
             if len(seen) > 1:  # nothing is lost: what was recorded is on disk
-                self.display.__exit__(None, None, None)
-                os._exit(128 + seen[0])
+                try:
+                    self.display.__exit__(None, None, None)
+                finally:
+                    os._exit(128 + seen[0])
             self.messages.put(Signalled(reasons[signal.Signals(number)]))
             self.display.say(
-                f"{signal.Signals(number).name}: running trials write a checkpoint and stop, "
+                f"{signal.Signals(number).name}: {CHECKPOINT_AND_STOP}, "
                 f"within {self.parts.config.study.grace_seconds:g} s; once more: at once"
             )
 
@@ -337,9 +399,10 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            view = self.viewer.view()
-            write_view(self.parts.directory.status, view)
-            self.display.show(view)
+            with self.pictures.of("status.json"):
+                view = self.viewer.view()
+                self.display.show(view)
+                write_view(self.parts.directory.status, view)
 
 
 def limits(prepared: Prepared) -> Limits:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+MAX_STEP = 2**53
+"""The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
+
 ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
 
@@ -49,6 +52,11 @@ class CheckpointKind(enum.Enum):
 
     LAST = "last"
     BEST = "best"
+
+
+def trial_name(number: int) -> str:
+    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
+    return f"trial-{number:05d}"
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,7 @@ class Checkpointed(TrialEvent):
 
     step: int
     path: str
+    """Relative to the study in its event log, since a study may be moved; absolute before."""
     kind: CheckpointKind
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from automl.carry import Carrier, device_label
+from automl.failures import Failures
 from automl.loop import Loop
 from automl.parts import Parts
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
@@ -15,8 +16,8 @@ from automl.trial import TrialState
 class Viewer:
     """Looks at one sweep; for the main thread."""
 
-    def __init__(self, parts: Parts, loop: Loop, carrier: Carrier) -> None:
-        self._parts, self._loop, self._carrier = parts, loop, carrier
+    def __init__(self, parts: Parts, loop: Loop, carrier: Carrier, failures: Failures) -> None:
+        self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
         self._began_seconds = time.monotonic()
         self._n_ended_before = self.n_ended
 
@@ -40,6 +41,7 @@ class Viewer:
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=tuple(self._running_rows()),
             waiting=tuple(self._waiting_rows()),
+            failures=self._failures.rows(),
             seconds=seconds,
             seconds_left=self._seconds_left(seconds),
             n_undelivered=parts.delivery.lag(),

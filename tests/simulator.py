@@ -1,85 +1,87 @@
-"""A world in virtual time around the main loop's decisions: devices, trials that take memory late,
-strangers, and readings. Only what lies outside our process is made up here.
+"""The main loop's decisions on a simulated machine: its ports, its messages and the checks.
+
+The main thread hears of everything a moment late, as from a queue. What must always hold is
+checked from the machine's own books, never by the code under test.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, Request, account
+from automl.admission.policy import Limits, Request
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.loop import Loop
-from automl.messages import Asked, DevicesRead, Ended, Kind, Message, Released, Tick
+from automl.messages import (
+    Asked,
+    DevicesRead,
+    Ended,
+    Kind,
+    Message,
+    Released,
+    Signalled,
+    StopReason,
+    Tick,
+)
 from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory, Placement
+from tests.simulated_machine import CONTEXT_BYTES, PID, Hosted, Lane, Machine, Plan, Stranger
 
-PID = 1
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a trial will behave."""
-
-    request_bytes: int | None
-    peak_bytes: int
-    """Memory it really takes, from `appears_after` on."""
-    appears_after: float = 0.5
-    """Virtual seconds from its start to its first backward pass."""
-    seconds: float = 3.0
-    ends: str = "finished"
-    """finished, failed, dies (its process does, once) or dies twice."""
-    kind: Kind | None = None
-
-
-@dataclass
-class Stranger:
-    """Another tenant of a device, who comes and goes."""
-
-    uuid: str
-    size_bytes: int
-    from_seconds: float = 0.0
-    until_seconds: float = math.inf
+_STOPS_AFTER = 0.4
+"""Until the next report of any trial, at which it learns that the sweep stops."""
 
 
 @dataclass
 class World:
-    """Real memory of real devices, and the loop's ports into it."""
+    """A machine, and the loop's ports into it."""
 
     totals: dict[str, int]
     plans: Sequence[Plan]
     strangers: Sequence[Stranger] = ()
     limits: Limits = field(default_factory=lambda: Limits(4, 0, 5.0))
     ledger: Ledger = field(default_factory=Ledger)
+    own_processes: bool = False
+    """Trials run in workers, as with the default executor: whose pid is known late."""
+    told_after: float = 0.0
+    """How late the main thread hears."""
     reading_seconds: float = 0.7
+    reading_takes: float = 0.0
     blind: bool = False
     """Mutation: readings always show empty devices, as if NVML were never asked."""
     silent_between: tuple[float, float] = (0.0, 0.0)
     """NVML hangs: no reading arrives."""
+    stop_at: float | None = None
+    """When somebody presses Ctrl-C."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.running: dict[int, tuple[Plan, Placement, float]] = {}
+        self.machine = Machine(self.totals, self.strangers, self.own_processes)
         self.told: dict[int, Outcome] = {}
+        self.interrupted: set[int] = set()
+        """Left for the next sweep."""
         self.started: list[int] = []
         self.attempts: dict[int, int] = {}
+        """Starts of each trial, less those in packs that were dissolved."""
         self.packs: dict[int, list[int]] = {}
         """Trials of each execution, by its key, in the order in which they were given to it."""
         self.most_pending: int | None = None
+        self.stopping = False
+        self._read_at = 0.0
+        self._n_asked = 0
         self._order = itertools.count()
-        self._open: dict[int, tuple[Placement, int]] = {}
-        self._key_of: dict[int, int] = {}
-        self._heap: list[tuple[float, int, Message]] = []
-        self._numbers = iter(range(len(self.plans)))
-        self.loop = Loop(self, self.ledger, self.limits, len(self.plans), 0, pid=PID)
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        pid = None if self.own_processes else PID
+        self.loop = Loop(self, self.ledger, self.limits, len(self.plans), 0, pid=pid)
 
     # --- ports ---
 
     def ask(self) -> Asked | None:
-        return Asked(next(self._numbers), {})
+        assert self._n_asked < len(self.plans), "more trials than the study may have"
+        self._n_asked += 1
+        return Asked(self._n_asked - 1, {})
 
     def request_for(self, trial: Asked) -> Request:
         return Request(self.plans[trial.number].request_bytes)
@@ -92,38 +94,28 @@ class World:
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         assert len(trials) == n_lanes
-        self._check_invariant(placement)
         key = trials[0].number
+        process = self.machine.process_on(placement.device_uuid)
+        process.n_executions += 1
+        execution = Hosted(key, placement, n_lanes, process)
+        self.machine.executions[key] = execution
         self.packs[key] = []
-        self._open[key] = (placement, n_lanes)
         for trial in trials:
             self.feed(key, trial)
-        if n_lanes > 1 and any(self.plans[t.number].ends.startswith("dies") for t in trials):
-            self._dissolve(key)
+        self._check_admission(execution)
+        self._at(self.plans[key].hosted_after, partial(self._host, execution))
 
     def feed(self, key: int, trial: Asked) -> None:
-        plan, (placement, n_lanes) = self.plans[trial.number], self._open[key]
-        share = replace(placement, reservation_bytes=placement.reservation_bytes // n_lanes)
+        assert not self.stopping, "a trial started after Ctrl-C"
         self.packs[key].append(trial.number)
-        self._key_of[trial.number] = key
-        self.attempts[trial.number] = self.attempts.get(trial.number, 0) + 1
         self.started.append(trial.number)
-        self.running[trial.number] = (plan, share, self.now)
-        self._at(plan.seconds, Ended(self._outcome(trial.number, plan, share)))
-
-    def _dissolve(self, key: int) -> None:
-        """The pack's process dies: all its trials are to go on alone."""
-        self._heap = [
-            (at, order, replace(m, outcome=self._dissolved(m.outcome.trial)))
-            if isinstance(m, Ended) and m.outcome.trial in self.packs[key]
-            else (at, order, m)
-            for at, order, m in self._heap
-        ]
-        for number in self.packs[key]:
-            self.attempts[number] -= 1
-
-    def _dissolved(self, number: int) -> Interrupted:
-        return Interrupted(number, self.now, "its pack died", pack_dissolved=True)
+        execution = self.machine.executions.get(key)
+        if execution is None or execution.over:
+            return  # nobody takes it any more
+        assert not any(trial.number in e.lanes for e in self.machine.executions.values())
+        execution.fed.append(trial.number)
+        self._check_promise(execution)
+        self._fill(execution)
 
     def tell(self, outcome: Outcome) -> None:
         assert outcome.trial not in self.told, "told twice"
@@ -133,102 +125,193 @@ class World:
         self.tell(Failed(trial.number, self.now, cause))
 
     def stop_trials(self) -> None:
-        pass
+        self.stopping = True
+        for execution in self.machine.executions.values():
+            for lane in execution.lanes.values():
+                self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def end_idle(self) -> None:
+        if self.own_processes:
+            self.machine.processes = [p for p in self.machine.processes if p.n_executions]
+
+    # --- what the executor and the pool's threads do ---
+
+    def _host(self, execution: Hosted) -> None:
+        if self.own_processes:
+            self.ledger.assign(execution.key, execution.process.pid)
+        execution.runs = True
+        self._fill(execution)
+
+    def _fill(self, execution: Hosted) -> None:
+        while execution.runs and execution.fed and len(execution.lanes) < execution.n_lanes:
+            number = execution.fed.popleft()
+            lane = Lane(number, self.plans[number], self.now)
+            execution.lanes[number] = lane
+            self.attempts[number] = self.attempts.get(number, 0) + 1
+            self._at(lane.plan.reports_after, partial(self._report, execution, lane))
+            self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            if self.stopping:
+                self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def _report(self, execution: Hosted, lane: Lane) -> None:
+        if lane in execution.lanes.values():
+            execution.process.has_context = True
+            self.ledger.context_up(execution.key, self.now)
+
+    def _stop_lane(self, execution: Hosted, lane: Lane) -> None:
+        if lane in execution.lanes.values():
+            self.interrupted.add(lane.number)
+            self._tell_end(execution, Interrupted(lane.number, self.now, "the sweep stops"))
+
+    def _end_lane(self, execution: Hosted, lane: Lane) -> None:
+        if lane not in execution.lanes.values():
+            return
+        in_pack = execution.n_lanes > 1
+        too_large = lane.plan.peak_bytes > self.machine.can_get(execution, lane, self.now)
+        dies = lane.plan.ends == "dies twice" or (
+            lane.plan.ends == "dies" and self.attempts[lane.number] == 1
+        )
+        if dies and not too_large and self.own_processes:
+            self.machine.processes.remove(execution.process)
+        if in_pack and (dies or too_large):
+            self._dissolve(execution)
+            return
+        peak = min(lane.plan.peak_bytes, self.machine.can_get(execution, lane, self.now))
+        self.ledger.observe_peak(execution.key, 0 if in_pack else peak)
+        self._tell_end(execution, self._outcome(lane, too_large=too_large, dies=dies))
+
+    def _outcome(self, lane: Lane, *, too_large: bool, dies: bool) -> Outcome:
+        number = lane.number
+        if too_large:
+            return OutOfMemory(number, self.now, "CUDA out of memory")
+        if dies:
+            return Interrupted(number, self.now, "killed by SIGSEGV", by_worker_death=True)
+        if lane.plan.ends in ("failed", "failed alike", "hopeless"):
+            cause = f"ValueError: {number}" if lane.plan.ends == "failed" else "ValueError: no"
+            return Failed(number, self.now, cause, hopeless=lane.plan.ends == "hopeless")
+        return Finished(number, self.now, 0.0)
+
+    def _dissolve(self, execution: Hosted) -> None:
+        """The pack breaks: its trials are to go on alone; what it was fed it never took."""
+        for number in list(execution.lanes):
+            self.attempts[number] -= 1
+            ended = Interrupted(number, self.now, "its pack died", pack_dissolved=True)
+            self._tell_end(execution, ended, takes_more=False)
+
+    def _tell_end(self, execution: Hosted, outcome: Outcome, *, takes_more: bool = True) -> None:
+        del execution.lanes[outcome.trial]
+        self._post(Ended(outcome))
+        if takes_more:
+            self._fill(execution)
+        if not execution.lanes:
+            execution.over = True
+            execution.process.n_executions -= 1
+            self._at(0.1, partial(self._release, execution.key))
+
+    def _release(self, key: int) -> None:
+        del self.machine.executions[key]
+        self.ledger.release(key)
+        self._post(Released(key))
 
     # --- the world ---
 
     def run(self) -> None:
         """Until the loop is done, then check that the books are straight."""
-        self._at(0.0, DevicesRead(self._reading()))
-        next_reading = self.reading_seconds
-        for _ in range(3_000):
+        self._read()
+        if self.stop_at is not None:
+            self._at(self.stop_at, partial(self._post, Signalled(StopReason.INTERRUPTED)))
+        for _ in range(5_000):
             if self.loop.done:
                 break
-            if not self._heap or self._heap[0][0] >= next_reading:
-                self.now = next_reading
-                next_reading += self.reading_seconds
-                self._handle(DevicesRead(self._reading()) if self._nvml_answers else Tick())
-                continue
-            self.now, _, message = heapq.heappop(self._heap)
-            self._handle(message)
+            self.now, _, happens = heapq.heappop(self._heap)
+            happens()
+            self._check_memory()
         assert self.loop.done, "the sweep never ends"
         assert self.ledger.view().reservations == (), "a reservation was not given back"
-        assert sorted(self.told) == list(range(len(self.plans))), "a trial got lost"
+        if not self.stopping:
+            assert sorted(self.told) == list(range(len(self.plans))), "a trial got lost"
 
-    @property
-    def _nvml_answers(self) -> bool:
-        begin, end = self.silent_between
-        return not begin <= self.now < end
+    def _at(self, after: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self.now + after, next(self._order), happens))
+
+    def _post(self, message: Message) -> None:
+        self._at(self.told_after, partial(self._handle, message))
 
     def _handle(self, message: Message) -> None:
-        if isinstance(message, Ended):
-            self._lane_ends(message.outcome.trial)
-        if isinstance(message, Released):
-            self.ledger.context_up(message.key, self.now)
-            self.ledger.release(message.key)
         self.loop.handle(message, self.now)
-        self._check_memory()
+        self._check_books()
 
-    def _lane_ends(self, number: int) -> None:
-        """The last trial of an execution gives its reservation back a moment later."""
-        self.running.pop(number)
-        key = self._key_of.pop(number)
-        if key not in self._key_of.values():
-            self._at(0.1, Released(key))
+    def _read(self) -> None:
+        """The reader's thread: what ours hold, the driver's word, what ours hold."""
+        self._at(self.reading_seconds, self._read)
+        begin, end = self.silent_between
+        if begin <= self.now < end:
+            self._post(Tick())
+            return
+        begun, before = self.now, self._held()
+        self._at(self.reading_takes / 2, partial(self._ask_driver, begun, before))
 
-    def _at(self, after: float, message: Message) -> None:
-        heapq.heappush(self._heap, (self.now + after, next(self._order), message))
+    def _ask_driver(self, begun: float, before: dict[tuple[str, int], int]) -> None:
+        devices = self.machine.snapshots(self.now)
+        if self.blind:
+            devices = tuple(DeviceSnapshot(u, "sim", t, t) for u, t in self.totals.items())
+        self._at(self.reading_takes / 2, partial(self._end_reading, begun, before, devices))
 
-    def _outcome(self, number: int, plan: Plan, placement: Placement) -> Outcome:
-        end = self.now + plan.seconds
-        if plan.peak_bytes > self._free_for(number, placement):
-            return OutOfMemory(number, end, "CUDA out of memory")
-        if plan.ends == "failed":
-            return Failed(number, end, f"ValueError: {number}")
-        if plan.ends == "dies twice" or (plan.ends == "dies" and self.attempts[number] == 1):
-            return Interrupted(number, end, "killed by SIGSEGV", by_worker_death=True)
-        return Finished(number, end, 0.0)
-
-    def _free_for(self, number: int, placement: Placement) -> int:
-        """What the trial can get: everything alone, else what was reserved for it."""
-        if placement.exclusive:
-            return self.totals[placement.device_uuid] - self._strangers(placement.device_uuid)
-        return placement.reservation_bytes
-
-    def _strangers(self, uuid: str) -> int:
-        return sum(
-            s.size_bytes
-            for s in self.strangers
-            if s.uuid == uuid and s.from_seconds <= self.now < s.until_seconds
-        )
-
-    def _own(self, uuid: str) -> int:
-        return sum(
-            min(plan.peak_bytes, self._free_for(number, placement))
-            for number, (plan, placement, since) in self.running.items()
-            if placement.device_uuid == uuid and self.now - since >= plan.appears_after
-        )
+    def _end_reading(
+        self,
+        begun: float,
+        before: dict[tuple[str, int], int],
+        devices: tuple[DeviceSnapshot, ...],
+    ) -> None:
+        self._post(DevicesRead(Reading(begun, self.now, devices, before, self._held())))
 
     def _reading(self) -> Reading:
-        devices, reserved = [], {}
-        for uuid, total in self.totals.items():
-            used = 0 if self.blind else self._own(uuid) + self._strangers(uuid)
-            devices.append(DeviceSnapshot(uuid, "sim", total, max(0, total - used)))
-            reserved[uuid, PID] = 0 if self.blind else self._own(uuid)
-        return Reading(self.now, self.now, tuple(devices), reserved, reserved)
+        """All at once, for a test that handles messages itself."""
+        held = self._held()
+        return Reading(self.now, self.now, self.machine.snapshots(self.now), held, held)
 
-    def _check_invariant(self, placement: Placement) -> None:
-        """Σ hold + foreign + pending contexts + headroom ≤ total, with the new trial in it."""
-        reading = self.loop.reading
+    def _held(self) -> dict[tuple[str, int], int]:
+        return {} if self.blind else self.machine.held_bytes(self.now)
+
+    # --- what must always hold ---
+
+    def _check_admission(self, new: Hosted) -> None:
+        """On the device admitted to: all promises, all contexts, strangers as they were read, and
+        the headroom fit into it; a trial of unknown size is alone there."""
+        uuid, reading = new.placement.device_uuid, self.loop.reading
         assert reading is not None
-        device = next(d for d in reading.devices if d.uuid == placement.device_uuid)
-        a = account(device, reading, self.ledger.view(), self.limits.headroom_bytes)
-        assert a.room_bytes >= 0, f"over-committed by {-a.room_bytes}"
-        assert a.n_trials <= self.limits.max_concurrent_trials
+        there = self.machine.on(uuid)
+        assert len(self.machine.executions) <= self.limits.max_concurrent_trials
+        assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
+        busy = {e.process for e in there}
+        ours = {p for p in self.machine.processes if p.uuid == uuid and p.has_context} | busy
+        taken = sum(e.placement.reservation_bytes for e in there) + len(ours) * CONTEXT_BYTES
+        taken += self.machine.strangers_bytes(uuid, reading.begun_seconds)
+        too_much = taken + self.limits.headroom_bytes - self.totals[uuid]
+        assert too_much <= 0, f"over-committed by {too_much}"
+
+    def _check_promise(self, execution: Hosted) -> None:
+        """What was reserved is at least what its trials ask for."""
+        if execution.placement.exclusive:
+            return
+        numbers = [*execution.lanes, *execution.fed]
+        asked = [self.plans[number].request_bytes for number in numbers]
+        assert None not in asked, "of unknown size, and not alone"
+        too_little = sum(size or 0 for size in asked) - execution.placement.reservation_bytes
+        assert too_little <= 0, f"promised {too_little} less than its trials ask for"
+
+    def _check_books(self) -> None:
+        """Every trial that was asked for is in one place."""
+        loop = self.loop
+        known = {n for e in loop.executions.values() for n in e.members}
+        known |= {waiting.trial.number for waiting in loop.waiting} | set(loop.running)
+        known |= set(self.told) | self.interrupted
+        assert known == set(range(self._n_asked)), "a trial got lost"
+        assert not set(self.told) & {w.trial.number for w in loop.waiting}, "told and waiting"
 
     def _check_memory(self) -> None:
         """The real memory of no device is ever exceeded (unless a stranger grew into it)."""
         if any(s.from_seconds > 0 for s in self.strangers):
             return
         for uuid, total in self.totals.items():
-            assert self._own(uuid) + self._strangers(uuid) <= total, "out of memory"
+            assert self.machine.used_bytes(uuid, self.now) <= total, "out of memory"

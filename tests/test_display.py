@@ -9,7 +9,15 @@ import pytest
 from rich.console import Console
 
 from automl.admission.policy import ALL_TAKEN
-from automl.display import LiveDisplay, PlainDisplay, clock, print_best, render, short_device
+from automl.display import (
+    LiveDisplay,
+    PlainDisplay,
+    clock,
+    print_best,
+    print_view,
+    render,
+    short_device,
+)
 from automl.status import BestRow, RunningRow, SweepView, WaitingRow
 
 UUID = "GPU-8f3a12b4-0000-1111-2222-333344445555"
@@ -63,6 +71,21 @@ def test_what_matters_of_a_running_trial_is_never_cut(width: int) -> None:
     line = text(replace(VIEW, running=(running(17),)), width).splitlines()[-1]
     assert line.split()[:7] == ["17", "cpu", "12", "s", "7", "val_loss", "0.2346"]
     assert len(line) <= width
+
+
+@pytest.mark.parametrize("metric", ["val_loss", "a_metric_with_a_rather_long_name_of_its_own"])
+@pytest.mark.parametrize("device", ["cpu", f"NVIDIA H200 {UUID}"])
+@pytest.mark.parametrize("width", [46, 50, 60])
+def test_on_a_narrow_screen_the_value_of_the_metric_stays_whole(
+    width: int, device: str, metric: str
+) -> None:
+    row = running(17, device)
+    row = replace(row, metrics={"train_loss": 0.123456, metric: 0.234567, "val_error": 0.05})
+    view = replace(VIEW, metric=metric, best=BEST, running=(row, running(123)))
+    lines = text(view, width).splitlines()
+    assert any(line.startswith("17 ") and " 0.2346" in line for line in lines)
+    assert "0.033012" in " ".join(lines).split(), "nor is the best one's broken in two"
+    assert max(map(len, lines)) <= width
 
 
 def test_a_wide_screen_shows_all_of_a_running_trial() -> None:
@@ -190,3 +213,16 @@ def test_too_many_params_for_columns_are_written_out(capsys: pytest.CaptureFixtu
     line = capsys.readouterr().out.splitlines()[1]
     assert line.startswith("  finished: val_loss 0.5 by trial 3 (a_rather_long_name_0 0, ")
     assert line.endswith("a_rather_long_name_7 7)")
+
+
+def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    odd = BestRow(3, 0.5, {"how": "[/b] :smile: \x1b[2J"})
+    print_best([(odd, "finished")], "[bold]loss")
+    print_view(replace(VIEW, best=odd, running=(replace(running(1), params=odd.params),)), None)
+    shown = capsys.readouterr().out
+    assert shown.count("how [/b] :smile: �[") == 2
+    assert "  [/b] :smile: �[2J  finished" in shown
+    assert "[bold]loss" in shown
+    assert "\x1b" not in shown

@@ -18,7 +18,7 @@ import automl
 
 PACKAGE = Path(automl.__file__).parent
 
-SHARED = {"config", "credentials", "errors", "trial"}
+SHARED = {"config", "credentials", "disk", "errors", "masking", "sealed", "texts", "trial"}
 """The shared words; each may import the others and nothing else of ours."""
 PARTS = {
     "admission": {"devices"},

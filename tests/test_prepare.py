@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
-from automl.config import Config, DataConfig
+from automl.config import Config, DataConfig, TrainingConfig
 from automl.errors import ConfigError
+from automl.parts import worker_limits
 from automl.prepare import prepare
+from automl.search.pruners import make_pruner
 from automl.training.mlp.family import Growth, MLPFamily
 
 
@@ -40,6 +43,15 @@ def test_batches_that_fit_are_not_spoken_of() -> None:
         space={"batch_size": {"choices": [32, 100]}},
     )
     assert not any("clipped" in note for note in prepare(config).notes)
+
+
+def test_workers_wait_for_verdicts_at_the_rungs_of_the_study() -> None:
+    prepared = prepare(
+        Config(model=MLPFamily(), training=TrainingConfig(epochs=20), space={"batch_size": 32})
+    )
+    judging = pickle.loads(pickle.dumps(worker_limits(prepared).judging))
+    assert list(judging.rungs(-1, 19)) == [2, 6]
+    assert list(make_pruner(prepared.pruner).rungs(-1, 19)) == [2, 6]
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:

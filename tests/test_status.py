@@ -13,6 +13,7 @@ from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.status import (
     BestRow,
+    FailureRow,
     RunningRow,
     SweepView,
     WaitingRow,
@@ -33,6 +34,7 @@ VIEW = SweepView(
     best=BestRow(3, 0.033, {"depth": 3, "lr": 0.0283, "optimizer": "sgd", "nesterov": True}),
     running=(RunningRow(8, "cpu", {"depth": 4}, 12.5, None, {}),),
     waiting=(WaitingRow(None, "waiting: 1 trials run"), WaitingRow(9, "waiting: 3.0 GiB asked")),
+    failures=(FailureRow(1, "no table", 2),),
     seconds=75.0,
     trouble="connection refused",
 )

@@ -13,7 +13,15 @@ import pytest
 
 from automl.config import STUDY_NAME, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.study_directory import StudyDirectory, is_held, make_name, trial_name, write_atomically
+from automl.study_directory import (
+    StudyDirectory,
+    is_held,
+    make_name,
+    write_atomically,
+    write_durably,
+)
+from automl.trial import trial_name
+from tests.lossy_disk import LossyDisk
 
 
 def settings(folder: Path, name: str = "brave-otter") -> StudyConfig:
@@ -96,6 +104,31 @@ def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: 
             StudyDirectory.open(settings(tmp_path), must_exist=False)
 
 
+def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        directory.config.touch()
+    command = [sys.executable, "-c", LOOK, str(directory.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"looking\n"
+        try:
+            for _ in range(2000):
+                with StudyDirectory.open(settings(tmp_path), must_exist=True):
+                    pass
+        finally:
+            process.kill()
+
+
+LOOK = """
+import sys
+from pathlib import Path
+from automl.study_directory import is_held
+
+sys.stdout.write("looking\\n")
+sys.stdout.flush()
+while True:
+    is_held(Path(sys.argv[1]))
+"""
 HOLD = """
 import sys
 from pathlib import Path
@@ -140,3 +173,34 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         write_atomically(path, "\ud800")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_power_cut_leaves_the_old_text_or_the_new_one(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    seen: list[str] = []
+
+    def look() -> None:
+        for cut in lossy_disk.both_power_cuts():
+            path = cut / "config.yaml"
+            seen.append(path.read_text() if path.exists() else "a: 0")
+
+    lossy_disk.on_step = look
+    for text in ("a: 1", "a: 2"):
+        write_durably(tmp_path / "config.yaml", text)
+        assert seen[-2:] == [text, text], "it is on disk when the function returns"
+    assert seen == sorted(seen)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_picture_costs_no_flush(tmp_path: Path, lossy_disk: LossyDisk) -> None:
+    write_atomically(tmp_path / "status.json", "{}")
+    assert lossy_disk.flushed.empty()
+
+
+def test_a_new_study_and_its_folder_are_there_after_a_power_cut(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    with StudyDirectory.open(settings(tmp_path / "a" / "studies"), must_exist=False) as directory:
+        write_durably(directory.config, "a: 1")
+    assert lossy_disk.content(directory.config) == b"a: 1"

@@ -19,7 +19,7 @@ COMMANDS = {
     "resume": "go on with study.name=NAME from its own stored config",
     "status": "show a study so far, from another process too (default: the newest)",
     "devices": "show what admission sees: memory, load, who else is there",
-    "ui": "start the MLflow UI on this machine alone, on ui.port",
+    "ui": "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
     "sync": "give MLflow what it could not take while it was down",
 }
 

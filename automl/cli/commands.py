@@ -12,6 +12,7 @@ from automl.cli.paths import conf_dir
 
 if TYPE_CHECKING:
     from automl.cli.compose import Composed
+    from automl.config import Config, StudyConfig
 
 
 def run(arguments: Arguments) -> int:
@@ -53,19 +54,35 @@ def _dispatch(arguments: Arguments) -> int:
         case "ui":
             from automl.tracking.ui import serve_ui
 
-            return serve_ui(config.tracking, config.ui.port)
+            study = None if config.study.name is None else _folder(config.study)
+            return serve_ui(config.tracking, config.ui.port, study=study)
         case "sync":
-            from automl.tracking.delivery import deliver_all
-
-            assert config.study.name is not None
-            return deliver_all(Path(config.study.dir) / config.study.name, config.tracking)
+            return _sync(config)
         case command:
             return _sweep(composed, resume=command == "resume")
 
 
+def _sync(config: Config) -> int:
+    from automl.place import settle_unlocked
+    from automl.tracking.delivery import deliver_all
+    from automl.tracking.run_update import StudyRef
+
+    directory = _folder(config.study)
+    place = settle_unlocked(directory, config.study)
+    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
+    return deliver_all(directory, config.tracking, study=ref)
+
+
+def _folder(study: StudyConfig) -> Path:
+    assert study.name is not None
+    return Path(study.dir) / study.name
+
+
 def _sweep(composed: Composed, *, resume: bool) -> int:
+    from automl.tracking.say import say_on_stdout
     from automl.warm import warmed_up
 
+    say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
     with warmed_up(composed.config) as deliverer:
         from automl.sweep import run_sweep  # takes a second: Optuna and its kin
 

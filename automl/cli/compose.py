@@ -21,10 +21,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
 from automl.cli.explain import explained, unknown_key
+from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import Source, choose_source, refuse_missing, stored_text
+from automl.cli.stored import FILE_NAME, Source, choose_source, refuse_missing, stored_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
 from automl.errors import ConfigError
@@ -52,7 +53,12 @@ class Composed:
 def compose(arguments: Arguments) -> Composed:
     """Compose and check. Raises ConfigError; writes nothing."""
     with explained(arguments.overrides):
+        shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
+        if not shows_hydra:
+            refuse_overrides(arguments.overrides)
         source, request = prepare(arguments)
+        if not shows_hydra:
+            _refuse_in_files(source, request)
         composed = _compose(request)
         _refuse_unknown(composed, request.config_name)
         refuse_missing(composed, source)
@@ -73,11 +79,38 @@ def prepare(arguments: Arguments) -> tuple[Source, Request]:
 
 
 def _compose(request: Request) -> DictConfig:
+    with _initialized(request.config_dir):
+        return hydra.compose(request.config_name, list(request.overrides))
+
+
+@contextmanager
+def _initialized(config_dir: Path | None) -> Iterator[None]:
     with (
-        _searching(request.config_dir),
+        _searching(config_dir),
         hydra.initialize_config_dir(str(conf_dir()), job_name="automl", version_base="1.3"),
     ):
-        return hydra.compose(request.config_name, list(request.overrides))
+        yield
+
+
+def _refuse_in_files(source: Source, request: Request) -> None:
+    """What a config file says to Hydra itself. Read first: comparing costs as much as composing."""
+    folders = [folder for folder in (conf_dir(), request.config_dir) if folder is not None]
+    files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
+    if source.study is not None:
+        files.append(source.study / FILE_NAME)
+    if any(map(_mentions_hydra, files)):
+        with _initialized(request.config_dir):
+            overrides = list(request.overrides)
+            found = hydra.compose(request.config_name, overrides, return_hydra_config=True)
+            default = hydra.compose(overrides=[], return_hydra_config=True)
+        refuse_settings(found.hydra, default.hydra)
+
+
+def _mentions_hydra(file: Path) -> bool:
+    try:
+        return b"hydra" in file.read_bytes()
+    except OSError:
+        return False  # if it is needed, Hydra says so
 
 
 def _without_inline_space(request: Request) -> Request:

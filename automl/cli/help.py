@@ -70,7 +70,7 @@ Examples
   python -m automl resume study.name=try-1 study.n_trials=100
 
 Exit codes: 0 done, 1 the sweep failed, 2 a bad config or command line, 130 interrupted,
-143 terminated. AUTOML_DEBUG=1 shows the traceback of an error.
+143 terminated, 141 stdout was closed. AUTOML_DEBUG=1 shows the traceback of an error.
 """
 
 

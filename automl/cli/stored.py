@@ -18,10 +18,11 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
+from automl.cli.owned import refuse_strangers
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
 from automl.cli.space import override_text
 from automl.cli.sweeps import canonical_space
-from automl.config import StudyConfig
+from automl.config import Config, StudyConfig
 from automl.credentials import carries_credential
 from automl.errors import ConfigError
 
@@ -52,6 +53,7 @@ def stored_text(config: DictConfig) -> str:
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
+    plain["study"]["copy"] = None  # an answer about one folder, which keeps it
     defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
     whole = {"defaults": defaults, **_without_credentials(plain)}
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
@@ -152,12 +154,13 @@ def _not_stored(value: object, key: str = "") -> Iterator[str]:
 def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> None:
     """Make the stored config known to Hydra under STORED_NAME."""
     stored = OmegaConf.load(study / FILE_NAME)
-    if not isinstance(stored, DictConfig) or "defaults" not in stored:
+    if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
     replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
     _schema_for_kind(stored)
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
+    refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
@@ -174,6 +177,24 @@ def _schema_for_kind(stored: DictConfig) -> None:
     for entry in stored["defaults"]:
         if isinstance(entry, DictConfig) and "model" in entry:
             entry["model"] = kind + SUFFIX
+
+
+def _is_ours(stored: DictConfig) -> bool:
+    """Whether `stored_text` can have written it: it names our schemas, and no other file."""
+    keys = {*keys_of(Config), "defaults"}
+    plain: Any = OmegaConf.to_container(stored, resolve=False)
+    defaults = plain.get("defaults")
+    return set(plain) <= keys and isinstance(defaults, list) and all(map(_names_schemas, defaults))
+
+
+def _names_schemas(entry: object) -> bool:
+    """Whether an entry of a defaults list is one of ours: `{sampler: tpe_schema}`."""
+    if not isinstance(entry, dict):
+        return entry in ("config_schema", "_self_")
+    return all(
+        name is None or name in {f"{option}{SUFFIX}" for option in OPTIONS_BY_CLASS.get(group, ())}
+        for group, name in entry.items()
+    )
 
 
 def _replaces(override: Override) -> bool:

@@ -7,7 +7,7 @@ import re
 
 from automl.errors import ConfigError
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SIZE_UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
     _SIZE_UNITS |= {f"{_letter}iB": 1024**_power, f"{_letter}B": 1000**_power}
@@ -15,7 +15,7 @@ for _power, _letter in enumerate("KMGT", start=1):
 
 def parse_bytes(key: str, text: str) -> int:
     """`512MiB` → 536870912. Raises ConfigError naming `key` for anything that is not a size."""
-    match = _SIZE.fullmatch(text)
+    match = _SIZE.fullmatch(text.strip())
     if match is None or match[2] not in _SIZE_UNITS:
         raise ConfigError(
             f"{key}={text}: a size is a number and a unit, such as 512MiB, 3GiB or 1.5GB."

@@ -38,12 +38,16 @@ class MedianPrunerConfig(PrunerConfig):
 class HalvingPrunerConfig(PrunerConfig):
     """Asynchronous successive halving (Li et al., 2020): of the trials at a rung, 1/factor go on.
 
-    Rungs are at `min_steps · factor^k` reported steps. A trial is judged against the values that
-    all trials, running ones too, reported at its rung.
+    Rungs are at `max_steps / factor^k` reported steps, rounded up, as in Hyperband (Li et al.,
+    2018); where `max_steps` is not known, at `min_steps · factor^k`. A trial is judged against the
+    values that all trials, running ones too, reported at its rung.
     """
 
     min_steps: int = 2
-    """Steps before the first rung."""
+    """No rung stands before this many steps."""
+    max_steps: int | None = None
+    """Steps of a trial that is not stopped; none: training.epochs, and for a function of your own
+    not known."""
     factor: int = 3
     """Of the trials that reach a rung, one in `factor` goes on."""
     min_trials: int = 4
@@ -51,6 +55,12 @@ class HalvingPrunerConfig(PrunerConfig):
 
     def __post_init__(self) -> None:
         check(self.min_steps >= 1, "pruner.min_steps", self.min_steps, "must be at least 1.")
+        check(
+            self.max_steps is None or self.max_steps >= 1,
+            "pruner.max_steps",
+            self.max_steps,
+            "must be at least 1.",
+        )
         check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
         check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
 

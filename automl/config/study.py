@@ -35,6 +35,8 @@ class StudyConfig:
     """An Optuna storage URL; none: a journal in the study directory."""
     dir: str = "studies"
     """The folder that holds a directory per study."""
+    copy: bool | None = None
+    """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 

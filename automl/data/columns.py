@@ -6,6 +6,7 @@ reads frames by them.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -73,18 +74,42 @@ class Columns:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
-        """What `plain` took apart. Raises ValueError for another format."""
+        """What `plain` took apart.
+
+        Raises ValueError for another format, and TypeError or KeyError for what is no column: the
+        file that they stand in may be a stranger's.
+        """
         if plain.get("format") != FORMAT:
-            raise ValueError(
-                f"preprocessing of format {plain.get('format')!r}: {FORMAT!r} is read."
-            )
+            found = reprlib.repr(plain.get("format"))
+            raise ValueError(f"preprocessing of format {found}: {FORMAT!r} is read.")
         return cls(tuple(map(_column, plain["columns"])))
 
 
 def _column(plain: Mapping[str, Any]) -> Column:
+    column: Column
     if "categories" in plain:
-        return CategoryColumn(**{**plain, "categories": tuple(plain["categories"])})
-    return NumberColumn(**plain)
+        column = CategoryColumn(**{**plain, "categories": tuple(plain["categories"])})
+    else:
+        column = NumberColumn(**plain)
+    _check_kinds(column)
+    return column
+
+
+def _check_kinds(column: Column) -> None:
+    """Raises TypeError where a value is not of the kind that the column says, ValueError for a
+    scale that cannot be divided by."""
+    if not isinstance(column.name, str):
+        raise TypeError("a column without a name")
+    flag, *others = (
+        (column.has_indicator, *(column.mean, column.scale, column.fill))
+        if isinstance(column, NumberColumn)
+        else (column.has_other, *column.categories)
+    )
+    kinds = (int, float) if isinstance(column, NumberColumn) else (str,)
+    if type(flag) is not bool or any(type(value) not in kinds for value in others):
+        raise TypeError(f"the column {column.name[:50]!r} holds what no column does")
+    if isinstance(column, NumberColumn) and not column.scale > 0:
+        raise ValueError(f"the column {column.name[:50]!r} has no scale")
 
 
 def numbers_divided_by(scale: float, names: Sequence[str]) -> Columns:

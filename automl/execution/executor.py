@@ -49,7 +49,11 @@ class Executor(Protocol):
         """Tell all running trials to stop at their next report."""
 
     def kill(self, cause: str) -> bool:
-        """End running trials now, as interrupted for `cause`; False where that cannot be done."""
+        """End running trials now, as interrupted for `cause`, and those that are just about to
+        begin; False where that cannot be done."""
+
+    def end_idle(self) -> None:
+        """Give back what is kept for trials to come. Any thread."""
 
     def close(self) -> None:
         """Give back processes and memory. No trial is running any more."""

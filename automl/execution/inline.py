@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 from automl.execution.executor import Capabilities, open_session
-from automl.trial import Entry, Feed, OnEvents, Placement, Session, Verdict
+from automl.execution.output import append_failure, output_path
+from automl.trial import Entry, Failed, Feed, OnEvents, Placement, Session, TrialEvent, Verdict
 
 
 class InlineExecutor:
@@ -17,15 +19,21 @@ class InlineExecutor:
 
     can = Capabilities(own_process=False, timeouts=False, own_output=False, packs=False)
 
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
+    def __init__(self, entry: Entry, output_directory: Path) -> None:
+        self._entry, self._output = entry, output_directory
         self._session: Session | None = None
         self._opening = threading.Lock()
 
     def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
-        self.session().run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+
+        def on_event(event: TrialEvent) -> Verdict:
+            if isinstance(event, Failed):
+                append_failure(output_path(self._output, event.trial), event)
+            return on_events([event]).get(event.trial, Verdict.GO_ON)
+
+        self.session().run(spec, placement, on_event)
 
     def session(self) -> Session:
         with self._opening:
@@ -42,6 +50,9 @@ class InlineExecutor:
     def kill(self, cause: str) -> bool:
         """Threads cannot be ended."""
         return False
+
+    def end_idle(self) -> None:
+        """Its one process is the sweep's."""
 
     def close(self) -> None:
         self._session = None

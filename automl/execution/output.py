@@ -1,9 +1,14 @@
-"""What a trial printed, from its own file."""
+"""What a trial printed, from its own file, and why it failed, at the end of that."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
+from automl.texts import fit
+from automl.trial import Failed
+
+logger = logging.getLogger(__name__)
 _MAX_BYTES = 8192
 
 
@@ -17,3 +22,24 @@ def last_lines(path: Path, n_lines: int) -> str:
     except FileNotFoundError:
         return ""
     return "\n".join(text.splitlines()[-n_lines:])
+
+
+def output_path(directory: Path, number: int) -> Path:
+    return directory / f"trial-{number:05d}.log"
+
+
+def append_failure(path: Path, failed: Failed) -> None:
+    """Write traceback or cause to the end of the trial's file, on a line of its own.
+
+    It is in the event log too: a disk that takes no more ends nothing here.
+    """
+    text = fit(failed.details or failed.cause).rstrip()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, 2)
+                text = text if file.read(1) == b"\n" else f"\n{text}"
+            file.write(f"{text}\n".encode())
+    except OSError as error:
+        logger.warning("%s does not take why the trial failed (%s)", path, error.strerror)

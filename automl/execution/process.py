@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.execution.slots import Slots
@@ -21,7 +22,7 @@ from automl.trial import TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
-"""How long an idle worker may take to end before it is killed."""
+"""How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
 
 
 def preload(module: str) -> None:
@@ -32,6 +33,26 @@ def preload(module: str) -> None:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
+    """A process forked from the server; a server that was killed is started anew, once.
+
+    Raises AutoMLError when that dies, too.
+    """
+    for _ in range(2):
+        child = CONTEXT.Process(name=name, target=target, args=args)
+        try:
+            child.start()
+        except (EOFError, ConnectionError) as error:  # it died while it was asked
+            cause = error
+        else:
+            return child
+    raise AutoMLError(
+        "the server that training processes are forked from was killed twice while it loaded its "
+        "libraries (for lack of memory?): make room, or train in this process with "
+        "execution=inline."
+    ) from cause
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,9 @@ class WorkerLimits:
     recycle_growth_bytes: int = 2 * 1024**3
     judging: Judging | None = None
     """Which reports can end their trial; None: no report can."""
+    idle_patience_seconds: float = 10.0
+    """A worker that takes longer after its last trial to give memory back is killed. It takes
+    milliseconds, on a busy machine more."""
 
 
 class WorkerProcess:
@@ -59,10 +83,9 @@ class WorkerProcess:
         self._sending = threading.Lock()
         self.pipe, theirs = CONTEXT.Pipe()
         self._bell, their_bell = CONTEXT.Pipe(duplex=False)
-        self.process: ForkServerProcess = CONTEXT.Process(
-            target=worker.main, args=(setup, theirs, their_bell), name=f"automl-worker-{setup.slot}"
+        self.process = start_child(
+            f"automl-worker-{setup.slot}", worker.main, setup, theirs, their_bell
         )
-        self.process.start()
         theirs.close()
         their_bell.close()
         assert self.process.pid is not None
@@ -112,7 +135,7 @@ class WorkerProcess:
         if self.idle:
             self._send(None)
             self.process.join(_END_SECONDS)
-        if self.process.is_alive():
+        if self.process.is_alive() or not self.idle:  # dead or not, its children may live
             self.kill()
             self.process.join()
         self.pipe.close()
@@ -120,8 +143,11 @@ class WorkerProcess:
         self.process.close()
 
     def how_it_died(self) -> str:
-        """`SIGSEGV`, or `exit status 3`; waits for the end."""
-        self.process.join()
+        """`SIGSEGV`, or `exit status 3`; makes one end that only closed its pipe."""
+        self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            self.kill()
+            self.process.join()
         code = self.process.exitcode
         assert code is not None
         return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 from automl.errors import AutoMLError, ConfigError
 from automl.execution.executor import resolve
-from automl.execution.process import CONTEXT
+from automl.execution.process import CONTEXT, start_child
 from automl.trial import Entry
 
 
@@ -18,8 +18,7 @@ def call_in_child(entry: Entry) -> object:
     An AutoMLError raised there is raised here; a child that dies is a ConfigError.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
-    child = CONTEXT.Process(target=_answer, args=(entry, theirs), name="automl-question")
-    child.start()
+    child = start_child("automl-question", _answer, entry, theirs)
     theirs.close()
     try:
         answer: object = ours.recv()

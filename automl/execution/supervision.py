@@ -1,12 +1,14 @@
 """Follows one execution in a worker, a trial or a pack of them, until every trial has an outcome.
 
 A worker that dies, falls silent or takes too long is ended here, with its whole process group, and
-each trial that it still had gets the outcome that follows from that.
+each trial that it still had gets the outcome that follows from that. All that it said before its
+end counts: a trial whose outcome lay in the pipe has that outcome.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.execution.output import last_lines
+from automl.execution.output import append_failure, last_lines, output_path
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import (
     Begun,
@@ -40,7 +42,8 @@ from automl.trial import (
 )
 
 _LOOK_SECONDS = 0.1
-"""A worker rings for what cannot wait (`worker.Outbox`); for the rest its pipe is looked into."""
+"""A worker rings for what cannot wait (`worker.Outbox`); for the rest its pipe is looked into. So
+often deadlines are looked at, too, while messages come without a pause."""
 _OUTPUT_LINES = 20
 """Of what a failed trial printed, this much goes into its details."""
 
@@ -65,15 +68,22 @@ class Supervision:
         self._began: dict[int, float] = {}
         """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
         self._heard = math.inf
-        """When the worker last said something; infinity: not begun yet."""
-        self.killed_for: str | None = None
-        """Why the sweep killed the worker; None: it did not."""
+        """When a trial last said something; infinity: not begun yet."""
+        self._look_at = 0.0
+        """When deadlines are looked at next, messages or not."""
+        self._ending = threading.Lock()  # guards the one below, which is set once
+        self._end_of: Callable[[int], Outcome] | None = None
+        """The outcome of a trial whose worker was ended on purpose; None: it was not."""
         self._output = Path()
 
     @property
     def live(self) -> tuple[int, ...]:
         """Numbers of the trials that run; any thread."""
         return tuple(self._began)
+
+    def kill(self, cause: str) -> None:
+        """End the trials now, as interrupted; any thread. An earlier reason to end them stays."""
+        self._end(lambda number: Interrupted(number, time.time(), cause))
 
     def run(self, first: TrialSpec, placement: Placement, output: Path) -> None:
         """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""
@@ -93,7 +103,7 @@ class Supervision:
             case None:
                 self._all_died()
             case Idle():
-                self.worker.idle = True
+                self.worker.idle = self._end_of is None
             case CannotOpen(cause=cause, details=details):
                 self._all_failed(cause, details)
             case Begun():
@@ -117,26 +127,25 @@ class Supervision:
         return False
 
     def _receive(self) -> ToParent | None:
-        """The next message; time-outs are events too."""
+        """The next message; None: the worker has ended, and no more is left of it to be read."""
+        if time.monotonic() >= self._look_at:
+            self._end_overdue()
         has_ended = False
         while not self.worker.pipe.poll():
             if has_ended:
                 return None
-            if overdue := self._overdue():
-                self.worker.kill()
-                self._pass_on([self._failed(number, cause) for number, cause in overdue.items()])
-                return None
+            self._end_overdue()
             has_ended = self.worker.wait(self._patience())
         try:
             message: ToParent = self.worker.pipe.recv()
         except (EOFError, OSError):
             return None
-        if self._heard < math.inf:
+        if self._heard < math.inf and not isinstance(message, Said):
             self._heard = time.monotonic()
         return message
 
     def _give_next(self) -> None:
-        spec = self._feed.next()
+        spec = self._feed.next() if self._end_of is None else None
         if spec is not None:
             self._began[spec.number] = time.monotonic()
         self.worker.feed(spec)
@@ -146,29 +155,41 @@ class Supervision:
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
-        return self._on_events(events)
+        verdicts = self._on_events(events)
+        if not self._began:  # the worker's time to become idle begins
+            self._heard = time.monotonic()
+        return verdicts
 
     # --- ends that the worker did not tell ---
 
     def _all_died(self) -> None:
         if not self._began:
-            return  # after its last outcome, or ended here
-        if self.killed_for is not None:
-            killed_for, now = self.killed_for, time.time()
-            self._pass_on([Interrupted(number, now, killed_for) for number in self.live])
+            if self._end_of is None:
+                self._say(
+                    f"worker {self.worker.pid} ended after its last trial: {self._how_it_died()}; "
+                    "the next trial gets another"
+                )
             return
-        cause = f"its process died: {self.worker.how_it_died()}"
-        if line := last_lines(self._output, 1):
-            cause += f"; last output: {line}"
-        now = time.time()
+        if self._end_of is not None:
+            self._pass_on([self._end_of(number) for number in self.live])
+            return
+        cause, now = self._how_it_died(), time.time()
         self._pass_on(
             [
-                Interrupted(number, now, f"its pack broke: {cause}", pack_dissolved=True)
+                self._dissolved(number, cause)
                 if self._is_pack
                 else Interrupted(number, now, cause, by_worker_death=True)
                 for number in self.live
             ]
         )
+
+    def _how_it_died(self) -> str:
+        cause = f"its process died: {self.worker.how_it_died()}"
+        line = last_lines(self._output, 1)
+        return f"{cause}; last output: {line}" if line else cause
+
+    def _dissolved(self, number: int, cause: str) -> Interrupted:
+        return Interrupted(number, time.time(), f"its pack broke: {cause}", pack_dissolved=True)
 
     def _all_failed(self, cause: str, details: str) -> None:
         now = time.time()
@@ -181,13 +202,43 @@ class Supervision:
 
     def _with_output(self, failed: Failed) -> Failed:
         lines = last_lines(self._output, _OUTPUT_LINES)
+        append_failure(output_path(self._output.parent, failed.trial), failed)
         if not lines or self._is_pack:  # the output of a pack is nobody's in particular
             return failed
         return replace(failed, details=f"{failed.details}\nlast output:\n{lines}".lstrip())
 
     # --- time-outs ---
 
-    def _deadlines(self) -> Iterator[tuple[float, int, str]]:
+    def _end(self, end_of: Callable[[int], Outcome]) -> None:
+        with self._ending:
+            self._end_of = self._end_of or end_of  # the first reason stays
+        self.worker.kill()
+
+    def _end_overdue(self) -> None:
+        """End the worker where a trial's time is up, or its own after the last trial."""
+        now = time.monotonic()
+        self._look_at = now + _LOOK_SECONDS
+        overdue = {number: cause for at, number, cause in self._deadlines() if now >= at}
+        if overdue:
+            self._end(lambda number: self._late(number, overdue))
+        if None in overdue:
+            self._say(f"worker {self.worker.pid} {overdue[None]}; the next trial gets another")
+
+    def _late(self, number: int, overdue: Mapping[int | None, str]) -> Outcome:
+        """A trial whose time is up has failed; others of its pack go on alone."""
+        if number in overdue:
+            return self._failed(number, overdue[number])
+        late, cause = next(iter(overdue.items()))
+        return self._dissolved(number, f"trial {late} {cause}")
+
+    def _deadlines(self) -> Iterator[tuple[float, int | None, str]]:
+        """When whose time is up, and the cause to tell; None: the worker's, which has no trial."""
+        if self._end_of is not None:
+            return
+        if not self._began:
+            patience = self._limits.idle_patience_seconds
+            cause = f"did not become idle within {patience:g} s after its last trial: killed"
+            yield self._heard + patience, None, cause
         if (limit := self._limits.trial_timeout_seconds) is not None:
             cause = f"exceeded execution.trial_timeout_seconds={limit:g}"
             yield from ((began + limit, n, cause) for n, began in self._began.items())
@@ -199,7 +250,3 @@ class Supervision:
         """Seconds until the next look into the pipe, or the next deadline."""
         deadlines = [at - time.monotonic() for at, _, _ in self._deadlines() if at < math.inf]
         return max(0.0, min(_LOOK_SECONDS, *deadlines)) if deadlines else _LOOK_SECONDS
-
-    def _overdue(self) -> dict[int, str]:
-        now = time.monotonic()
-        return {number: cause for at, number, cause in self._deadlines() if now >= at}

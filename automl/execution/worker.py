@@ -37,6 +37,8 @@ from automl.execution.protocol import (
     WorkerSetup,
 )
 from automl.execution.slots import OwnSlot
+from automl.execution.streams import Streams, end_process
+from automl.texts import fit, fit_line
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -46,24 +48,36 @@ _PATIENCE = 0.05  # a share of the time between two reports
 
 
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
-    """Run in the child process."""
+    """Run in the child process, which ends at once where this fails."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    try:
+        _serve(setup, pipe, bell)
+    except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on
+        end_process()
+
+
+def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
+    """Carry work out until there is no more, or none can be."""
     if setup.device_uuid != HOST_UUID:
         os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
+    del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
     slot = OwnSlot(setup.numbers, setup.slot)
     reporter = Reporter(pipe, outbox, slot, setup.judging)
+    streams = Streams()
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
-        _print_to(work.output_path)
+        streams.print_to(work.output_path)
         if session is None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
-                outbox.ring(CannotOpen(f"{type(error).__name__}: {error}", traceback.format_exc()))
+                cause = fit_line(f"{type(error).__name__}: {error}")
+                outbox.ring(CannotOpen(cause, fit(traceback.format_exc())))
                 return
+            streams.keep()
             _keep_telling(session, slot, outbox)
         outbox.put(Begun())
         try:
@@ -129,7 +143,7 @@ class _Warnings(logging.Handler):
         self._outbox = outbox
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._outbox.put(Said(record.getMessage()))
+        self._outbox.put(Said(fit_line(record.getMessage())))
 
 
 def _keep_telling(session: Session, slot: OwnSlot, outbox: Outbox) -> None:
@@ -187,6 +201,7 @@ class Reporter:
         if reports:
             self._report(events, reports)
         else:
+            _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:
             self._take()
@@ -256,12 +271,7 @@ class PipeFeed:
         return spec if spec is not None else self._reporter.next()
 
 
-def _print_to(path: str) -> None:
-    """From now on what this process and its children print goes to the end of a file."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
+def _flush_printed() -> None:
+    with suppress(OSError, ValueError):  # the objective may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()

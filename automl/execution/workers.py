@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automl.execution.executor import Capabilities
+from automl.execution.output import output_path
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import WorkerSetup
 from automl.execution.slots import Slots
@@ -37,6 +38,8 @@ class WorkersExecutor:
         self._free_slots = list(range(limits.max_workers))
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
+        self._killed_for: str | None = None
+        """Why nothing runs any more; None: it does."""
 
     def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         first = feed.next()
@@ -45,8 +48,11 @@ class WorkersExecutor:
             supervision = Supervision(worker, feed, on_events, self._limits, self._say_once)
             with self._lock:
                 self._busy[worker] = supervision
+                killed_for = self._killed_for
+            if killed_for is not None:
+                supervision.kill(killed_for)
             on_events([Hosted(first.number, time.time(), worker.pid)])
-            supervision.run(first, placement, self._output / f"trial-{first.number:05d}.log")
+            supervision.run(first, placement, output_path(self._output, first.number))
 
     def held_bytes(self) -> Mapping[tuple[str, int], int]:
         """See `Executor.held_bytes`. On a GPU what the worker says, on the host its growth."""
@@ -67,13 +73,23 @@ class WorkersExecutor:
                     worker.stop(supervision.live)
 
     def kill(self, cause: str) -> bool:
-        """See `Executor.kill`."""
+        """See `Executor.kill`. Trials that are just being started end in the same way."""
         with self._lock:
-            for worker, supervision in self._busy.items():
+            self._killed_for = self._killed_for or cause
+            for supervision in self._busy.values():
                 if supervision is not None:
-                    supervision.killed_for = cause
-                worker.kill()
+                    supervision.kill(cause)
         return True
+
+    def end_idle(self) -> None:
+        """See `Executor.end_idle`. At once: they have nothing to write, and hold memory."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.kill()
+            worker.end()
+            with self._lock:
+                self._free_slots.append(worker.slot)
 
     def close(self) -> None:
         with self._lock:

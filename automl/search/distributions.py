@@ -40,6 +40,7 @@ def running_trial(
     number: int,
     params: Mapping[str, Any] | None = None,
     distributions: Mapping[str, BaseDistribution] | None = None,
+    user_attrs: Mapping[str, Any] | None = None,
 ) -> FrozenTrial:
     """A trial as it begins."""
     return FrozenTrial(
@@ -51,7 +52,7 @@ def running_trial(
         datetime_complete=None,
         params=dict(params or {}),
         distributions=dict(distributions or {}),
-        user_attrs={},
+        user_attrs=dict(user_attrs or {}),
         system_attrs={},
         intermediate_values={},
     )

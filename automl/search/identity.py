@@ -26,6 +26,8 @@ def find_or_create(
 ) -> tuple[int, str]:
     """The Optuna id and the uuid of study `name`, which is created when it does not exist.
 
+    `name` is the storage's, which a renamed study keeps there.
+
     Raises ConfigError, before anything is written, when it is not the study that was meant.
     """
     identity = json.loads(json.dumps(identity))  # as the storage will give it back
@@ -46,14 +48,36 @@ def find_or_create(
     return study_id, study_uuid
 
 
-def refuse_other_study(storage: BaseStorage, name: str, where: str) -> None:
-    """A journal holds one study: raises ConfigError when a folder was renamed or copied."""
-    for study in storage.get_all_studies():
-        if study.study_name != name:
-            raise ConfigError(
-                f"study.name={name}: {where} holds study {study.study_name}; give the folder that "
-                "name back (study.name and folder go together), or choose another study.name."
-            )
+def stored_name(storage: BaseStorage, name: str, where: str) -> str:
+    """What a journal calls the study of its folder, which may have been renamed since.
+
+    Raises ConfigError when it holds several, none of that name.
+    """
+    names = {study.study_name for study in storage.get_all_studies()}
+    if name in names or not names:
+        return name
+    if len(names) > 1:
+        raise ConfigError(
+            f"study.name={name}: {where} holds {len(names)} studies ({', '.join(sorted(names))}); "
+            "give the folder the name of the one that is meant."
+        )
+    return names.pop()
+
+
+def refuse_lost_study(storage: BaseStorage, name: str, where: str) -> None:
+    """Raises ConfigError when a database lacks the study whose trials the folder has."""
+    if name not in {study.study_name for study in storage.get_all_studies()}:
+        raise ConfigError(
+            f"study.name={name}: {where} holds no study of this name, but its folder holds trials "
+            "of one. If the folder was renamed or copied, give it its name back; else name the "
+            "study.storage that it was begun with."
+        )
+
+
+def keep_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
+    """From now on that is its uuid: a copy becomes a study of its own."""
+    kept = storage.get_study_user_attrs(study_id)[ATTRIBUTE]
+    storage.set_study_user_attr(study_id, ATTRIBUTE, {**kept, "uuid": study_uuid})
 
 
 def _refuse_changes(name: str, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:

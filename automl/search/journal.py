@@ -3,7 +3,8 @@
 Optuna's own one loses a study to a torn last line, since its next append glues onto it, and leaves
 a lock behind when it is killed within an append. This one keeps the file open and locked for
 life, cuts a torn tail when it opens the file, and refuses everything after a failed write, since
-file and memory may differ from then on. Optuna's dashboard and stock backend read the same file.
+file and memory may differ from then on. Optuna's dashboard and stock backend read the same file; a
+line's checksum is a key more to them.
 
 A line reaches the file before `append_logs` returns, so a killed process loses none. It reaches
 the disk within 50 ms of the next `sync`, many sharing one flush (of 5 ms here): should the power
@@ -25,7 +26,9 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
+from automl.disk import flush_folder
 from automl.errors import StorageError, StudyInUseError
+from automl.sealed import is_damaged, seal
 
 _CHUNK_BYTES = 64 * 1024
 FLUSH_SECONDS = 0.05
@@ -34,8 +37,8 @@ FLUSH_SECONDS = 0.05
 class LockedJournal(BaseJournalBackend):
     """Use it for a journal that one process writes at a time.
 
-    Needs no lock of its own: Optuna's JournalStorage calls it under one, and flushing touches
-    nothing but the file descriptor.
+    Optuna's JournalStorage reads and appends under a lock of its own. The one here is for `close`,
+    which may come from another thread: a closed descriptor's number goes to the next file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,6 +46,8 @@ class LockedJournal(BaseJournalBackend):
         self._path = path
         self._failure: str | None = None
         """Why every later call raises."""
+        self._told = True
+        """The failure was raised; one of a flush is not until the next call."""
         self._n_read = 0
         """Lines handed out so far, which end at byte `_read_bytes`."""
         self._read_bytes = 0
@@ -58,6 +63,7 @@ class LockedJournal(BaseJournalBackend):
         except StudyInUseError:
             os.close(self._fd)
             raise
+        self._fd_lock = threading.Lock()  # whoever writes or reads holds it; `close` too
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._flusher = threading.Thread(target=self._flush_often, name="journal", daemon=True)
@@ -65,28 +71,74 @@ class LockedJournal(BaseJournalBackend):
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The lines that were appended, by anyone, since the last call."""
-        self._raise_failure()
         assert log_number_from == self._n_read, "one storage reads a journal, line after line"
         n_bytes = _CHUNK_BYTES
-        while data := os.pread(self._fd, n_bytes, self._read_bytes):
+        while data := self._read(n_bytes):
             lines, newline, _ = data.rpartition(b"\n")
             if not newline:
                 if len(data) < n_bytes:
                     return  # a foreign writer is not done with its line
                 n_bytes *= 2
                 continue
-            logs = self._parse(lines)
+            split = lines.split(b"\n")
             # Optuna counts a line before it applies it, which may raise: hence by the line here.
-            for log, line in zip(logs, lines.split(b"\n"), strict=True):
+            for log, line in zip(self._parse(split), split, strict=True):
                 self._n_read += 1
                 self._read_bytes += len(line) + 1
                 yield log
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write whole lines at once. Raises StorageError, and then for ever."""
+        lines = [seal(json.dumps(log, separators=(",", ":")).encode()) for log in logs]
+        with self._fd_lock:
+            self._raise_failure()
+            self._write(b"".join(line + b"\n" for line in lines))
+
+    def sync(self) -> None:
+        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
         self._raise_failure()
-        lines = [json.dumps(log, separators=(",", ":")) + "\n" for log in logs]
-        left = "".join(lines).encode()
+        self._dirty.set()
+
+    def close(self) -> None:
+        """Flush, and give the file back; later calls raise.
+
+        Raises StorageError when a flush failed and nobody was told yet.
+        """
+        self._closing.set()
+        self._dirty.set()
+        self._flusher.join()
+        with self._fd_lock:
+            if self._fd < 0:
+                return
+            self._flush()  # once more: a line may have come after the flusher's last
+            os.close(self._fd)
+            self._fd = -1
+            if not self._told:
+                self._raise_failure()
+            self._failure = self._failure or f"{self._path}: the study is closed."
+
+    def _flush_often(self) -> None:
+        while True:
+            self._dirty.wait()
+            self._dirty.clear()
+            self._flush()
+            if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
+                return
+
+    def _flush(self) -> None:
+        if self._failure is None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._told = False
+                self._failure = _cannot_write(self._path, error)
+
+    def _read(self, n_bytes: int) -> bytes:
+        with self._fd_lock:
+            self._raise_failure()
+            return os.pread(self._fd, n_bytes, self._read_bytes)
+
+    def _write(self, left: bytes) -> None:
         size_bytes = os.fstat(self._fd).st_size
         try:
             while left:
@@ -95,35 +147,6 @@ class LockedJournal(BaseJournalBackend):
             with contextlib.suppress(OSError):  # if that fails too, the next open cuts the tail
                 os.ftruncate(self._fd, size_bytes)
             raise self._fail(_cannot_write(self._path, error)) from error
-
-    def sync(self) -> None:
-        """Have all lines on disk soon. Raises StorageError when an earlier flush failed."""
-        self._raise_failure()
-        self._dirty.set()
-
-    def close(self) -> None:
-        """Flush, and give the file back; later calls raise."""
-        self._closing.set()
-        self._dirty.set()
-        self._flusher.join()
-        if self._fd < 0:
-            return
-        if self._failure is None:
-            os.fsync(self._fd)
-            self._failure = f"{self._path}: the study is closed."
-        os.close(self._fd)
-        self._fd = -1
-
-    def _flush_often(self) -> None:
-        while True:
-            self._dirty.wait()
-            self._dirty.clear()
-            try:
-                os.fsync(self._fd)
-            except OSError as error:
-                self._fail(_cannot_write(self._path, error))
-            if self._failure is not None or self._closing.wait(FLUSH_SECONDS):
-                return
 
     def _take(self) -> None:
         try:
@@ -135,11 +158,7 @@ class LockedJournal(BaseJournalBackend):
         # Optuna's own writers leave it behind when killed, and the next one waits 30 s for it.
         Path(f"{self._path}.lock").unlink(missing_ok=True)
         self._cut_torn_tail()
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the file's name, too, is on disk from now on
-        finally:
-            os.close(folder)
+        flush_folder(self._path.parent)  # the file's name, too, is on disk from now on
 
     def _cut_torn_tail(self) -> None:
         """Cut what follows the last newline, and keep it aside in `NAME.torn`."""
@@ -160,19 +179,27 @@ class LockedJournal(BaseJournalBackend):
             os.ftruncate(self._fd, end)
             os.fsync(self._fd)
 
-    def _parse(self, lines: bytes) -> list[dict[str, Any]]:
+    def _parse(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """Lines as values; all in one call, which halves the time to open a large study."""
-        n_lines = lines.count(b"\n") + 1
-        try:
-            logs: list[dict[str, Any]] = json.loads(b"[%b]" % lines.replace(b"\n", b","))
-            if len(logs) != n_lines:
-                raise ValueError(f"{len(logs)} values on {n_lines} lines")
-        except ValueError as error:
-            raise self._fail(
-                f"{self._path}: damaged in lines {self._n_read + 1} to {self._n_read + n_lines} "
-                f"({error}); restore the file from a copy, or begin a new study.name."
-            ) from error
-        return logs
+        with contextlib.suppress(ValueError):
+            logs: list[dict[str, Any]] = json.loads(b"[%b]" % b",".join(lines))
+            if len(logs) == len(lines) and not any(map(is_damaged, lines)):
+                return logs
+        for number, line in enumerate(lines, self._n_read + 1):
+            try:
+                json.loads(line)
+            except ValueError as error:
+                raise self.damaged(number, str(error)) from error
+            if is_damaged(line):
+                raise self.damaged(number, "it is not what its checksum was made of")
+        raise AssertionError("no line is damaged, but all together are")
+
+    def damaged(self, number: int | None, cause: str) -> StorageError:
+        """The error for a line (None: the last one read), after which the journal is of no use."""
+        return self._fail(
+            f"{self._path}: line {number or self._n_read} is damaged ({cause}); restore the file "
+            "from a copy, or begin a new study.name."
+        )
 
     def _fail(self, failure: str) -> StorageError:
         self._failure = failure
@@ -180,6 +207,7 @@ class LockedJournal(BaseJournalBackend):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            self._told = True
             raise StorageError(self._failure)
 
 

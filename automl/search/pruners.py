@@ -8,6 +8,7 @@ of each trial the best that it had reported when it reached the rung.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,13 +49,30 @@ class HalvingPruner:
     config: HalvingPrunerConfig
 
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
-        reached = []
-        n_steps = self.config.min_steps
-        while n_steps - 1 <= step:
-            if n_steps - 1 > last_step:
-                reached.append(n_steps - 1)
-            n_steps *= self.config.factor
-        return reached
+        max_steps = self.config.max_steps
+        counts = self._from_below(step) if max_steps is None else self._from_above(max_steps)
+        return [n - 1 for n in counts if last_step < n - 1 <= step]
+
+    def _from_above(self, max_steps: int) -> Sequence[int]:
+        """A factor-th of a trial's steps, a factor-th of that, …: where the work is that is saved.
+
+        Counted from below, a rung could stand just before the end: it saved two epochs of 20, and
+        cost the winner.
+        """
+        counts: list[int] = []
+        part = self.config.factor
+        while (n := math.ceil(max_steps / part)) >= self.config.min_steps and n not in counts:
+            counts.append(n)
+            part *= self.config.factor
+        return [n for n in reversed(counts) if n < max_steps]
+
+    def _from_below(self, step: int) -> Sequence[int]:
+        counts = []
+        n = self.config.min_steps
+        while n - 1 <= step:
+            counts.append(n)
+            n *= self.config.factor
+        return counts
 
     def prunes(self, key: float, best_key: float, keys: Sequence[float]) -> bool:
         """Only those strictly better count, so equals never stop each other."""

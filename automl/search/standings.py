@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automl.search.pruners import Pruner
+from automl.search.thinning import Point, Thinning
 from automl.trial import Direction, Params, TrialState
 
 
@@ -25,6 +26,11 @@ class RankedTrial:
     state: TrialState
 
 
+NEAR = 0.01
+"""A value so near to a trial's best report is that report. Not equal, because epochs that a trial
+repeats after an interruption differ a little on a GPU, and a kill can lose the last report."""
+
+
 @dataclass
 class _Course:
     """The reports of a trial that has not ended."""
@@ -32,10 +38,13 @@ class _Course:
     steps: set[int] = field(default_factory=set)
     last_step: int = -1
     best_key: float = math.inf
+    best_finite_key: float = math.inf
+    """What a trial is worth whose objective returns nothing; infinite: nothing yet."""
     unjudged: list[tuple[int, float]] = field(default_factory=list)
     """Rungs reached and the trial's keys there."""
     pruned: bool = False
     """The verdict fell; it is repeated until the trial ends."""
+    thinning: Thinning = field(default_factory=Thinning)
 
 
 class Standings:
@@ -53,6 +62,8 @@ class Standings:
             TrialState.PRUNED: [],
         }
         """(key, number) of those with a value, the best first."""
+        self._returns = False
+        """Finished trials have values that they did not report: the objective returned them."""
 
     @property
     def n_trials(self) -> int:
@@ -69,18 +80,26 @@ class Standings:
         return number in self._courses
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials: finished ones by value, then pruned ones by theirs."""
-        ranked: list[RankedTrial] = []
-        for state, ranks in self._ranks.items():
-            for key, number in ranks[: n - len(ranked)]:
-                value = key * self._sign
-                ranked.append(RankedTrial(number, value, self._params[number], state))
-        return tuple(ranked)
+        """The best `n` trials by value; of equals finished ones first, then those begun first.
+
+        Where the objective returns its value, what a pruned trial reported compares with no other
+        trial's: those come last.
+        """
+        ranked = [
+            (self._returns and place, key, place, number, state)
+            for place, (state, ranks) in enumerate(self._ranks.items())
+            for key, number in ranks[:n]
+        ]
+        return tuple(
+            RankedTrial(number, key * self._sign, self._params[number], state)
+            for _, key, _, number, state in sorted(ranked, key=lambda trial: trial[:4])[:n]
+        )
 
     def best(self) -> RankedTrial | None:
-        """The best finished trial; of equals the first."""
+        """The trial that ended with the best value, pruned or not; see `ranking`."""
         first = self.ranking(1)
-        return first[0] if first and first[0].state is TrialState.FINISHED else None
+        comparable = not self._returns or self._ranks[TrialState.FINISHED]
+        return first[0] if first and comparable else None
 
     def start(self, params: Params) -> int:
         """Add a running trial; returns its number."""
@@ -92,26 +111,40 @@ class Standings:
 
     def end(self, number: int, state: TrialState, value: float | None) -> None:
         """A running trial ends. A value that is not finite gets no rank."""
-        del self._courses[number]
+        course = self._courses.pop(number)
         self._counts[TrialState.RUNNING] -= 1
         self._counts[state] += 1
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
+        if state is TrialState.FINISHED and value is not None:
+            reported = course.best_finite_key
+            self._returns |= not math.isclose(value * self._sign, reported, rel_tol=NEAR)
 
-    def record(self, number: int, step: int, value: float) -> bool:
-        """Put a report on the rungs it reaches; False when nothing is new in it."""
+    def record(self, number: int, step: int, value: float) -> Sequence[Point]:
+        """Put a report on the rungs it reaches; returns what the storage is given for it, if any.
+
+        A step that is known is nothing new, nor is a report of a trial that has ended.
+        """
         course = self._courses.get(number)
         if course is None or step in course.steps:
-            return False
+            return ()
         key = math.inf if math.isnan(value) else value * self._sign
         course.steps.add(step)
         course.best_key = min(course.best_key, key)
-        for rung in self._pruner.rungs(course.last_step, step):
+        if math.isfinite(key):
+            course.best_finite_key = min(course.best_finite_key, key)
+        # A resumed trial repeats steps that the storage was not given: their rungs are behind it.
+        rungs = self._pruner.rungs(course.last_step, step) if step > course.last_step else ()
+        for rung in rungs:
             # A trial is worth its best report, so one that overfits later is not stopped for it.
             insort(self._rungs.setdefault(rung, []), course.best_key)
             course.unjudged.append((rung, course.best_key))
         course.last_step = max(course.last_step, step)
-        return True
+        return course.thinning.take((step, value), key, at_rung=bool(rungs))
+
+    def not_given(self, number: int) -> Sequence[Point]:
+        """What the storage lacks of a trial that ends: its best and its last report."""
+        return self._courses[number].thinning.rest()
 
     def judge(self, number: int) -> bool:
         """Whether the trial stops; each rung judges it once, with the values there are by then."""
@@ -129,6 +162,8 @@ class Standings:
 
         But for the last one, after which a kill may have come: that rung judges it again.
         """
-        for step, value in sorted(reports):
-            self._courses[number].unjudged.clear()
+        course, given = self._courses[number], sorted(reports)
+        for step, value in given:
+            course.unjudged.clear()
             self.record(number, step, value)
+        course.thinning.replayed(len(given))

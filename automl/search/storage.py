@@ -20,9 +20,10 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalStorage
 
-from automl.credentials import mask_credentials
-from automl.errors import ConfigError, StorageError
+from automl.credentials import mask_urls
+from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.search.journal import LockedJournal
+from automl.texts import fit_line
 
 JOURNAL = "journal.log"
 
@@ -44,9 +45,9 @@ class OpenStorage:
         try:
             yield
         except optuna.exceptions.StorageInternalError as error:
-            cause = mask_credentials(str(error.__cause__ or error))
+            cause = fit_line(str(error.__cause__ or error)).rstrip(".")
             raise StorageError(
-                f"study.storage={self.where}: the database does not answer ({_line(cause)}); mend "
+                f"study.storage={self.where}: the database does not answer ({cause}); mend "
                 "that, then resume the study."
             ) from error
 
@@ -101,9 +102,12 @@ def _open_journal(path: Path) -> OpenStorage:
     journal = LockedJournal(path)
     try:
         storage = JournalStorage(journal)
-    except BaseException:
+    except AutoMLError:
         journal.close()
         raise
+    except Exception as error:  # whatever comes of a wrong key or value in a line without checksum
+        journal.close()
+        raise journal.damaged(None, f"{type(error).__name__}: {error}") from error
     return OpenStorage(storage, os.path.relpath(path), journal.sync, journal.close)
 
 
@@ -114,7 +118,7 @@ def _open_database(url: str) -> OpenStorage:
         storage = get_storage(database)
     except Exception as error:
         # Drivers and SQLAlchemy raise whatever they like here, with the URL in it.
-        cause, where = _line(mask_credentials(str(error).replace(url, "it"))), mask_credentials(url)
+        cause, where = fit_line(str(error).replace(url, "it")).rstrip("."), mask_urls(url)
         raise ConfigError(
             f"study.storage={where}: cannot be used ({cause}). Give a URL such as "
             "postgresql://user@host/name (pip install psycopg2-binary) or sqlite:///file.db, or "
@@ -128,8 +132,4 @@ def _open_database(url: str) -> OpenStorage:
     def sync() -> None:
         """Nothing to do: each write is a transaction of its own."""
 
-    return OpenStorage(storage, mask_credentials(url), sync, close)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+    return OpenStorage(storage, mask_urls(url), sync, close)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,20 @@ from automl.config import PrunerConfig, StudyConfig
 from automl.errors import StorageError
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
-from automl.search.identity import find_or_create, refuse_other_study
+from automl.search.identity import (
+    find_or_create,
+    keep_uuid,
+    refuse_lost_study,
+    stored_name,
+)
 from automl.search.proposer import Proposer
 from automl.search.pruners import make_pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
+from automl.search.thinning import Point
+from automl.texts import fit_line
 from automl.trial import (
     Failed,
     Finished,
@@ -40,6 +49,7 @@ from automl.trial import (
     Reported,
     TrialState,
     Verdict,
+    trial_name,
 )
 
 MEMORY = "memory"
@@ -49,6 +59,10 @@ Samplers pass over failed trials and would propose the same again; from one that
 violates a constraint they learn (36 of 60 trials wasted against 11, on a toy).
 """
 
+# User attributes of a trial, for those who look at the study with Optuna's own tools.
+MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
+MAX_CAUSE_CHARACTERS = 500
+
 
 @dataclass(frozen=True)
 class AskedTrial:
@@ -56,6 +70,17 @@ class AskedTrial:
 
     number: int
     params: Params
+
+
+@dataclass(frozen=True)
+class EndedTrial:
+    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
+
+    number: int
+    params: Params
+    began: float
+    """When it was asked for (Unix seconds)."""
+    outcome: Finished | Pruned | Failed
 
 
 class Study:
@@ -72,6 +97,8 @@ class Study:
         """For `open`, which checks; `_join` then finds or makes the study in the storage."""
         assert config.name is not None, "a sweep without a name makes one up before this"
         self.name = config.name
+        self.stored_name = config.name
+        """What the storage calls it: the name it was begun with."""
         self.uuid = ""
         """Identifies the study for good, whatever its name."""
         self._metric = config.metric
@@ -115,11 +142,11 @@ class Study:
                 space,
                 config.seed,
                 config.enqueue,
-                lambda sampler: view_for(sampler, opened.storage, config.name or ""),
+                lambda sampler: view_for(sampler, opened.storage, study.stored_name),
             )
             study = cls(config, opened, space, proposer, standings)
-            with opened.guard():
-                study._join(config, identity)
+            with opened.guard(), _intact(opened.where):
+                study._join(config, identity, directory)
         except BaseException:
             opened.close()
             raise
@@ -145,7 +172,8 @@ class Study:
             if params is None:
                 return None
             searched = {n: d for n, d in self._distributions.items() if n in params}
-            trial = running_trial(number, {name: params[name] for name in searched}, searched)
+            known = {name: params[name] for name in searched}
+            trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
             trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
             self._opened.sync()
             self._check_number(number, trial_id)
@@ -158,27 +186,27 @@ class Study:
         """Record reports, then judge their trials: so it does not matter in which order they are.
 
         From any thread. A step that was recorded before is not recorded again, and a report
-        without the study's metric is not judged. Raises StorageError.
+        without the study's metric is not judged. Of a trial's many reports the storage is given
+        some (`thinning.py`). Raises StorageError.
         """
-        new: list[Reported] = []
+        given: list[tuple[int, Point]] = []
         with self._lock:
             for report in reports:
                 value = report.metrics.get(self._metric)
-                if value is not None and self._standings.record(report.trial, report.step, value):
-                    new.append(report)
+                if value is not None:
+                    points = self._standings.record(report.trial, report.step, float(value))
+                    given += [(report.trial, point) for point in points]
         with self._opened.guard():
-            for report in new:
-                self._storage.set_trial_intermediate_value(
-                    self._trial_ids[report.trial], report.step, float(report.metrics[self._metric])
-                )
+            for trial, (step, value) in given:
+                self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
         with self._lock:
             judged = {report.trial: self._standings.judge(report.trial) for report in reports}
         return {
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
 
-    def tell(self, number: int, outcome: Outcome) -> None:
-        """End trial `number`. An interrupted one is not told: it goes on later.
+    def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
+        """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
 
         Raises StorageError, after which the study takes nothing more.
         """
@@ -201,6 +229,9 @@ class Study:
         with self._opened.guard():
             if isinstance(outcome, OutOfMemory):
                 self._set_out_of_memory(trial_id)
+            for step, last in self._standings.not_given(number):
+                self._storage.set_trial_intermediate_value(trial_id, step, last)
+            self._note(trial_id, outcome, device)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
@@ -212,12 +243,35 @@ class Study:
         return self._standings.counts()
 
     def best(self) -> RankedTrial | None:
-        """The finished trial with the best value."""
+        """The trial with the best value, pruned ones included, unless the objective returns it."""
         return self._standings.best()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials: finished ones, then pruned ones by their best reported value."""
+        """The best `n` trials: of pruned ones the best reported value counts (`Standings`)."""
         return self._standings.ranking(n)
+
+    def ended(self, but: Container[int] = ()) -> list[EndedTrial]:
+        """The trials that have ended, less those named."""
+        with self._opened.guard():
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
+        return [
+            EndedTrial(
+                trial.number,
+                self._standings.params(trial.number),
+                _seconds(trial.datetime_start),
+                _outcome(trial),
+            )
+            for trial in trials
+            if trial.state.is_finished() and trial.number not in but
+        ]
+
+    def keep_uuid(self, study_uuid: str) -> None:
+        """Be study `study_uuid` from now on, in the storage too."""
+        if study_uuid != self.uuid:
+            with self._opened.guard():
+                keep_uuid(self._storage, self._study_id, study_uuid)
+                self._opened.sync()
+            self.uuid = study_uuid
 
     def close(self) -> None:
         """Give file or connections back."""
@@ -225,13 +279,17 @@ class Study:
 
     # --- opening ---
 
-    def _join(self, config: StudyConfig, identity: Mapping[str, Any]) -> None:
+    def _join(self, config: StudyConfig, identity: Mapping[str, Any], directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""
+        where = self._opened.where
         if config.storage is None:
-            refuse_other_study(self._storage, self.name, self._opened.where)
+            self.stored_name = stored_name(self._storage, self.name, where)
+        elif (log := directory / "events.log").exists() and log.stat().st_size:
+            refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create(
-            self._storage, self.name, config.direction, identity, self._opened.where
+            self._storage, self.stored_name, config.direction, identity, where
         )
+        self._name_metric()
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if trial.state.is_finished():
@@ -274,12 +332,38 @@ class Study:
                 f"{self._opened.where}; stop it, then resume the study."
             )
 
+    def _note(self, trial_id: int, outcome: Outcome, device: str | None) -> None:
+        """For optuna-dashboard: a line in the journal, two for a trial that failed."""
+        if device is not None:
+            self._storage.set_trial_user_attr(trial_id, DEVICE, device)
+        if isinstance(outcome, Failed | OutOfMemory):
+            cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
+            self._storage.set_trial_user_attr(trial_id, CAUSE, cause)
+
+    def _name_metric(self) -> None:
+        """Optuna shows values under this name; written once, to studies of earlier versions too."""
+        study = view_for(RandomSampler(), self._storage, self.stored_name)
+        if study.metric_names != [self._metric]:
+            study.set_metric_names([self._metric])
+
     def _set_out_of_memory(self, trial_id: int) -> None:
         if MEMORY not in self._storage.get_trial(trial_id).constraints:
             study = optuna.load_study(
-                study_name=self.name, storage=self._storage, sampler=RandomSampler()
+                study_name=self.stored_name, storage=self._storage, sampler=RandomSampler()
             )
             optuna.trial.Trial(study, trial_id).set_constraint(MEMORY, 1.0)
+
+
+@contextmanager
+def _intact(where: str) -> Iterator[None]:
+    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
+            "restore it from a copy, or begin a new study.name."
+        ) from error
 
 
 def _state(trial: FrozenTrial) -> TrialState:
@@ -288,3 +372,24 @@ def _state(trial: FrozenTrial) -> TrialState:
     if trial.state is OptunaState.PRUNED and trial.constraints.get(MEMORY, 0.0) <= 0.0:
         return TrialState.PRUNED
     return TrialState.FAILED
+
+
+def _outcome(trial: FrozenTrial) -> Finished | Pruned | Failed:
+    """How a trial ended, of which Optuna keeps no more than state, value and time."""
+    number, at = trial.number, _seconds(trial.datetime_complete)
+    value = trial.values[0] if trial.values else math.nan
+    match _state(trial):
+        case TrialState.FINISHED:
+            return Finished(number, at, value)
+        case TrialState.PRUNED:
+            return Pruned(number, at, step=trial.last_step or 0, value=value)
+        case _ if trial.state is OptunaState.PRUNED:
+            return Failed(number, at, "it fits in no device's memory (the event log lost the rest)")
+        case _:
+            return Failed(
+                number, at, "unknown: the event log lost it, and the study keeps no cause"
+            )
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()

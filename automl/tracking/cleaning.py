@@ -7,21 +7,15 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from automl.tracking.redact import redact
+from automl.credentials import mask_urls
+from automl.masking import mask_credentials
+from automl.texts import cut, printable
 
 MAX_PARAM_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 5000
 """What every MLflow server of the 2 and 3 series takes."""
 MAX_KEY_CHARACTERS = 250
 _GOOD_KEY = re.compile(r"\w[\w\-:]*(?:[./ ][\w\-:]+)*")
-
-
-def cut(text: str, limit: int) -> str:
-    """`text`, or its beginning with a note of how long it was."""
-    if len(text) <= limit:
-        return text
-    note = f" … [cut, {len(text)} characters]"
-    return text[: limit - len(note)] + note
 
 
 def clean_key(key: str) -> str:
@@ -33,11 +27,17 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): cut(redact(v), MAX_PARAM_CHARACTERS) for k, v in params.items()}
+    """Values are data: only what can be nothing but a credential is masked in them."""
+    return {
+        clean_key(k): mask_urls(printable(cut(v, MAX_PARAM_CHARACTERS))) for k, v in params.items()
+    }
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {clean_key(k): cut(redact(v), MAX_TAG_CHARACTERS) for k, v in tags.items()}
+    return {
+        clean_key(k): mask_credentials(printable(cut(v, MAX_TAG_CHARACTERS)))
+        for k, v in tags.items()
+    }
 
 
 def finite(value: float) -> float:

@@ -1,4 +1,5 @@
-"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name.
+"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name,
+and last its checksum.
 
 Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
 that a newer version added is ignored, one that it left out takes its default.
@@ -11,7 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from automl.tracking.redact import redact, redact_settings
+from automl.sealed import is_damaged, seal
+from automl.texts import MAX_CAUSE_CHARACTERS, MAX_TEXT_CHARACTERS, cut, cut_middle, fit, fit_line
+from automl.tracking.redact import redact_settings
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
@@ -45,11 +48,11 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class UnreadableLineError(ValueError):
-    """Raised when a line of an event log is not an event of this version."""
+    """Raised when a line of an event log is damaged, or no event of this version."""
 
 
 def encode(event: Event) -> bytes:
-    """The line of `event`, newline included, in ASCII; credentials in its texts are masked."""
+    """The line of `event`, newline included, in ASCII; its texts are cut and masked."""
     kind = type(event)
     fields: dict[str, object] = {"event": kind.__name__}
     for name in _FIELDS[kind]:
@@ -62,18 +65,20 @@ def encode(event: Event) -> bytes:
         case Checkpointed():
             fields["kind"] = event.kind.value
         case Failed():
-            fields |= {"cause": redact(event.cause), "details": redact(event.details)}
+            fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
         case Interrupted() | OutOfMemory():
-            fields["cause"] = redact(event.cause)
+            fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)
         case SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
-    return _encode(fields).encode("ascii") + b"\n"
+    return seal(_encode(fields).encode("ascii")) + b"\n"
 
 
 def decode(line: bytes) -> Event:
     """The event of a line. Raises UnreadableLineError."""
+    if is_damaged(line.rstrip(b"\n")):
+        raise UnreadableLineError("it is not what its checksum was made of")
     try:
         fields = json.loads(line)
         kind = _KINDS[fields["event"]]
@@ -85,8 +90,12 @@ def decode(line: bytes) -> Event:
 
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    if "cause" in values:  # earlier versions wrote them of any length
+        values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
+    if "details" in values:
+        values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
     if kind is Checkpointed:
-        values["kind"] = CheckpointKind(values["kind"])
+        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

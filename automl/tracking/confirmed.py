@@ -1,44 +1,51 @@
 """What MLflow has taken: `events.delivered`, beside the event log.
 
     {"offset":        123456, "pid":    4121}      of fixed width, overwritten in place
-    {"experiment": "3", "parent": "9f…"}           the store that the offset speaks of
+    {"study": "5b…", "experiment": "3", "parent": "9f…"}     whose runs, in which store
     {"trial": 7, "run": "3c…"}                     one line per run, appended
 
-The offset is what counts: events before it are in MLflow. The ids save a search. Whatever is lost
-of this file is delivered or looked up again, which changes nothing in MLflow.
+The offset is what counts: events before it are in MLflow. The ids save a search. Each line ends
+with a checksum. Whatever is lost or damaged of this file is delivered or looked up again, which
+changes nothing in MLflow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from automl.errors import StorageError, StudyInUseError
+from automl.sealed import is_damaged, seal
 
-_HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}\n'
-_HEADER_BYTES = len(_HEADER.format(offset=0, pid=0))
+_HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
+_HEADER_BYTES = len(seal(_HEADER.format(offset=0, pid=0).encode()) + b"\n")
 _POLL_SECONDS = 0.05
 
 
 class Confirmed:
     """The open file, under a lock for its whole life: one process delivers a study at a time."""
 
-    def __init__(self, fd: int, offset: int, entries: list[dict[str, Any]]) -> None:
+    def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
         self._fd = fd
         self.offset = offset
+        self.study: str | None = None
+        """Uuid of the study that all this speaks of; None where an older version wrote it."""
         self.experiment: str | None = None
         self.parent: str | None = None
         self.runs: dict[int, str] = {}
         """Run ids by trial number."""
         for entry in entries:
-            if "trial" in entry:
-                self.runs[entry["trial"]] = entry["run"]
-            else:
-                self.experiment, self.parent = entry.get("experiment"), entry.get("parent")
+            match entry:
+                case {"trial": int(trial), "run": str(run)}:
+                    self.runs[trial] = run
+                case {"experiment": str(experiment), "parent": str(parent), **rest}:
+                    self.study = str(rest["study"]) if "study" in rest else None
+                    self.experiment, self.parent = experiment, parent
 
     @classmethod
     def open(cls, log: Path, wait_seconds: float) -> Confirmed:
@@ -54,7 +61,10 @@ class Confirmed:
                 f"{path} cannot be opened ({error.strerror}): mend its rights."
             ) from error
         _lock(fd, path, wait_seconds)
-        confirmed = cls(fd, *_read(fd))
+        header, lines = _read(fd)
+        confirmed = cls(fd, _offset(header), [e for line in lines for e in _entries(line)])
+        if len(header) + 1 != _HEADER_BYTES:
+            confirmed._rewrite()
         confirmed._write_header()
         return confirmed
 
@@ -64,10 +74,16 @@ class Confirmed:
             self.offset = offset
             self._write_header()
 
-    def note_study(self, experiment: str, parent: str) -> None:
-        if (experiment, parent) != (self.experiment, self.parent):
-            self.experiment, self.parent = experiment, parent
-            self._append({"experiment": experiment, "parent": parent})
+    def note_study(self, study: str, experiment: str, parent: str) -> None:
+        if (study, experiment, parent) != (self.study, self.experiment, self.parent):
+            self.study, self.experiment, self.parent = study, experiment, parent
+            self._append({"study": study, "experiment": experiment, "parent": parent})
+
+    def forget_others(self, study: str) -> None:
+        """Reset what came with a copied folder, and says what another study's runs have."""
+        of_older_version = self.study is None and self.parent is not None
+        if self.study != study and not of_older_version:  # there the parent's tags tell whose
+            self.reset()
 
     def note_run(self, trial: int, run_id: str) -> None:
         self.runs[trial] = run_id
@@ -76,19 +92,48 @@ class Confirmed:
     def reset(self) -> None:
         """Nothing is in MLflow: it is another store, or ours was thrown away."""
         os.ftruncate(self._fd, 0)
-        self.offset, self.experiment, self.parent = 0, None, None
+        self.offset, self.study, self.experiment, self.parent = 0, None, None, None
         self.runs.clear()
         self._write_header()
 
     def close(self) -> None:
         os.close(self._fd)
 
+    def _rewrite(self) -> None:
+        """Make room for a header of the width of now."""
+        os.ftruncate(self._fd, 0)
+        self._write_header()
+        if self.experiment is not None and self.parent is not None:
+            study = {} if self.study is None else {"study": self.study}
+            self._append({**study, "experiment": self.experiment, "parent": self.parent})
+        for trial, run_id in self.runs.items():
+            self._append({"trial": trial, "run": run_id})
+
     def _write_header(self) -> None:
-        os.pwrite(self._fd, _HEADER.format(offset=self.offset, pid=os.getpid()).encode(), 0)
+        header = _HEADER.format(offset=self.offset, pid=os.getpid()).encode()
+        os.pwrite(self._fd, seal(header) + b"\n", 0)
 
     def _append(self, entry: dict[str, object]) -> None:
         end = max(os.fstat(self._fd).st_size, _HEADER_BYTES)
-        os.pwrite(self._fd, json.dumps(entry).encode() + b"\n", end)
+        os.pwrite(self._fd, seal(json.dumps(entry).encode()) + b"\n", end)
+
+
+def delivered_to(log: Path) -> tuple[str, str] | None:
+    """Experiment and parent run of a study in the store that it was last delivered to.
+
+    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    """
+    try:
+        text = log.with_suffix(".delivered").read_bytes()
+    except OSError:
+        return None
+    found = None
+    for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
+        for entry in _entries(line):
+            match entry:
+                case {"experiment": str(experiment), "parent": str(parent)}:
+                    found = experiment, parent
+    return found if found is not None and all(map(str.isalnum, found)) else None
 
 
 def _lock(fd: int, path: Path, wait_seconds: float) -> None:
@@ -108,22 +153,26 @@ def _lock(fd: int, path: Path, wait_seconds: float) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _read(fd: int) -> tuple[int, list[dict[str, Any]]]:
-    """Offset and entries; what cannot be read is left out (a torn last line is cut off)."""
+def _read(fd: int) -> tuple[bytes, list[bytes]]:
+    """The header and the lines after it; a torn last line is cut off."""
     text = os.pread(fd, os.fstat(fd).st_size, 0)
     whole = text[: text.rfind(b"\n") + 1]
     if len(whole) < len(text):
         os.ftruncate(fd, len(whole))
+    header, *lines = whole.split(b"\n")
+    return header, lines
+
+
+def _offset(header: bytes) -> int:
+    """0 where it cannot be read: all is delivered again."""
     try:
-        offset = int(json.loads(whole[:_HEADER_BYTES])["offset"])
+        return 0 if is_damaged(header) else int(json.loads(header)["offset"])
     except (ValueError, KeyError, TypeError):
-        return 0, []
-    entries = []
-    for line in whole[_HEADER_BYTES:].splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            entries.append(entry)
-    return offset, entries
+        return 0
+
+
+def _entries(line: bytes) -> Iterator[object]:
+    """What a line says; nothing where it cannot be read."""
+    if not is_damaged(line):
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,6 +27,7 @@ from automl.errors import AutoMLError, StudyInUseError
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
 from automl.tracking.redact import redact
+from automl.tracking.run_update import StudyRef
 from automl.tracking.uri import TrackingUri
 
 if TYPE_CHECKING:
@@ -58,9 +59,19 @@ class Job:
     """File for all that is logged here."""
     fresh_from: int
     """Events from this byte of the log on cannot have been seen by an earlier process."""
+    n_known_trials: int = 0
+    """Trials the study had before: they may have a run, even if the log says nothing of them."""
+    study: StudyRef | None = None
+    """Whose runs they are; None: what the log says."""
 
     def line(self) -> str:
-        return json.dumps(vars(self))
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, line: str) -> Job:
+        values = json.loads(line)
+        study = values.pop("study")
+        return cls(**values, study=None if study is None else StudyRef(**study))
 
 
 class Channel:
@@ -87,7 +98,7 @@ def main() -> int:
     _open_early(uri)
     if (first := next(words, None)) is None:
         return 0  # there is nothing to deliver after all
-    job = Job(**json.loads(first))
+    job = Job.read(first)
     _write_errors_to(job.errors)
     draining = threading.Event()
     threading.Thread(target=_follow_parent, args=(words, draining), daemon=True).start()
@@ -95,6 +106,8 @@ def main() -> int:
     log = Path(job.log)
     try:
         confirmed = Confirmed.open(log, LOCK_WAIT_SECONDS)
+        if job.study is not None:
+            confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
         runs = _open(uri, channel)
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
@@ -103,7 +116,8 @@ def main() -> int:
     os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
-    study = StudyDelivery(log, confirmed, runs, KeepCheckpoints(job.checkpoints), job.fresh_from)
+    keep = KeepCheckpoints(job.checkpoints)
+    study = StudyDelivery(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials)
     _Loop(study, channel, draining).run()
     return 0
 
@@ -139,16 +153,20 @@ class _Loop:
             self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
             if self._backoff_seconds == 1.0:
                 logger.warning("MLflow does not take events: %s", error)
+            self._tell_offset()  # runs that have vanished are delivered again: it may be lower
             self._channel.send(trouble=str(error))
             return False
         if self._backoff_seconds:
             logger.warning("MLflow takes events again")
             self._backoff_seconds = 0.0
             self._channel.send(trouble=None)
+        self._tell_offset()
+        return True
+
+    def _tell_offset(self) -> None:
         if self._study.offset != self._confirmed:
             self._confirmed = self._study.offset
             self._channel.send(confirmed=self._confirmed)
-        return True
 
 
 def _open_early(uri: TrackingUri) -> None:

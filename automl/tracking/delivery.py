@@ -24,9 +24,12 @@ from typing import Any, TypeAlias
 import automl
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.tracking.confirmed import delivered_to
 from automl.tracking.deliver import DRAIN, Job
 from automl.tracking.lines import LineCounter
+from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say, say_on_stdout
+from automl.tracking.shared_view import runs_with_view
 from automl.tracking.uri import TrackingUri, resolve_uri
 
 LOG_NAME = "events.log"
@@ -48,6 +51,7 @@ class Delivery:
     """The delivery of one study. Start it before the event log is written, drain it after."""
 
     def __init__(self, log: Path, uri: TrackingUri, job: Job, warm: DelivererProcess) -> None:
+        self._log = log
         self._uri = uri
         self._job = job
         self._warm: DelivererProcess | None = warm
@@ -78,25 +82,38 @@ class Delivery:
         study_directory: Path,
         config: TrackingConfig,
         warm: DelivererProcess | None = None,
+        *,
+        study: StudyRef | None = None,
+        n_known_trials: int = 0,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
-        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. Raises
-        ConfigError when nothing could ever be delivered to that URI.
+        `warm`, if given, is a process from `spawn`, which is this delivery's from now on. `study`
+        is whose runs they are (None: what the log says); for `n_known_trials` see `deliver.Job`.
+        Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
         log = (study_directory / LOG_NAME).absolute()
         errors = log.with_name("delivery.log")
-        errors.touch()
+        _check_writable(errors)
         job = Job(
             log=str(log),
             checkpoints=config.checkpoints.value,
             errors=str(errors),
             fresh_from=_size(log),
+            n_known_trials=n_known_trials,
+            study=study,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
         return delivery
+
+    def address(self) -> str | None:
+        """Where MLflow's server shows the runs; None: it has none yet, or there is no server."""
+        known = delivered_to(self._log)
+        if known is None or not self._uri.is_server:
+            return None
+        return f"{self._uri.without_credentials}/{runs_with_view(known[0])}"
 
     def wait_usable(self, timeout_seconds: float) -> None:
         """Return when MLflow is known to take events; raises as `wait_ready` does.
@@ -242,7 +259,9 @@ class Delivery:
             self._set_trouble(
                 f"the delivering process died (exit {process.returncode}); see {self._errors_path}"
             )
-            return not self._ready  # one that never got ready would die again
+            # One that ended by itself before it was ready would do so again; one that somebody
+            # killed (the kernel, for want of memory) would not.
+            return not self._ready and process.returncode > 0
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:
@@ -270,11 +289,28 @@ class Delivery:
         self._trouble = trouble
 
 
+def _check_writable(errors: Path) -> None:
+    """Raises ConfigError. The process that writes there could only die of it."""
+    try:
+        with errors.open("ab"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{errors} cannot be written ({error.strerror}), where MLflow's errors are kept: mend "
+            "that, or do this as the user whose study it is."
+        ) from error
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on_stdout) -> int:
+def deliver_all(
+    study_directory: Path,
+    config: TrackingConfig,
+    say: Say = say_on_stdout,
+    study: StudyRef | None = None,
+) -> int:
     """Deliver what a study's event log still holds for MLflow; returns the exit code.
 
     Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
@@ -285,13 +321,21 @@ def deliver_all(study_directory: Path, config: TrackingConfig, say: Say = say_on
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
             f"{study_directory.parent}, or name another folder with study.dir=…"
         )
-    with Delivery.start(study_directory, config) as delivery:
+    with Delivery.start(study_directory, config, study=study) as delivery:
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
+            trouble = delivery.trouble()
+            if (
+                trouble is None
+            ):  # it answers, but no SweepStarted is left to make the study's run of
+                raise AutoMLError(
+                    f"{study_directory / LOG_NAME}: the line that begins a sweep cannot be read; "
+                    "resume the study, which writes it again."
+                )
             raise AutoMLError(
-                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                "lost: run the same command again when it answers."
+                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
+                "the same command again when it answers."
             )
     say(f"MLflow has all of study {study_directory.name}: {n_events} events were delivered")
     return 0

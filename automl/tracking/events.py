@@ -13,13 +13,16 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from automl.disk import flush_folder
 from automl.errors import StorageError
 from automl.tracking.codec import UnreadableLineError, decode, encode
 from automl.tracking.history import Tally, TrialHistory
 from automl.trial import (
+    Checkpointed,
     Event,
     Failed,
     Finished,
@@ -80,6 +83,8 @@ class EventLog:
         self._write_lock = threading.Lock()  # guards all above and the two below
         self._n_written = 0
         self._error: str | None = None
+        self._told = True
+        """The error was raised; one of a flush is not until the next call."""
         self._sync_lock = threading.Lock()  # guards the one below; taken before the write lock
         self._n_synced = 0
         self._dirty = threading.Event()
@@ -100,6 +105,7 @@ class EventLog:
             raise StorageError(_cannot(path, "opened", error)) from error
         try:
             _cut_torn_tail(fd, path)
+            flush_folder(path.parent)
             tally = Tally()
             for event, _ in read_events(path):
                 tally.take(event)
@@ -114,7 +120,7 @@ class EventLog:
         Returns when the line is with the kernel; for an outcome, and for the begin and end of a
         sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
         """
-        line = encode(event)
+        line = encode(self._movable(event))
         with self._write_lock:
             self._raise_if_broken()
             if not self._is_new(event):
@@ -123,13 +129,17 @@ class EventLog:
             self._n_written += 1
             n_written = self._n_written
         if isinstance(event, _FLUSHED_AT_ONCE):
-            self._flush(n_written)
+            if not self._flush(n_written):
+                self._raise_if_broken()
         elif not self._dirty.is_set():
             self._dirty.set()
         return True
 
     def close(self) -> None:
-        """Flush and close; a second call does nothing."""
+        """Flush and close; a second call does nothing.
+
+        Raises StorageError when a flush failed and nobody was told yet.
+        """
         self._closing.set()
         self._dirty.set()
         self._flusher.join()
@@ -137,10 +147,12 @@ class EventLog:
             if self._fd < 0:
                 return
             if self._error is None:
-                self._sync()
-                self._error = self._error or f"{self._path} is closed: the sweep has ended."
+                self._sync(self._n_written)
             os.close(self._fd)
             self._fd = -1
+            if not self._told:
+                self._raise_if_broken()
+            self._error = self._error or f"{self._path} is closed: the sweep has ended."
 
     def __enter__(self) -> EventLog:
         return self
@@ -152,6 +164,13 @@ class EventLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _movable(self, event: Event) -> Event:
+        """With the path of a checkpoint relative to the study, which may be moved or copied."""
+        folder = self._path.parent
+        if isinstance(event, Checkpointed) and Path(event.path).is_relative_to(folder):
+            return replace(event, path=str(Path(event.path).relative_to(folder)))
+        return event
 
     def _is_new(self, event: Event) -> bool:
         if isinstance(event, SweepStarted | SweepEnded):
@@ -176,37 +195,37 @@ class EventLog:
             self._error = _cannot(self._path, "written", error)
             raise StorageError(self._error) from error
 
-    def _flush(self, n_written: int) -> None:
-        """Return when the first `n_written` events are on disk; many callers share one flush."""
+    def _flush(self, n_written: int) -> bool:
+        """Whether the first `n_written` events are on disk; many callers share one flush."""
         with self._sync_lock:
-            if self._n_synced >= n_written:
-                return
-            with self._write_lock:
-                self._raise_if_broken()
-                n_written = self._n_written
-            self._sync()
-            with self._write_lock:
-                self._raise_if_broken()
-            self._n_synced = n_written
+            if self._n_synced < n_written and self._error is None:
+                with self._write_lock:
+                    n_written_by_now = self._n_written
+                self._sync(n_written_by_now)
+            return self._n_synced >= n_written
 
-    def _sync(self) -> None:
+    def _sync(self, n_written: int) -> None:
+        """The sync lock is held."""
         try:
             os.fdatasync(self._fd)
         except OSError as error:
+            self._told = False
             self._error = _cannot(self._path, "written", error)
+        else:
+            self._n_synced = n_written
 
     def _flush_often(self) -> None:
         while not self._closing.is_set():
             self._dirty.wait()
             self._dirty.clear()
-            try:
-                self._flush(self._n_written)
-            except StorageError:
-                return  # kept in _error: the next append raises it
+            self._flush(self._n_written)
+            if self._error is not None:
+                return  # the next append raises it, or close
             self._closing.wait(FLUSH_SECONDS)
 
     def _raise_if_broken(self) -> None:
         if self._error is not None:
+            self._told = True
             raise StorageError(self._error)
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from automl.trial import Event, Interrupted, Outcome, Reported, Started, SweepEnded, SweepStarted
+from automl.trial import (
+    Event,
+    Failed,
+    Interrupted,
+    Outcome,
+    Reported,
+    Started,
+    SweepEnded,
+    SweepStarted,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,8 @@ class Tally:
             trial.n_starts += 1
             trial.outcome = None
         elif isinstance(event, Outcome):
-            trial.outcome = event
+            # Nobody asks for its traceback here, and there may be ten thousand of them.
+            trial.outcome = replace(event, details="") if isinstance(event, Failed) else event
             trial.n_worker_deaths += isinstance(event, Interrupted) and event.by_worker_death
 
     def frozen(self) -> dict[int, TrialHistory]:

@@ -1,7 +1,8 @@
 """Runs in MLflow, through its public client: found, made, written, ended.
 
 The only module that calls `MlflowClient` in a sweep. It knows runs, not trials: what to write comes
-as a `RunUpdate`. Errors come out as one of three: try again, the run was deleted, it is gone.
+as a `RunUpdate`. Errors come out as one of three: try again, the run was deleted, it is gone. What
+the store will never take is left out, that value alone, and the run's tag `automl.refused` says so.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.tracking.run_update import STUDY, TRIAL, RunUpdate
+from automl.tracking.cleaning import clean_tags
+from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
 ARTIFACT_FOLDER = "checkpoints"
 _PAGE = 1000
+MAX_REFUSALS = 20
+"""Told on a run."""
+N_PROOFS = 3
+"""So often a value that may be refused is tried again, each time after one that is taken."""
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 
 logger = logging.getLogger(__name__)
@@ -46,6 +54,13 @@ class _RefusedError(NotTakenError):
     """Raised when MLflow will never take a value."""
 
 
+class _DoubtfulError(NotTakenError):
+    """Raised when MLflow failed over a call that reached it: it may do so for ever, or not."""
+
+
+_Value: TypeAlias = Metric | Param | RunTag
+
+
 class MlflowRuns:
     """The runs of one store. `refused` is told of what MLflow will never take, in words."""
 
@@ -56,6 +71,13 @@ class MlflowRuns:
         self._uri = uri
         self._refused = refused
         self._artifact_uris: dict[str, str] = {}
+        self._refusals: dict[str, list[str]] = {}
+        """By run, while it is open."""
+
+    @property
+    def may_double(self) -> bool:
+        """A request can arrive twice, as there is a network between."""
+        return not self._uri.is_database
 
     def open_experiment(self, name: str) -> str:
         """The id of the experiment, made where it is missing, restored where it was deleted."""
@@ -67,16 +89,63 @@ class MlflowRuns:
                 self._client.restore_experiment(experiment.experiment_id)
             return str(experiment.experiment_id)
 
-    def holds(self, run_id: str, study_uuid: str) -> bool:
-        """Whether the store has this run, and it is the study's."""
+    def find_experiment(self, name: str) -> str | None:
+        """The id of the experiment, be it deleted; None: there is none."""
+        with self._translated():
+            experiment = self._client.get_experiment_by_name(name)
+        return None if experiment is None else str(experiment.experiment_id)
+
+    def keep_experiment(self, experiment: str, study: StudyRef) -> None:
+        """Restore the study's experiment where it was deleted; rename it where the study was.
+
+        It keeps a name that somebody gave it in the UI, or that it shares with another study.
+        """
+        with self._translated():
+            found = self._client.get_experiment(experiment)
+            if found.lifecycle_stage != "active":
+                self._client.restore_experiment(experiment)
+        if found.name == study.name or found.name not in study.former_names:
+            return
+        parents = self._search(experiment, f"tags.`{KIND}` = 'study'")
+        if self.find_experiment(study.name) is not None or any(
+            run.data.tags.get(STUDY) != study.uuid for run in parents
+        ):
+            logger.warning("%s: its runs stay in experiment %s", study.name, found.name)
+            return
+        with self._translated():
+            self._client.rename_experiment(experiment, study.name)
+
+    def experiment_of(self, run_id: str, study_uuid: str) -> str | None:
+        """The experiment that holds this run of the study's; None: the store has none such."""
         with self._translated():
             try:
                 run = self._client.get_run(run_id)
             except MlflowException as error:
                 if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return False
+                    return None
                 raise
-        return bool(run.data.tags.get(STUDY) == study_uuid)
+        ours = run.data.tags.get(STUDY) == study_uuid
+        return str(run.info.experiment_id) if ours else None
+
+    def not_yet_ended(self, run_id: str, update: RunUpdate) -> RunUpdate:
+        """`update` without the metrics of a trial's end that the run has already.
+
+        They may have been put back from the study under another time, and stood there twice.
+        """
+        with self._translated():
+            there = self._client.get_run(run_id).data.metrics
+        known = [key for key in AT_END if key in there]
+        new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
+        return replace(update, metrics=tuple(new))
+
+    def share_view(self, experiment: str, tag: str, view: str) -> None:
+        """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
+        try:
+            with self._translated():
+                if self._client.get_experiment(experiment).tags.get(tag) != view:
+                    self._client.set_experiment_tag(experiment, tag, view)
+        except (NotTakenError, DeletedError) as error:
+            logger.warning("the view of the runs is not shared: %s", error)
 
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
         """The run with these tags. Doubles of it (a create whose answer was lost) are deleted."""
@@ -94,6 +163,19 @@ class MlflowRuns:
         only = {number: self._only(runs) for number, runs in by_trial.items()}
         return {number: run_id for number, run_id in only.items() if run_id is not None}
 
+    def delete_doubles(self, experiment: str, study_uuid: str, kept: Mapping[int, str]) -> None:
+        """Delete what a server made of a create that arrived twice (a proxy's second try).
+
+        Such a run has its tags and nothing else, so that it is looked for among those that are
+        RUNNING: as few as trials run, however many there were. `kept` are the trials' runs.
+        """
+        terms = f"attributes.status = 'RUNNING' and tags.`{STUDY}` = '{study_uuid}'"
+        for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
+            number = int(run.data.tags.get(TRIAL, -1))
+            if run.info.run_id != kept.get(number, run.info.run_id):
+                with self._translated():
+                    self._client.delete_run(run.info.run_id)
+
     def create(self, experiment: str, update: RunUpdate) -> str:
         """Make the run with all its tags. After an error it may be there or not: look first."""
         with self._translated():
@@ -107,18 +189,32 @@ class MlflowRuns:
         self._artifact_uris[run_id] = run.info.artifact_uri
         return run_id
 
-    def write(self, run_id: str, update: RunUpdate, *, created: bool) -> None:
-        """Write what is new; a run just `created` has its tags and lacks its params."""
+    def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
+        """Write what is new; a run just `created` has its tags and lacks its params.
+
+        Artifacts stand in the directory `study`.
+        """
         params = update.params if update.begins or created else {}
         tags = {} if created else update.tags
-        self._log(
-            run_id,
-            [Metric(p.key, p.value, p.time_ms, p.step) for p in update.metrics],
-            [Param(key, value) for key, value in params.items()],
-            [RunTag(key, value) for key, value in tags.items()],
-        )
-        for path in update.artifacts:
-            self._store_artifact(run_id, Path(path))
+        n_refusals = len(self._refusals.get(run_id, ()))
+        values: list[_Value] = [Metric(p.key, p.value, p.time_ms, p.step) for p in update.metrics]
+        values += [Param(key, value) for key, value in params.items()]
+        values += [RunTag(key, value) for key, value in tags.items()]
+        known = [RunTag(key, value) for key, value in update.key.items()]
+        self._log(run_id, values, known)
+        for text in update.refused:
+            self._refuse(run_id, text)
+        for path, below in (
+            *((path, ARTIFACT_FOLDER) for path in update.artifacts),
+            *((path, "") for path in update.files),
+        ):
+            if is_below(study, path):
+                self._store_artifact(run_id, study / path, below)
+            else:
+                self._refuse(run_id, f"{path} is a link out of its place; it was not stored")
+        if len(refusals := self._refusals.get(run_id, ())) > n_refusals:
+            text = clean_tags({REFUSED: "\n".join(refusals)})[REFUSED]
+            self._log(run_id, [RunTag(REFUSED, text)], known)
         if update.status is None:
             return
         with self._translated():
@@ -128,6 +224,7 @@ class MlflowRuns:
                 self._client.set_terminated(run_id, update.status, update.end_ms)
         if update.end_ms is not None:
             self._artifact_uris.pop(run_id, None)
+            self._refusals.pop(run_id, None)
 
     def revive(self, experiment: str, run_id: str | None) -> None:
         """Restore what was deleted in the UI while its study goes on."""
@@ -149,12 +246,12 @@ class MlflowRuns:
             logger.info("experiment %s was made by another process (%s)", name, error.error_code)
             return str(experiment.experiment_id)
 
-    def _search(self, experiment: str, terms: str) -> Iterator[Run]:
+    def _search(self, experiment: str, terms: str, view: int = ViewType.ALL) -> Iterator[Run]:
         token = None
         while True:
             with self._translated():
                 page = self._client.search_runs(
-                    [experiment], terms, ViewType.ALL, max_results=_PAGE, page_token=token
+                    [experiment], terms, view, max_results=_PAGE, page_token=token
                 )
             yield from page
             token = page.token
@@ -175,47 +272,69 @@ class MlflowRuns:
                     self._client.delete_run(double.info.run_id)
         return str(ranked[0].info.run_id) if ranked else None
 
-    def _log(
-        self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]
-    ) -> None:
+    def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
+        """Log `values`; those that MLflow will never take are left out and told, they alone.
+
+        `known` is what it has taken before: see `_is_hopeless`.
+        """
+        if not values:
+            return
+        try:
+            self._log_batch(run_id, values)
+        except (_RefusedError, _DoubtfulError) as error:
+            if len(values) > 1:  # one bad value refuses all: look for it
+                middle = len(values) // 2
+                self._log(run_id, values[:middle], known)
+                self._log(run_id, values[middle:], known)
+            elif isinstance(error, _RefusedError) or self._is_hopeless(run_id, values, known):
+                self._refuse(run_id, f"{_named(values[0])}: {error}")
+
+    def _is_hopeless(self, run_id: str, value: Sequence[_Value], known: Sequence[_Value]) -> bool:
+        """Whether a doubtful value fails again and again while the store takes others.
+
+        False: it was taken after all. Raises NotTakenError when the store takes nothing now.
+        """
+        for _ in range(N_PROOFS):
+            self._log_batch(run_id, known)
+            try:
+                self._log_batch(run_id, value)
+            except _DoubtfulError:
+                continue
+            return False
+        return True
+
+    def _log_batch(self, run_id: str, values: Sequence[_Value]) -> None:
         # The client splits what exceeds 1,000 metrics, 100 params or 100 tags a call.
-        try:
-            with self._translated():
-                self._client.log_batch(run_id, metrics, params, tags, synchronous=True)
-        except _RefusedError:  # one bad value refuses all: lose only that one
-            for metric in metrics:
-                self._log_one(run_id, metrics=[metric])
-            for param in params:
-                self._log_one(run_id, params=[param])
-            for tag in tags:
-                self._log_one(run_id, tags=[tag])
+        with self._translated():
+            self._client.log_batch(
+                run_id,
+                [value for value in values if isinstance(value, Metric)],
+                [value for value in values if isinstance(value, Param)],
+                [value for value in values if isinstance(value, RunTag)],
+                synchronous=True,
+            )
 
-    def _log_one(
-        self,
-        run_id: str,
-        metrics: Sequence[Metric] = (),
-        params: Sequence[Param] = (),
-        tags: Sequence[RunTag] = (),
-    ) -> None:
-        try:
-            with self._translated():
-                self._client.log_batch(run_id, metrics, params, tags, synchronous=True)
-        except _RefusedError as error:
-            self._refused(f"run {run_id}: {error}")
+    def _refuse(self, run_id: str, text: str) -> None:
+        kept = self._refusals.setdefault(run_id, [])
+        if len(kept) < MAX_REFUSALS:
+            kept.append(text)
+        elif len(kept) == MAX_REFUSALS:
+            kept.append("and more: see delivery.log")
+        self._refused(f"run {run_id}: {text}")
 
-    def _store_artifact(self, run_id: str, path: Path) -> None:
-        if not path.exists():
-            self._refused(f"run {run_id}: {path} is not there any more")
+    def _store_artifact(self, run_id: str, path: Path, below: str) -> None:
+        if not path.is_file():
+            self._refuse(run_id, f"{path} is not there any more")
             return
         try:
             with self._translated():
                 folder = self._artifact_folder(run_id) if self._uri.is_database else None
                 if folder is None:
-                    self._client.log_artifact(run_id, str(path), ARTIFACT_FOLDER)
+                    self._client.log_artifact(run_id, str(path), below or None)
                 else:
-                    place_file(path, folder / ARTIFACT_FOLDER)
+                    place_file(path, folder / below)
         except (GoneError, _RefusedError) as error:  # a server that takes no artifacts
-            self._refused(f"run {run_id}: {path.name} was not stored: {error}")
+            self._refuse(run_id, f"{path.name} was not stored: {error}")
 
     def _artifact_folder(self, run_id: str) -> Path | None:
         """Where the run's artifacts lie on this machine; None: in a bucket or behind a server."""
@@ -240,9 +359,35 @@ class MlflowRuns:
                 raise DeletedError(text) from error
             if error.error_code in _REFUSALS:
                 raise _RefusedError(text) from error
-            raise NotTakenError(text) from error
+            raise (_DoubtfulError if _has_failed(error) else NotTakenError)(text) from error
         except OSError as error:
             raise NotTakenError(explain(error, self._uri)) from error
+        except (ValueError, TypeError, OverflowError) as error:
+            # Of MLflow's client, over a value that it cannot write down, or an answer it cannot
+            # read: a step beyond 2**63 is the first over HTTP, an internal error in a database.
+            raise _DoubtfulError(explain(error, self._uri)) from error
+
+
+def _has_failed(error: MlflowException) -> bool:
+    """Whether the store was reached and failed by itself: no transport, no lock, no time-out."""
+    if error.error_code != "INTERNAL_ERROR":
+        return False
+    if "too many 500 error responses" in str(error):  # the client's words after its last try
+        return True
+    inner = error.__cause__ or error.__context__
+    return "API request to" not in str(error) and not isinstance(inner, OSError)
+
+
+def _named(value: _Value) -> str:
+    """`val_loss at step 7`, `param lr`: which value it is, for people."""
+    if isinstance(value, Metric):
+        return f"{value.key} at step {value.step}"
+    return f"{'param' if isinstance(value, Param) else 'tag'} {value.key}"
+
+
+def is_below(folder: Path, path: str) -> bool:
+    """Whether no link, in whatever part of `path`, leads to another file."""
+    return (folder / path).resolve() == folder.resolve() / path
 
 
 def place_file(path: Path, folder: Path) -> None:

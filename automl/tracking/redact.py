@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from automl.credentials import MASK, mask_credentials
+from automl.credentials import MASK, mask_urls
+from automl.texts import fit
 
 # Whole last words only: `max_tokens` and `token_dim` are hyperparameters.
 _SECRET_KEY = re.compile(
@@ -18,14 +19,15 @@ _SECRET_KEY = re.compile(
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` with credentials in URLs and each of `secrets` masked."""
+    """`text` cut to what is fit to be read, with credentials and each of `secrets` masked."""
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return mask_credentials(text) if "@" in text or "=" in text else text
+    return fit(text)
 
 
 def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings fit to be stored and shown: the values of keys that name a secret are masked."""
     return {
-        key: MASK if _SECRET_KEY.search(key) else redact(value) for key, value in settings.items()
+        key: MASK if _SECRET_KEY.search(key) else mask_urls(value)
+        for key, value in settings.items()
     }

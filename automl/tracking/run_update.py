@@ -7,11 +7,29 @@ from dataclasses import dataclass, field
 
 # Tags by which a run is found again.
 STUDY, KIND, TRIAL = "automl.study", "automl.kind", "automl.trial"
+VALUE, MEMORY_PEAK = "value", "memory_peak_bytes"
+AT_END = (VALUE, MEMORY_PEAK)
+"""Metrics that a trial has once, from its end on."""
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+REFUSED = "automl.refused"
+"""What of the run was not taken, and why."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""
+VALUE = "value"
+"""The metric that holds a trial's final value."""
+
+
+@dataclass(frozen=True)
+class StudyRef:
+    """Which study's runs they are."""
+
+    uuid: str
+    name: str
+    """Of its experiment and of its own run."""
+    former_names: Sequence[str] = ()
+    """Its experiment is renamed where it still has one of these."""
 
 
 @dataclass(frozen=True)
@@ -43,4 +61,8 @@ class RunUpdate:
     end_ms: int | None = None
     """When the run ended for good; None: it has not."""
     artifacts: Sequence[str] = field(default=())
-    """Paths of checkpoints to store."""
+    """Checkpoints to store, by their paths below the study's directory."""
+    files: Sequence[str] = field(default=())
+    """What else is stored, beside the checkpoints' folder; paths likewise."""
+    refused: Sequence[str] = field(default=())
+    """What of the events is not stored, in words."""

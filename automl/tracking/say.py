@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
+from automl.texts import fit
+
 Say: TypeAlias = Callable[[str], object]
 
 
 def say_on_stdout(line: str) -> None:
     """Write a line, at once."""
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{fit(line)}\n")
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -18,11 +19,14 @@ from automl.config import KeepCheckpoints
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.events import read_events
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
-from automl.tracking.run_update import RunUpdate
+from automl.tracking.run_update import RunUpdate, StudyRef
+from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_view import StudyView
 from automl.tracking.trial_view import TrialView
 from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
+CONFIG_NAME = "config.yaml"
+"""Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
 """Read, delivered and confirmed in one go."""
 MAX_EVENTS_PENDING = 10_000
@@ -49,12 +53,16 @@ class StudyDelivery:
         runs: MlflowRuns,
         keep: KeepCheckpoints,
         fresh_from: int | None = None,
+        study: StudyRef | None = None,
+        n_known_trials: int = 0,
     ) -> None:
-        """`fresh_from`: see `deliver.Job`; None: the log's end."""
+        """For the last three see `deliver.Job`; None: the log's end, and what the log says."""
         self._log = log
+        self._ref = study or _newest_study(log)
         self._confirmed = confirmed
         self._runs = runs
         self._keep = keep
+        self._n_known_trials = n_known_trials
         self._begin(fresh_from)
 
     def _begin(self, fresh_from: int | None = None) -> None:
@@ -68,11 +76,18 @@ class StudyDelivery:
         """Where in the log the first event stands of each trial that has some to deliver."""
         self._with_doubles: set[int] = set()
         """Trials whose run may have been made twice: the answer to a create was lost."""
+        self._found: set[int] = set()
+        """Trials whose run an earlier process has made, and perhaps brought to its end."""
+        self._doubles_due = False
+        """Trials have ended since doubles were looked for that a network made."""
+        if self._ref is not None:
+            self._confirmed.forget_others(self._ref.uuid)
         size = self._log.stat().st_size if self._log.exists() else 0
-        if self._confirmed.offset > size:  # the disk lost what it had promised
-            self._confirmed.reset()
-        self._offset = 0
         self._fresh_from = size if fresh_from is None else fresh_from
+        if self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
+            self._confirmed.reset()
+            self._fresh_from = sys.maxsize  # MLflow may have runs that the log knows nothing of
+        self._offset = 0
         for event, offset in read_events(self._log):
             if offset > self._confirmed.offset:
                 break
@@ -110,9 +125,14 @@ class StudyDelivery:
             experiment, parent = self._open_study(self._study)
             self._resolve_doubts(self._study, experiment)
             numbers = self._trials_to_deliver(everything)
+            self._doubles_due |= any(self._trials[number].ended for number in numbers)
             self._deliver_trials(numbers, self._study, experiment, parent)
             if self._study_events:
+                self._doubles_due = True
                 self._deliver_study(self._study, experiment, parent)
+            if self._doubles_due and self._runs.may_double:
+                self._runs.delete_doubles(experiment, self._study.uuid, self._confirmed.runs)
+            self._doubles_due = False
         except GoneError as error:
             self._confirmed.reset()
             self._begin()
@@ -127,13 +147,14 @@ class StudyDelivery:
     def _learn(self, event: Event) -> None:
         if isinstance(event, SweepStarted | SweepEnded):
             if self._study is None and isinstance(event, SweepStarted):
-                self._study = StudyView(event)
+                self._ref = self._ref or StudyRef(event.study_uuid, event.study)
+                self._study = StudyView(event, self._ref)
             if self._study is not None:
                 self._study.take(event)
             return
         trial = self._trials.get(event.trial)
         if trial is None:
-            fresh = self._offset >= self._fresh_from
+            fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials
             trial = self._trials[event.trial] = TrialView(event.trial, event.time, fresh)
         trial.take(event)
 
@@ -154,26 +175,47 @@ class StudyDelivery:
         """Experiment and parent run; made, found or restored at the first call."""
         confirmed = self._confirmed
         if not self._study_open:
-            parent = confirmed.parent
-            if parent is not None and not self._runs.holds(parent, study.uuid):
-                raise GoneError(f"run {parent} of study {study.name}: this is another store")
-            experiment = self._runs.open_experiment(study.name)
-            parent = parent or self._runs.find(experiment, study.key)
+            experiment, parent = self._find_study(study)
             if parent is None:
                 update = study.update([study.first], _user())
                 parent = self._runs.create(experiment, update)
-                self._runs.write(parent, update, created=True)
-            confirmed.note_study(experiment, parent)
+                self._runs.write(parent, update, created=True, study=self._log.parent)
+            confirmed.note_study(study.uuid, experiment, parent)
+            self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
             self._study_open = True
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
         return confirmed.experiment, confirmed.parent
 
+    def _find_study(self, study: StudyView) -> tuple[str, str | None]:
+        """Its experiment, renamed if the study was, and its run if that is there."""
+        assert self._ref is not None
+        parent = self._confirmed.parent
+        if parent is not None:
+            experiment = self._runs.experiment_of(parent, study.uuid)
+            if experiment is None:
+                raise GoneError(f"run {parent} of study {study.name}: this is another store")
+            self._runs.keep_experiment(experiment, self._ref)
+            return experiment, parent
+        for name in self._ref.former_names:
+            experiment = self._runs.find_experiment(name)
+            parent = experiment and self._runs.find(experiment, study.key)
+            if experiment and parent:
+                self._runs.keep_experiment(experiment, self._ref)
+                return experiment, parent
+        experiment = self._runs.open_experiment(study.name)
+        return experiment, self._runs.find(experiment, study.key)
+
     def _deliver_study(self, study: StudyView, experiment: str, parent: str) -> None:
-        update = study.update(self._study_events, _user())
+        update = study.update(self._study_events, _user(), self._config_file())
         self._write(experiment, parent, update, created=False)
         self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
         self._study_events.clear()
+
+    def _config_file(self) -> Sequence[str]:
+        """The stored config; a link could name any file of ours in a study that was given to us."""
+        path = self._log.with_name(CONFIG_NAME)
+        return (path.name,) if path.is_file() and not path.is_symlink() else ()
 
     # --- its trials ------------------------------------------------------------------------------
 
@@ -185,7 +227,7 @@ class StudyDelivery:
         found = self._runs.find_trials(experiment, study.uuid)
         for number in doubtful:
             if number in found:
-                self._confirmed.note_run(number, found[number])
+                self._note_found(number, found[number])
             else:
                 self._trials[number].fresh = True
 
@@ -228,7 +270,9 @@ class StudyDelivery:
         if self._in_doubt(number):
             run_id = self._runs.find(experiment, update.key)
             if run_id is not None:
-                self._confirmed.note_run(number, run_id)
+                self._note_found(number, run_id)
+        if trial.ended and number in self._found:
+            update = self._runs.not_yet_ended(runs[number], update)
         created = number not in runs
         if created:
             self._create(trial, update, experiment)
@@ -236,6 +280,10 @@ class StudyDelivery:
         if trial.ended and number in self._with_doubles:
             self._runs.find(experiment, update.key, keep=runs[number])
             self._with_doubles.discard(number)
+
+    def _note_found(self, number: int, run_id: str) -> None:
+        self._confirmed.note_run(number, run_id)
+        self._found.add(number)
 
     def _create(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
         try:
@@ -251,10 +299,20 @@ class StudyDelivery:
 
     def _write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
         try:
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
         except DeletedError:
             self._runs.revive(experiment, run_id)
-            self._runs.write(run_id, update, created=created)
+            self._runs.write(run_id, update, created=created, study=self._log.parent)
+
+
+def _newest_study(log: Path) -> StudyRef | None:
+    """The study that the log's last sweep worked on; None: no sweep has begun."""
+    sweeps = [event for event, _ in read_events(log) if isinstance(event, SweepStarted)]
+    if not sweeps:
+        return None
+    own = [sweep.study for sweep in sweeps if sweep.study_uuid == sweeps[-1].study_uuid]
+    former = dict.fromkeys(name for name in own if name != own[-1])
+    return StudyRef(sweeps[-1].study_uuid, own[-1], tuple(former))
 
 
 def _user() -> str:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from automl.tracking.cleaning import clean_params, clean_tags, finite, to_ms
-from automl.tracking.run_update import KIND, STATE, STUDY, MetricPoint, RunUpdate
-from automl.tracking.trial_view import trial_name
-from automl.trial import SweepEnded, SweepStarted, TrialState
+from automl.tracking.cleaning import clean_tags, finite, to_ms
+from automl.tracking.run_update import (
+    KIND,
+    NOTE,
+    STATE,
+    STUDY,
+    MetricPoint,
+    RunUpdate,
+    StudyRef,
+)
+from automl.tracking.shared_view import minimizes, searched_params, shared_view
+from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
 
 
 class StudyView:
     """A study as its sweeps so far tell it, whether their events are delivered or not."""
 
-    def __init__(self, first: SweepStarted) -> None:
+    def __init__(self, first: SweepStarted, ref: StudyRef | None = None) -> None:
+        """`ref`: which study it is now, if it was renamed or copied since."""
         self.first = first
-        self.name = first.study
-        self.uuid = first.study_uuid
+        self.name = first.study if ref is None else ref.name
+        self.uuid = first.study_uuid if ref is None else ref.uuid
         self._start_ms = to_ms(first.time)
         self._settings = first.settings
-        """Of the first sweep: MLflow lets no param change, so later ones go into tags."""
+        """Of the first sweep; what later ones change is told in tags."""
         self._changed: dict[str, str] = {}
         self._n_sweeps = 0
 
@@ -27,6 +36,11 @@ class StudyView:
     def key(self) -> dict[str, str]:
         """Tags that the study's run is found again by."""
         return {STUDY: self.uuid, KIND: "study"}
+
+    @property
+    def shared_view(self) -> str:
+        """The view of its runs that its experiment keeps."""
+        return shared_view(self._settings, self._start_ms)
 
     def take(self, event: SweepStarted | SweepEnded) -> None:
         """Learn from the next event, the first one included."""
@@ -36,8 +50,15 @@ class StudyView:
                 if self._settings.get(key) != value or key in self._changed:
                     self._changed[key] = value
 
-    def update(self, events: Sequence[SweepStarted | SweepEnded], user: str) -> RunUpdate:
-        """What `events`, the last that were taken, change about the study's run."""
+    def update(
+        self, events: Sequence[SweepStarted | SweepEnded], user: str, files: Sequence[str] = ()
+    ) -> RunUpdate:
+        """What `events`, the last that were taken, change about the study's run.
+
+        The settings are no params: each would be a column among those of the trials. `files` (the
+        config) are stored when a sweep begins; the note is the user's to change from then on.
+        """
+        begins = any(isinstance(event, SweepStarted) for event in events)
         last = events[-1]
         state, status = _sweep_state(last)
         tags = {STATE: state}
@@ -48,14 +69,43 @@ class StudyView:
             name=self.name,
             start_ms=self._start_ms,
             key=self.key,
-            birth_tags={"mlflow.user": user},
-            params=clean_params(self._settings),
-            begins=any(isinstance(event, SweepStarted) for event in events),
+            birth_tags={"mlflow.user": user, **clean_tags({NOTE: study_note(self._settings)})},
+            params={},
+            begins=begins,
             tags=clean_tags(tags),
             metrics=tuple(_summary(events)),
             status=None if status == "RUNNING" and self._n_sweeps == 1 else status,
             end_ms=to_ms(last.time) if status in ("FINISHED", "FAILED") else None,
+            files=files if begins else (),
         )
+
+
+def study_note(settings: Mapping[str, str]) -> str:
+    """What the study is about, in Markdown, from what cannot change while it lasts."""
+    metric = settings.get("study.metric", "the metric")
+    about = [
+        f"{word} {settings[key]}"
+        for word, key in (("data", "data.kind"), ("objective", "objective.target"))
+        if key in settings
+    ]
+    lines = [
+        f"Study of automl: {'minimizes' if minimizes(settings) else 'maximizes'} `{metric}`"
+        + "".join(f", {text}" for text in about)
+        + ". All settings: `config.yaml` among the artifacts.",
+        "",
+        "| param | searched |",
+        "|---|---|",
+        *(f"| {name} | {_searched(settings, name)} |" for name in searched_params(settings)),
+    ]
+    return "\n".join(lines if len(lines) > 4 else lines[:1])
+
+
+def _searched(settings: Mapping[str, str], name: str) -> str:
+    entry = {key: settings.get(f"space.{name}.{key}") for key in ("low", "high", "choices")}
+    if entry["choices"] is not None:
+        return entry["choices"].strip("[]")
+    log = ", log" if settings.get(f"space.{name}.log") == "True" else ""
+    return f"{entry['low']} to {entry['high']}{log}"
 
 
 def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:

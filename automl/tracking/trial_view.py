@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 from automl.config import KeepCheckpoints
+from automl.texts import cut, cut_middle
 from automl.tracking.cleaning import (
     MAX_TAG_CHARACTERS,
     clean_key,
     clean_params,
     clean_tags,
-    cut,
     finite,
     to_ms,
 )
-from automl.tracking.run_update import CAUSE, DEVICE, NOTE, PARENT, STATE, STUDY, TRIAL, RunUpdate
+from automl.tracking.run_update import (
+    CAUSE,
+    DEVICE,
+    MEMORY_PEAK,
+    NOTE,
+    PARENT,
+    STATE,
+    STUDY,
+    TRIAL,
+    VALUE,
+    RunUpdate,
+)
 from automl.tracking.run_update import MetricPoint as Point
 from automl.trial import (
+    MAX_STEP,
     Checkpointed,
     CheckpointKind,
     Failed,
@@ -36,10 +49,9 @@ from automl.trial import (
     Started,
     TrialEvent,
     TrialState,
+    trial_name,
 )
 
-VALUE = "value"
-"""The metric that holds a trial's final value."""
 _STATES = {
     Started: TrialState.RUNNING,
     Finished: TrialState.FINISHED,
@@ -55,12 +67,9 @@ _STATUS = {
     TrialState.PRUNED: "KILLED",
     TrialState.FAILED: "FAILED",
 }
+_FENCE = "``````"
+"""Longer than what stands in a traceback."""
 _NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
-
-
-def trial_name(number: int) -> str:
-    """`trial-00007`: the name of a trial's run."""
-    return f"trial-{number:05d}"
 
 
 class TrialView:
@@ -93,7 +102,8 @@ class TrialView:
                 self._params, self._device = event.params, event.device
                 self._n_starts += 1
             case Reported():
-                self._last_step = max(self._last_step, event.step)
+                if event.step <= MAX_STEP:  # older versions took what no store can hold
+                    self._last_step = max(self._last_step, event.step)
                 self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
             case Checkpointed():
                 self._checkpoints[event.kind] = event.path
@@ -110,6 +120,8 @@ class TrialView:
         begins = any(isinstance(event, Started) for event in events)
         turns = begins or any(isinstance(event, Outcome) for event in events)
         still_first = self._state is TrialState.RUNNING and self._n_starts <= 1
+        kinds = self._kept(keep) if self.ended else ()
+        kept = [own_checkpoint(self._checkpoints[kind], self.number, kind) for kind in kinds]
         return RunUpdate(
             name=trial_name(self.number),
             start_ms=self._start_ms,
@@ -121,7 +133,13 @@ class TrialView:
             metrics=tuple(self._metrics(events)),
             status=_STATUS[self._state] if turns and not still_first else None,
             end_ms=to_ms(events[-1].time) if self.ended else None,
-            artifacts=self._artifacts(keep) if self.ended else (),
+            artifacts=[path for path in kept if path is not None],
+            refused=[
+                f"the path {self._checkpoints[kind][:200]!r} of {kind.value}.pt is none of the "
+                "study's checkpoints; it was not stored"
+                for kind, path in zip(kinds, kept, strict=True)
+                if path is None
+            ],
         )
 
     def _tags(self, events: Sequence[TrialEvent], begins: bool, turns: bool) -> dict[str, str]:
@@ -154,19 +172,32 @@ class TrialView:
                     yield Point(VALUE, finite(event.value), time_ms, self._last_step)
             if isinstance(event, Outcome) and self.ended and self._peak_bytes:
                 peak = float(self._peak_bytes)
-                yield Point("memory_peak_bytes", peak, time_ms, self._last_step)
+                yield Point(MEMORY_PEAK, peak, time_ms, self._last_step)
 
-    def _artifacts(self, keep: KeepCheckpoints) -> tuple[str, ...]:
+    def _kept(self, keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
         kept = {
             KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
             KeepCheckpoints.best: (CheckpointKind.BEST,),
             KeepCheckpoints.none: (),
         }[keep]
-        return tuple(self._checkpoints[kind] for kind in kept if kind in self._checkpoints)
+        return [kind for kind in kept if kind in self._checkpoints]
+
+
+def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
+    """Where the trial's checkpoint stands below its study; None for a path that is another file's.
+
+    The log may be a stranger's, and a study may have been moved since: an absolute path says where
+    it stood then, and only its end is believed.
+    """
+    own = PurePosixPath("checkpoints", trial_name(number), f"{kind.value}.pt")
+    said = PurePosixPath(path)
+    if ".." in said.parts or (said != own and not said.is_absolute()):
+        return None
+    return str(own) if said.parts[-3:] == own.parts else None
 
 
 def _note(event: Failed) -> str:
-    details, room = event.details, _NOTE_DETAILS_CHARACTERS
-    if len(details) > room:  # the end of a traceback is what tells
-        details = f"… [{len(details) - room} characters cut]\n{details[-room:]}"
-    return f"**{cut(event.cause, 500)}**\n\n```\n{details}\n```"
+    details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
+    # As code: `***` and `a_b` are no Markdown there.
+    cause = cut(event.cause, 500).replace("`", "'")
+    return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

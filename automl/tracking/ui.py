@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -21,11 +22,10 @@ from automl.errors import AutoMLError, ConfigError
 from automl.tracking.environment import set_defaults
 from automl.tracking.redact import redact
 from automl.tracking.say import Say, say_on_stdout
+from automl.tracking.shared_view import EXPERIMENTS
 from automl.tracking.uri import TrackingUri, resolve_uri
 
 HOST = "127.0.0.1"
-VIEW = "#/experiments?workflowType=machine_learning"
-"""Where the address leads: without it MLflow 3 opens on its GenAI side, which shows no runs."""
 START_SECONDS = 90.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.1
@@ -38,15 +38,19 @@ class _EndedBySignal(Exception):
     """Raised in the main thread by Ctrl-C, a kill, or a closed terminal."""
 
 
-def serve_ui(config: TrackingConfig, port: int, say: Say = say_on_stdout) -> int:
+def serve_ui(
+    config: TrackingConfig, port: int, say: Say = say_on_stdout, *, study: Path | None = None
+) -> int:
     """Serve the UI until Ctrl-C; `say` gets the address once it answers. Returns the exit code.
 
-    Call it from the main thread. Raises ConfigError when store or port cannot be used, AutoMLError
-    when the server ends by itself.
+    The address opens the runs of the study in the directory `study`, without one the list of
+    experiments. Call it from the main thread. Raises ConfigError when store or port cannot be used,
+    AutoMLError when the server ends by itself.
     """
     uri = resolve_uri(config)
     if uri.is_remote:
-        say(f"MLflow's own server shows the runs: {redact(uri.text)}")
+        where = f"{uri.without_credentials}/{_part_of(study, uri, say)}" if uri.is_server else uri
+        say(f"MLflow's own server shows the runs: {where}")
         return 0
     _check_port(port)
     try:
@@ -54,11 +58,32 @@ def serve_ui(config: TrackingConfig, port: int, say: Say = say_on_stdout) -> int
             _make_database(uri)
             with tempfile.TemporaryFile() as output, _server(uri, port, output) as server:
                 _wait_until_it_answers(server, port, output, uri)
-                say(f"MLflow UI: http://{HOST}:{port}/{VIEW} (Ctrl-C ends it)")
+                here = TrackingUri(f"http://{HOST}:{port}", "ui.port")
+                say(f"MLflow UI: {here.text}/{_part_of(study, here, say)} (Ctrl-C ends it)")
                 server.wait()
                 raise AutoMLError(f"the MLflow server has ended: {_last_lines(output, uri)}")
     except _EndedBySignal:
         return 0
+
+
+def _part_of(study: Path | None, server: TrackingUri, say: Say) -> str:
+    """The part of the address that opens the study's runs, else the list of experiments."""
+    if study is None:
+        return EXPERIMENTS
+    set_defaults(os.environ)
+    from automl.tracking.address import find_runs
+
+    try:
+        found = find_runs(server, study / "events.log")
+    except ConfigError as error:  # the browser may get in where we do not
+        say(str(error))
+        return EXPERIMENTS
+    if found is None:
+        say(
+            f"study {study.name} has no runs there yet; they get there with: python -m automl sync "
+            f"study.name={study.name}"
+        )
+    return found or EXPERIMENTS
 
 
 def _make_database(uri: TrackingUri) -> None:

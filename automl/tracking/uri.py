@@ -44,6 +44,12 @@ class TrackingUri:
         return _scheme(self.text) in _SERVERS
 
     @property
+    def without_credentials(self) -> str:
+        """A server's address fit to be printed and opened: the browser asks who one is."""
+        parts = urlsplit(self.text)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl().rstrip("/")
+
+    @property
     def is_remote(self) -> bool:
         """Somebody else's store: it has a UI of its own."""
         return not self.is_database and _scheme(self.text) not in ("", "file")

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from automl.disk import flush_folder, make_folder
 from automl.errors import StorageError
+from automl.training.archive import refuse_foreign
 
 LAST = "last.pt"
 BEST = "best.pt"
@@ -54,26 +56,39 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     )
 
 
-def save(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint: beside, flushed to disk, renamed.
+def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write checkpoints into `folder` under their names, one after another: each beside, flushed,
+    renamed. When it returns they are on disk, names included, for which all share one flush.
 
-    Raises StorageError where the disk does not take it; the file of before then still stands.
+    Raises StorageError where the disk does not take one; the file of before then still stands.
     """
+    path = folder
+    try:
+        parents = make_folder(folder)
+        for name, content in contents.items():
+            path = folder / name
+            _replace(path, content)
+        for changed in (folder, *parents):
+            flush_folder(changed)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: the checkpoint could not be written: {error.strerror or error}. "
+            "Make room or mend the folder, and resume the study."
+        ) from error
+
+
+def _replace(path: Path, content: Mapping[str, Any]) -> None:
     beside = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):  # gone already, or the same trouble again
             beside.unlink()
-        raise StorageError(
-            f"{path}: the checkpoint could not be written: {error.strerror or error}. "
-            "Make room or mend the folder, and resume the study."
-        ) from error
+        raise
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -82,6 +97,7 @@ def load(path: Path) -> dict[str, Any]:
     Raises FileNotFoundError, and ValueError for a file that is no checkpoint.
     """
     try:
+        refuse_foreign(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
@@ -93,4 +109,4 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error)[:300].splitlines()), type(error).__name__)

@@ -13,10 +13,10 @@ import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from automl.config import ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from automl.data.columns import Columns
     from automl.data.dataset import Dataset, Rows
     from automl.training.objective import TrialContext
+
+
+Builder: TypeAlias = Callable[..., Any]
+"""(n_inputs, n_outputs, **arguments) → a `torch.nn.Module` of the user's."""
 
 
 class PackKey(Protocol):
@@ -95,8 +99,15 @@ class HeavySide(Protocol):
         `packs_large`: trials may train together where they are too large to gain by it.
         """
 
-    def read_model(self, state: Mapping[str, Any]) -> Model:
-        """The model of a `best.pt`, from what its estimator reported as the best."""
+    def read_model(
+        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
+    ) -> Model:
+        """The model of a `best.pt` of so many bytes, from what its estimator reported as the best.
+
+        The file may be a stranger's: nothing that it names is imported, and nothing made that is
+        larger than it. `build` is the caller's own. Raises ValueError and the like for a state
+        that contradicts itself, `model_file.NeedsBuilder` where it cannot be made without.
+        """
 
 
 class Estimator(Protocol):
@@ -112,6 +123,13 @@ class Estimator(Protocol):
 
 class Model(Protocol):
     """A trained model."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Classes, or 1."""
+
+    def check_columns(self, columns: Columns) -> None:
+        """Raise ValueError where it was not trained on such columns."""
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""

@@ -12,13 +12,18 @@ from torch import nn
 
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
-from automl.data.one_hot import one_hot
+from automl.data.one_hot import n_features, one_hot
+from automl.training.model_file import check, dtype_of
 
 _ROWS_AT_ONCE = 8192
 
 
 class Network(Protocol):
     """A network by its description: what a trial's params and a data set make of it. Frozen."""
+
+    @property
+    def n_inputs(self) -> int:
+        """Columns of what it takes."""
 
     @property
     def n_outputs(self) -> int:
@@ -45,10 +50,17 @@ class NetworkModel:
     """A trained network, on the CPU; see `family.Model`."""
 
     def __init__(self, network: Network, weights: Mapping[str, torch.Tensor]) -> None:
-        self._dtype = next(w.dtype for w in weights.values() if w.is_floating_point())
+        self._network, self._dtype = network, dtype_of(weights)
         self._module = network.build(self._dtype, torch.device("cpu"), seed=0)
         self._module.load_state_dict(weights)
         self._module.eval()
+
+    @property
+    def n_outputs(self) -> int:
+        return self._network.n_outputs
+
+    def check_columns(self, columns: Columns) -> None:
+        check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
     @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:

@@ -15,7 +15,8 @@ import torch
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.one_hot import n_features
-from automl.training.family import PackKey
+from automl.training import model_file
+from automl.training.family import Builder, PackKey
 from automl.training.network import Network, NetworkModel
 from automl.training.network_family import NetworkFamily
 from automl.training.objective import TrialContext
@@ -93,8 +94,10 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         """The network that a trial's params ask for."""
 
     @abstractmethod
-    def network_of(self, plain: Mapping[str, Any]) -> Network:
-        """The network of a `best.pt`, from what its `plain` gave."""
+    def network_of(
+        self, plain: Mapping[str, Any], weights: Mapping[str, torch.Tensor], build: Builder | None
+    ) -> Network:
+        """The network of a `best.pt`, from what its `plain` gave; see `HeavySide.read_model`."""
 
     @abstractmethod
     def open_pack(
@@ -112,5 +115,10 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     ) -> NetworkEstimator:
         return NetworkEstimator(dataset, family, self, training, packs_large=packs_large)
 
-    def read_model(self, state: Mapping[str, Any]) -> NetworkModel:
-        return NetworkModel(self.network_of(state["model"]), state["weights"])
+    def read_model(
+        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
+    ) -> NetworkModel:
+        weights = model_file.weights_of(state, file_bytes)
+        plain = state["model"]
+        model_file.check(isinstance(plain, Mapping), "no network", plain)
+        return NetworkModel(self.network_of(plain, weights, build), weights)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
+from automl.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
 
 State: TypeAlias = Mapping[str, Any]
@@ -25,7 +26,10 @@ class TrialStopped(BaseException):  # BaseException: `except Exception` in an ob
 
 
 class TrialPruned(TrialStopped):
-    """Raised by `report` when other trials are better; an objective may raise it by itself."""
+    """Raised by `report` when other trials are better; an objective may raise it by itself.
+
+    Optuna's exception of this name, raised by an objective, means the same.
+    """
 
 
 class TrialInterrupted(TrialStopped):
@@ -58,7 +62,7 @@ class Recorder(Protocol):
 
     def report(
         self,
-        step: int,
+        step: SupportsIndex,
         metrics: Mapping[str, float],
         get_checkpoint: Callable[[], State] | None,
         get_best: Callable[[], State] | None,
@@ -87,7 +91,8 @@ class TrialContext:
     @property
     def directory(self) -> Path:
         """A folder for files of this trial's own; `last.pt` and `best.pt` stand there too."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        for folder in make_folder(self._directory):
+            flush_folder(folder)
         return self._directory
 
     def restore(self) -> dict[str, Any] | None:
@@ -99,16 +104,16 @@ class TrialContext:
 
     def report(
         self,
-        step: int,
+        step: SupportsIndex,
         metrics: Mapping[str, float],
         checkpoint: Callable[[], State] | None = None,
         best: Callable[[], State] | None = None,
     ) -> None:
         """Tell the metrics of one step (an epoch, say), and learn whether to go on.
 
-        `step` is a whole number from 0, reported once. `checkpoint` gives what is needed to go on;
-        it is called only when a file is written or the step is the best so far. `best` gives what
-        `best.pt` shall hold where that differs. A `last.pt` is written at most every
+        `step` is a whole number from 0 to 2**53, reported once. `checkpoint` gives what is needed
+        to go on; it is called only when a file is written or the step is the best so far. `best`
+        gives what `best.pt` shall hold where that differs. A `last.pt` is written at most every
         `training.checkpoint_every_seconds`, and always at the end, on pruning and interruption.
 
         Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or

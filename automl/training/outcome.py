@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+import sys
 import time
 import traceback
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 import torch
 
+from automl.texts import fit, fit_line
 from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
-from automl.training.record import Goal, TrialRecord
+from automl.training.record import TrialRecord
 from automl.trial import (
     Failed,
     Finished,
@@ -26,7 +27,8 @@ from automl.trial import (
     Verdict,
 )
 
-_MAX_CAUSE_CHARS = 500
+_MAX_CAUSE_CHARACTERS = 500
+_MAX_DETAILS_CHARACTERS = 10_000
 _WRONG_ARGUMENT = re.compile(r"unexpected keyword argument|missing \d+ required")
 _NO_MEMORY_TEXTS = (
     "CUDA out of memory",
@@ -46,11 +48,11 @@ def of_return(returned: object, record: TrialRecord) -> Outcome:
         return of_exception(TrialInterrupted("the sweep stops"), record)
     number = record.spec.number
     if returned is None:
-        value, cause = record.best_value, _no_value(record.reports, record.goal)
+        value, cause = record.best_value, _no_value(record)
     else:
         value, cause = _finite(returned)
     if value is None:
-        never = returned is None and _never_reported(record.reports, record.goal)
+        never = returned is None and _never_reported(record)
         return Failed(number, time.time(), cause, hopeless=never)
     return Finished(number, time.time(), value)
 
@@ -59,16 +61,16 @@ def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
     """The outcome of an objective that raised."""
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
-        return Interrupted(number, time.time(), str(error) or type(error).__name__)
-    if isinstance(error, TrialPruned):
+        return Interrupted(number, time.time(), fit_line(str(error)) or type(error).__name__)
+    if is_pruning(error):
         if record.best_value is None or record.last_step is None:
-            cause = f"TrialPruned was raised, but {_no_value(record.reports, record.goal)}"
+            cause = f"TrialPruned was raised, but {_no_value(record)}"
             return Failed(number, time.time(), cause)
         return Pruned(number, time.time(), record.last_step, record.best_value)
     if is_out_of_memory(error):
         return OutOfMemory(number, time.time(), _one_line(error))
     cause = _one_line(error) + _hint(error, record.spec.params)
-    details = "".join(traceback.format_exception(error))
+    details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
     hopeless = isinstance(error, MissingParamError) and error.name not in record.goal.space
     return Failed(number, time.time(), cause, details, hopeless)
 
@@ -77,7 +79,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY_TEXTS)
+    return isinstance(error, RuntimeError) and any(
+        text in _said(error) for text in _NO_MEMORY_TEXTS
+    )
+
+
+def is_pruning(error: BaseException) -> bool:
+    """Whether it ends a trial as pruned: our `TrialPruned`, or Optuna's, which an objective written
+    for Optuna raises. Optuna is not imported for it: who raised it has.
+    """
+    if isinstance(error, TrialPruned):
+        return True
+    pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
+    return isinstance(pruned, type) and isinstance(error, pruned)
 
 
 def _finite(returned: object) -> tuple[float | None, str]:
@@ -94,26 +108,26 @@ def _finite(returned: object) -> tuple[float | None, str]:
     return value, ""
 
 
-def _never_reported(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> bool:
+def _never_reported(record: TrialRecord) -> bool:
     """Whether there were reports, and none had the study's metric: no other trial's will."""
-    return bool(reports) and not any(goal.metric in metrics for metrics in reports.values())
+    return record.n_reports > 0 and record.goal.metric not in record.metric_names
 
 
-def _no_value(reports: Mapping[int, Mapping[str, float]], goal: Goal) -> str:
+def _no_value(record: TrialRecord) -> str:
     """Why the reports hold no value of the study's metric."""
-    if not reports:
+    goal = record.goal
+    if not record.n_reports:
         return (
             "nothing returned and nothing reported: return a number, or call "
             f"trial.report(step, {{{goal.metric!r}: …}})."
         )
-    if _never_reported(reports, goal):
-        reported = sorted({name for metrics in reports.values() for name in metrics})
+    if _never_reported(record):
         return (
             f"study.metric={goal.metric} was never reported. Wanted: {goal.metric}; "
-            f"reported: {', '.join(reported) or 'none'}. Set study.metric to one of these, or "
-            "report it."
+            f"reported: {', '.join(sorted(record.metric_names)) or 'none'}. Set study.metric to "
+            "one of these, or report it."
         )
-    return f"{goal.metric} was never a finite number in {len(reports)} reported steps."
+    return f"{goal.metric} was never a finite number in {record.n_reports} reported steps."
 
 
 def _hint(error: BaseException, params: Params) -> str:
@@ -122,7 +136,9 @@ def _hint(error: BaseException, params: Params) -> str:
     missing_key = (isinstance(error, KeyError) and not isinstance(error, MissingParamError)) and (
         isinstance(key, str) and key not in params
     )
-    wrong_argument = isinstance(error, TypeError) and _WRONG_ARGUMENT.search(str(error)) is not None
+    wrong_argument = (
+        isinstance(error, TypeError) and _WRONG_ARGUMENT.search(_said(error)) is not None
+    )
     if missing_key or wrong_argument:
         return f" (the trial's params: {', '.join(params) or 'none'})"
     return ""
@@ -130,6 +146,10 @@ def _hint(error: BaseException, params: Params) -> str:
 
 def _one_line(error: BaseException) -> str:
     """`ValueError: what it says`, on one line of bounded length."""
-    text = " ".join("".join(traceback.format_exception_only(error)).split())
-    text = text.removeprefix(f"{type(error).__module__}.")
-    return text if len(text) <= _MAX_CAUSE_CHARS else text[: _MAX_CAUSE_CHARS - 1] + "…"
+    text = _said(error).removeprefix(f"{type(error).__module__}.")
+    return fit_line(text, _MAX_CAUSE_CHARACTERS)
+
+
+def _said(error: BaseException) -> str:
+    """`ValueError: what it says`, also where the exception cannot say it."""
+    return "".join(traceback.format_exception_only(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -13,9 +14,8 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
-from automl.training import checkpoint
-from automl.training.family import Family, families, heavy_side, name_of
-from automl.trial import ParamValue
+from automl.training import checkpoint, model_file
+from automl.training.family import Builder, Family, families, heavy_side, name_of
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -43,18 +43,24 @@ def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> d
 class Predictor:
     """A trained model with its table's preprocessing: raw rows in, labels or values out."""
 
-    def __init__(self, state: Mapping[str, Any], params: Mapping[str, ParamValue]) -> None:
-        self.task = Task(state["task"])
-        self.classes: tuple[ParamValue, ...] = tuple(state["classes"])
+    def __init__(
+        self, state: Mapping[str, Any], params: object, file_bytes: int, build: Builder | None
+    ) -> None:
+        """Raises whatever a state of unknown origin brings about; `file_bytes` is its size."""
+        self.task = model_file.task_of(state)
+        side = heavy_side(_family(state))
+        self._model = side.read_model(state, file_bytes=file_bytes, build=build)
+        self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
-        self.params = dict(params)
+        self.params = model_file.params_of(params)
         """The hyperparameters it was trained with."""
-        self._mean, self._scale = state["target_mean"], state["target_scale"]
+        self._mean = model_file.number(state, "target_mean")
+        self._scale = model_file.number(state, "target_scale")
         # Here, because training processes import this module too: scikit-learn takes 1.6 s.
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
-        self._model = heavy_side(_family(state)).read_model(state)
+        self._model.check_columns(self._preprocessing.columns)
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """(N,) labels, or values in the target's unit.
@@ -82,22 +88,23 @@ class Predictor:
 
 
 def _family(state: Mapping[str, Any]) -> type[Family]:
+    """The file names it, among those that there are: nothing is imported by its word."""
     name = _FAMILIES_BEFORE.get(state["format"]) or state["family"]
     known = families()
-    if name not in known:
-        raise AutoMLError(
-            f"This model is of the family {name}, which this version of automl does not have; it "
-            f"has {', '.join(known)}."
-        )
+    what = f"of no family that this version of automl has ({', '.join(known)})"
+    model_file.check(isinstance(name, str) and name in known, what, name)
     return known[name]
 
 
-def load(path: str | PathLike[str]) -> Predictor:
+def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
     """The model in a `best.pt` of the built-in objective, on the CPU.
 
-    A network of your own is built by its function, which must be importable here.
+    `build` is for a network of your own: the function that `model.target` named. It is called with
+    the arguments in the file. No code runs because the file names it, so a stranger's can be
+    opened.
 
-    Raises AutoMLError for a file that is missing, no checkpoint, or of an objective of your own.
+    Raises AutoMLError for a file that is missing, no checkpoint, or of an objective of your own,
+    that contradicts itself, or needs `build`.
     """
     try:
         content = checkpoint.load(Path(path))
@@ -112,4 +119,26 @@ def load(path: str | PathLike[str]) -> Predictor:
             "one (last.pt holds no model to predict with). For an objective of your own: "
             "torch.load(path, weights_only=True)['state']."
         )
-    return Predictor(state, content["params"])
+    try:
+        return Predictor(state, content["params"], Path(path).stat().st_size, build)
+    except model_file.NeedsBuilder as needs:
+        raise AutoMLError(_how_to_build(path, needs.target)) from None
+    except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
+        raise AutoMLError(
+            f"{path}: this is not a model that can be used ({type(error).__name__}: "
+            f"{model_file.short(error)}). Name the best.pt of a trial as automl wrote it"
+            f"{', and the function that built its network' if build else ''}."
+        ) from error
+
+
+def _how_to_build(path: str | PathLike[str], target: str) -> str:
+    """The call that works; in place of what is no name of a function a word."""
+    name = r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}"
+    if re.fullmatch(f"{name}:{name}", target, re.ASCII) is None:
+        target = "module:function"
+    module, _, function = target.partition(":")
+    return (
+        f"{path}: its network was built by {target}, and no code runs because a file names it. "
+        f"If you trust that function, give it: import {module}; "
+        f"automl.load({str(path)!r}, build={module}.{function})"
+    )

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.trial import (
+    MAX_STEP,
     Checkpointed,
     CheckpointKind,
     Direction,
@@ -32,6 +35,12 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+_FILES = {CheckpointKind.BEST: checkpoint.BEST, CheckpointKind.LAST: checkpoint.LAST}
+_MAX_REPEATED = 10_000
+"""So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
+fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
+MAX_NAME_CHARACTERS = 250
+"""Of a metric: what every tracker takes."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,12 @@ class TrialRecord:
     on_event: OnEvent
     checkpoint_every_seconds: float
     monotonic: Callable[[], float] = time.monotonic
-    reports: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Metrics by step, those from before an interruption included."""
+    reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
+    """The newest, metrics by step; those from before an interruption included."""
+    n_reports: int = 0
+    """Of all."""
+    metric_names: set[str] = field(default_factory=set)
+    """Of all reports."""
     verdict: Verdict = Verdict.GO_ON
     """PRUNE or STOP stays: an objective that swallows the exception meets it again."""
     broken: Exception | None = None
@@ -90,17 +103,17 @@ class TrialRecord:
 
     def report(
         self,
-        step: int,
+        step: SupportsIndex,
         metrics: Mapping[str, float],
         get_checkpoint: GetState | None,
         get_best: GetState | None,
     ) -> None:
         """See `TrialContext.report`."""
         self._raise_verdict()
-        self._check_step(step)
+        step = self._checked_step(step)
         numbers = {_metric_name(name): _number(name, value) for name, value in metrics.items()}
         self._reported_now.add(step)
-        self.reports.setdefault(step, numbers)
+        self._keep(step, numbers)
         self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         self._take_best(step, numbers, get_best or get_checkpoint)
         self._unwritten = None if get_checkpoint is None else (step, get_checkpoint)
@@ -110,7 +123,7 @@ class TrialRecord:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
-        path = self._path(checkpoint.LAST)
+        path = Path(self.spec.checkpoint_dir) / checkpoint.LAST
         try:
             content = checkpoint.load(path)
         except FileNotFoundError:
@@ -118,42 +131,55 @@ class TrialRecord:
         except ValueError as error:
             logger.warning("trial %d starts anew: %s", self.spec.number, error)
             return None
-        self.reports = {int(step): dict(metrics) for step, metrics in content["reports"].items()}
-        self._best = None if content["best"] is None else _Best(*content["best"])
+        try:
+            last = _read_last(content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.warning(
+                "trial %d starts anew: %s is no last.pt of automl (%s: %s)",
+                *(self.spec.number, path, type(error).__name__, str(error)[:200]),
+            )
+            return None
+        for step, metrics in last.reports.items():
+            self._keep(step, metrics)
+        self.n_reports = last.n_reports
+        self.metric_names.update(last.metric_names)
+        self._best = last.best
         verdicts = [
             self._emit(Reported(self.spec.number, time.time(), step, metrics))
             for step, metrics in self.reports.items()
         ]
         # Pruned, but killed before that was recorded: the study's log may not judge it again.
-        verdicts.append(Verdict(content["verdict"]))
+        verdicts.append(last.verdict)
         self.verdict = next((v for v in verdicts if v is not Verdict.GO_ON), Verdict.GO_ON)
         self._raise_verdict()
-        state: dict[str, Any] = content["state"]
-        return state
+        return last.state
 
     # --- what the session calls -----------------------------------------------------------------
 
     def write(self) -> None:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
+        contents: dict[CheckpointKind, dict[str, Any]] = {}
         if self._best is not None and self._best.content is not None:
-            self._save(checkpoint.BEST, CheckpointKind.BEST, self._best.step, self._best.content)
-            self._best = _Best(self._best.step, self._best.value)
+            contents[CheckpointKind.BEST] = self._best.content
         if self._unwritten is not None:
-            step, get_checkpoint = self._unwritten
-            content = self._header(step) | {
-                "reports": self.reports,
-                "best": None if self._best is None else (self._best.step, self._best.value),
-                # A trial that was told to stop is one that goes on.
-                "verdict": (
-                    Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
-                ).value,
-                "state": checkpoint.snapshot(get_checkpoint()),
-            }
-            self._save(checkpoint.LAST, CheckpointKind.LAST, step, content)
-            self._unwritten = None
+            contents[CheckpointKind.LAST] = self._state_to_go_on_from(*self._unwritten)
+        if contents:
+            self._save(contents)
+        if self._best is not None:
+            self._best = _Best(self._best.step, self._best.value)
+        self._unwritten = None
         self._written_seconds = self.monotonic()
 
     # --- inside ---------------------------------------------------------------------------------
+
+    def _keep(self, step: int, metrics: dict[str, float]) -> None:
+        if step in self.reports:
+            return
+        self.reports[step] = metrics
+        self.n_reports += 1
+        self.metric_names.update(metrics)
+        if len(self.reports) > _MAX_REPEATED:
+            self.reports.popitem(last=False)
 
     def _take_best(
         self, step: int, metrics: Mapping[str, float], get_state: GetState | None
@@ -176,14 +202,30 @@ class TrialRecord:
     def _header(self, step: int) -> dict[str, Any]:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
-    def _save(self, name: str, kind: CheckpointKind, step: int, content: dict[str, Any]) -> None:
-        path = self._path(name)
+    def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
+        # A trial that was told to stop is one that goes on.
+        verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
+        return self._header(step) | {
+            "reports": dict(self.reports),
+            "n_reports": self.n_reports,
+            "metric_names": sorted(self.metric_names),
+            "best": None if self._best is None else (self._best.step, self._best.value),
+            "verdict": verdict.value,
+            "state": checkpoint.snapshot(get_state()),
+        }
+
+    def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
+        folder = Path(self.spec.checkpoint_dir)
+        files = {_FILES[kind]: content for kind, content in contents.items()}
         try:
-            checkpoint.save(path, content)
+            checkpoint.save(folder, files)
         except StorageError as error:
             self.broken = error
             raise
-        self._emit(Checkpointed(self.spec.number, time.time(), step, str(path), kind))
+        for kind, content in contents.items():
+            path = str(folder / _FILES[kind])
+            number, step = self.spec.number, content["step"]
+            self._emit(Checkpointed(number, time.time(), step, path, kind))
 
     def _emit(self, event: TrialEvent) -> Verdict:
         try:
@@ -203,22 +245,67 @@ class TrialRecord:
         if self.verdict is Verdict.STOP:
             raise TrialInterrupted(f"the sweep stops; interrupted after step {self.last_step}")
 
-    def _check_step(self, step: object) -> None:
-        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            raise ValueError(f"report(step={step!r}): a step is a whole number from 0.")
-        if step in self._reported_now:
+    def _checked_step(self, step: SupportsIndex) -> int:
+        number = _whole(step)
+        if number is None or not 0 <= number <= MAX_STEP:
             raise ValueError(
-                f"report(step={step}): this step was reported before; count steps up, and report "
+                f"report(step={step!r}): a step is a whole number from 0 to {MAX_STEP} (2**53); "
+                "count epochs or batches from 0."
+            )
+        if number in self._reported_now:
+            raise ValueError(
+                f"report(step={number}): this step was reported before; count steps up, and report "
                 "all metrics of one step together."
             )
+        return number
 
-    def _path(self, name: str) -> Path:
-        return Path(self.spec.checkpoint_dir) / name
+
+def _whole(value: object) -> int | None:
+    """A whole number of whatever library (numpy's, a tensor of one); None: it is not one."""
+    if type(value) is int:
+        return value
+    truth = "bool" in str(getattr(value, "dtype", type(value).__name__))
+    try:
+        return None if truth else operator.index(value)  # type: ignore[arg-type]  # the except clause is the check
+    except TypeError:
+        return None
+
+
+class _Last(NamedTuple):
+    """What a `last.pt` holds."""
+
+    reports: dict[int, dict[str, float]]
+    n_reports: int
+    metric_names: frozenset[str]
+    best: _Best | None
+    verdict: Verdict
+    state: dict[str, Any]
+
+
+def _read_last(content: Mapping[str, Any]) -> _Last:
+    """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
+    reports = {
+        int(step): {_metric_name(name): _number(name, value) for name, value in metrics.items()}
+        for step, metrics in content["reports"].items()
+    }
+    return _Last(
+        reports=reports,
+        n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
+        metric_names=frozenset(map(_metric_name, content.get("metric_names", ()))),
+        best=None if content["best"] is None else _Best(*content["best"]),
+        verdict=Verdict(str(content["verdict"])),
+        state=content["state"],
+    )
 
 
 def _metric_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"report(metrics): the name {name!r} is no string.")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(
+            f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
+            f"{MAX_NAME_CHARACTERS}."
+        )
     return name
 
 

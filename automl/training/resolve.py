@@ -6,12 +6,17 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from automl.errors import ConfigError
 from automl.training.params import TRAINING_NAMES
+
+_argv_lock = threading.RLock()
+"""Several threads look networks up; a module may have another looked up while it is imported."""
 
 
 def resolve_objective(target: str) -> Callable[..., Any]:
@@ -95,7 +100,8 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
         # A file written since the last look into its folder is else not seen.
         importlib.invalidate_caches()
     try:
-        return importlib.import_module(module_name)
+        with _argv_of(module_name):
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
@@ -105,6 +111,18 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
         raise _import_failed(key, module_name, target, error) from error
     except (Exception, SystemExit) as error:  # the user's module may raise anything at its top
         raise _import_failed(key, module_name, target, error) from error
+
+
+@contextmanager
+def _argv_of(module_name: str) -> Iterator[None]:
+    """A script that parses arguments as it is imported sees none, rather than the sweep's."""
+    with _argv_lock:
+        before = sys.argv
+        sys.argv = [module_name]
+        try:
+            yield
+        finally:
+            sys.argv = before
 
 
 def _import_failed(key: str, module_name: str, target: str, error: BaseException) -> ConfigError:

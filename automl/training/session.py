@@ -13,6 +13,7 @@ from typing import cast
 import torch
 
 from automl.config import ObjectiveKind
+from automl.texts import fit_line
 from automl.training import outcome
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
@@ -117,7 +118,8 @@ class TrainingSession:
         except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
             self._alone.add(key)
             reason = next(iter(str(error).splitlines()), "")
-            logger.warning("trials train one by one: %s: %s", type(error).__name__, reason)
+            reason = fit_line(f"{type(error).__name__}: {reason}")
+            logger.warning("trials train one by one: %s", reason)
             return None
 
     def held_bytes(self) -> int:
@@ -147,11 +149,20 @@ class TrainingSession:
     def _carry_out(self, trial: TrialContext, record: TrialRecord) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""
         try:
-            returned = self._objective(trial)
-            record.write()  # `last.pt` and `best.pt`, always at the end
-            return outcome.of_return(returned, record)
+            return outcome.of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcome.of_exception(error, record)
+
+    def _train(self, trial: TrialContext, record: TrialRecord) -> object:
+        """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
+        try:
+            returned = self._objective(trial)
+        except BaseException as error:
+            if outcome.is_pruning(error):  # by its own decision too: its best report can be the
+                record.write()  # study's best
+            raise
+        record.write()
+        return returned
 
 
 class _Begun:

@@ -2,6 +2,8 @@
 
 Two sweeps of one trial each (`reporting.py`), with few and with many reports: the difference of the
 parents' CPU times, their look at the devices and the display included, is that of their reports.
+Then a trial that only reports, 100,000 times: how many a second at its start and at its end, when
+the worker waits for the parent to take them.
 """
 
 from __future__ import annotations
@@ -20,15 +22,16 @@ from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_f
 
 _FEW, _MANY = 500, 5500
 _ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
+_WITHOUT_PAUSE = 100_000
 _FILE = "report_seconds.json"
 
 
 def sweep(
-    folder: Path, n_reports: int, pruner: str, *, improving: bool
+    folder: Path, n_reports: int, pruner: str, *, improving: bool, function: str = "train"
 ) -> tuple[float, list[float]]:
-    """CPU seconds of the parent without its children, and the seconds of each report."""
+    """CPU seconds of the parent without its children, and what the function kept."""
     space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
-    target, pruning = "objective.target=reporting:train", f"pruner={pruner}"
+    target, pruning = f"objective.target=reporting:{function}", f"pruner={pruner}"
     command = ours("nothing", target, pruning, "study.n_trials=1", space)
     output, cpu = folder / "output.txt", 0.0
     with output.open("wb") as stream:
@@ -58,20 +61,49 @@ def one_round(work: Path | None, pruner: str, *, improving: bool) -> tuple[float
     return statistics.median(seconds), slow, (cpu[_MANY] - cpu[_FEW]) / (_MANY - _FEW)
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
-    args = arguments.parse_args()
+def start_and_end(work: Path | None, pruner: str) -> tuple[float, float]:
+    """Reports a second in the first and the last tenth of very many."""
+    with fresh_folder(work) as folder:
+        _, at = sweep(
+            folder, _WITHOUT_PAUSE, pruner, improving=False, function="train_without_pause"
+        )
+    tenth = len(at) // 10
+    return tenth / at[tenth - 1], tenth / (at[-1] - at[-1 - tenth])
+
+
+def with_pauses(work: Path | None, n_rounds: int) -> None:
     write(
         "| pruner | reports | trial, median µs | trial, 99 % below, µs | parent, CPU µs |\n"
         "|---|---|---|---|---|"
     )
     for pruner, improving in _ROWS:
-        rounds = [one_round(args.work, pruner, improving=improving) for _ in range(args.rounds)]
+        rounds = [one_round(work, pruner, improving=improving) for _ in range(n_rounds)]
         columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
         name = "each the best so far" if improving else "none better"
         write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+
+
+def without_pauses(work: Path | None, n_rounds: int) -> None:
+    write(
+        f"| pruner | of {_WITHOUT_PAUSE:,} reports, a second: the first tenth | the last |\n"
+        "|---|---|---|"
+    )
+    for pruner in ("none", "halving", "median"):
+        rounds = [start_and_end(work, pruner) for _ in range(n_rounds)]
+        columns = (statistics.median(column) for column in zip(*rounds, strict=True))
+        write(f"| {pruner} | {' | '.join(f'{c:,.0f}' for c in columns)} |")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--only", choices=("pauses", "no-pauses"), help="one of the two tables")
+    arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
+    args = arguments.parse_args()
+    if args.only != "no-pauses":
+        with_pauses(args.work, args.rounds)
+    if args.only != "pauses":
+        without_pauses(args.work, args.rounds)
 
 
 if __name__ == "__main__":

@@ -96,3 +96,35 @@ def test_a_context_that_never_came_goes_with_its_reservation() -> None:
     ledger.reserve(1, Placement("GPU-a", "x", 5))
     ledger.release(1)
     assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0
+
+
+def test_a_context_belongs_to_its_process_once_that_is_known() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, Placement("GPU-a", "x", 5))
+    ledger.assign(1, 10)
+    assert list(ledger.view().contexts) == [("GPU-a", 10)]
+    assert ledger.view().n_pending_contexts("GPU-a", 9.0) == 1, "not up yet"
+
+
+def test_a_context_comes_up_once() -> None:
+    """Each trial of a warm process says it again; the first time counts."""
+    ledger = Ledger()
+    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
+    ledger.context_up(1, 5.0)
+    ledger.context_up(1, 9.0)
+    assert ledger.view().n_pending_contexts("GPU-a", 7.0) == 0
+    assert ledger.view().n_pending_contexts("GPU-a", 5.0) == 1, "a reading begun just then"
+
+
+def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
+    ledger.context_up(1, 5.0)
+    ledger.release(1)
+    assert ledger.view().n_pending_contexts("GPU-a", 5.0) == 1, "a reading may have missed it"
+
+
+def test_on_the_host_there_are_no_contexts() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, PLACEMENT, pid=10)
+    assert ledger.view().contexts == {}

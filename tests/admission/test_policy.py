@@ -103,6 +103,14 @@ def test_memory_promised_but_not_yet_visible_counts() -> None:
     )
 
 
+def test_memory_promised_to_a_process_that_is_not_known_yet_counts() -> None:
+    ledger = Ledger()
+    ledger.reserve(0, Placement("GPU-a", "x", 12 * GIB))
+    ledger.reserve(1, Placement("GPU-a", "x", 8 * GIB), OTHER_WORKER)
+    a = account(gpu(), reading(gpu()), ledger.view(), 0)
+    assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CUDA_CONTEXT_BYTES)
+
+
 def test_memory_of_strangers_counts_and_they_are_named() -> None:
     """The ledger is empty; NVML knows better."""
     stranger = DeviceProcess(STRANGER, 20 * GIB, "python", "ann")
@@ -151,6 +159,16 @@ def test_a_foreign_tenant_that_grows_takes_room() -> None:
     assert "6.0 GiB room" in refusal(decide(Request(8 * GIB), reading(gpu(free=7))))
 
 
+def test_a_new_process_asks_for_its_context_too() -> None:
+    """17 GiB free for trials: with a context of its own 17 GiB do not fit, in ours they do."""
+    now, ready = reading(gpu(free=18)), ledger_with(("GPU-a", 0, ME))
+    ours = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW, pid=ME)
+    assert uuid(ours) == "GPU-a"
+    new = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW)
+    assert "17.0 GiB asked, 17.0 GiB room" in refusal(new)
+    assert uuid(decide(Request(15 * GIB), reading(host()))) == HOST_UUID, "none on the host"
+
+
 def test_an_observed_peak_above_the_promise_counts() -> None:
     ledger = ledger_with(("GPU-a", 2, ME))
     ledger.observe_peak(0, 15 * GIB)
@@ -185,7 +203,7 @@ def test_of_unknown_size_it_gets_a_gpu_to_itself() -> None:
 
 def test_nobody_joins_a_trial_of_unknown_size() -> None:
     ledger = Ledger()
-    ledger.reserve(7, Placement("GPU-a", "x", 22 * GIB, exclusive=True), ME)
+    ledger.reserve(7, Placement("GPU-a", "x", 2 * GIB, exclusive=True), ME)
     assert "has GPU-a… (NVIDIA Stub) to itself" in refusal(
         decide(Request(GIB), reading(gpu()), ledger)
     )

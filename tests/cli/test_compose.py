@@ -66,7 +66,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
     root = logging.getLogger()
     before = (root.level, list(root.handlers), logging.getLogger("hydra").disabled)
     with warnings.catch_warnings(record=True) as caught:
-        composed("study.n_trials=3", "hydra.run.dir=elsewhere")
+        composed("study.n_trials=3")
     assert list(folder.iterdir()) == []
     assert (root.level, list(root.handlers), logging.getLogger("hydra").disabled) == before
     assert caught == []
@@ -135,6 +135,72 @@ def test_refused(refused: Refuse, words: str, said: str) -> None:
     assert "Traceback" not in message
     assert "search path" not in message.lower()
     assert "_schema" not in message
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("hydra.run.dir=/tmp/out", "hydra.run.dir=/tmp/out: has no effect here; give study.dir="),
+        ("++hydra.run.dir=out", "hydra.run.dir=out: has no effect here; give study.dir=FOLDER"),
+        ("hydra.sweep.subdir=x", "give study.dir=FOLDER"),
+        (
+            "hydra.output_subdir=null",
+            "hydra.output_subdir=null: has no effect here; give study.dir",
+        ),
+        ("hydra/job_logging=none", "hydra/job_logging=none: has no effect here; a sweep's words"),
+        ("hydra/hydra_logging=disabled", "sweep.log"),
+        ("hydra.job_logging.root.level=DEBUG", "sweep.log"),
+        ("hydra.verbose=true", "hydra.verbose=true: has no effect here; AUTOML_DEBUG=1 shows"),
+        ("hydra.verbose=[automl]", "AUTOML_DEBUG=1 shows"),
+        ("hydra.job.chdir=true", "cd FOLDER"),
+        (
+            "+hydra.job.env_set.A=1",
+            "hydra.job.env_set.A=1: has no effect here; set it in the shell",
+        ),
+        ("~hydra.run", "hydra.run: has no effect here; give study.dir=FOLDER"),
+        ("hydra.mode=MULTIRUN", "one sweep runs all trials"),
+        ("hydra.sweeper.params.a=1", "conf/sampler"),
+        ("hydra/sweeper=optuna", "hydra/sweeper=optuna: has no effect here; sampler=NAME"),
+        ("hydra/launcher=joblib", "admission.max_concurrent_trials"),
+        ("hydra.job.name=mine", "hydra.job.name=mine: has no effect here; leave it out."),
+    ],
+)
+def test_what_hydra_would_do_and_we_do_not_is_refused(
+    refused: Refuse, words: str, said: str
+) -> None:
+    assert said in refused("status", words)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hydra: {run: {dir: out}}\n", "hydra.run.dir=out: has no effect here; give study.dir="),
+        ("hydra: {verbose: true}\n", "AUTOML_DEBUG=1"),
+    ],
+)
+def test_a_config_file_says_it_no_better(
+    refused: Refuse, folder: Path, text: str, said: str
+) -> None:
+    (folder / "own.yaml").write_text(f"defaults: [sweep, _self_]\n{text}")
+    assert said in refused("--config-dir", ".", "--config-name", "own")
+    (folder / "own.yaml").write_text("defaults: [sweep, override hydra/job_logging: none]\n")
+    assert "hydra/job_logging=none" in refused("--config-dir", ".", "--config-name", "own")
+    (folder / "data").mkdir()
+    (folder / "data" / "mine.yaml").write_text(f"# @package _global_\n{text}data: {{kind: disc}}\n")
+    assert said in refused("--config-dir", ".", "data=mine")
+
+
+def test_what_hydra_does_here_is_taken(composed: Compose, folder: Path) -> None:
+    (folder / "more" / "data").mkdir(parents=True)
+    (folder / "more" / "data" / "mine.yaml").write_text("kind: digits\n")
+    path = f"hydra.searchpath=[file://{folder / 'more'}]"
+    assert composed(path, "data=mine").config.data.kind is DataKind.digits
+    (folder / "own.yaml").write_text(
+        "defaults: [sweep, _self_]\n"
+        f"hydra: {{verbose: false, searchpath: ['file://{folder / 'more'}']}}\n"
+    )
+    found = composed("--config-dir", ".", "--config-name", "own", "data=mine")
+    assert found.config.data.kind is DataKind.digits
 
 
 def test_schemas_are_named_where_a_file_lacks_one(refused: Refuse, folder: Path) -> None:

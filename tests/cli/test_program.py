@@ -82,9 +82,12 @@ def test_hydra_shows_the_config_and_where_it_comes_from(folder: Path) -> None:
     shown = run("--cfg", "job", "--package", "study", "study.n_trials=3", "space.lr=1,2")
     assert shown.returncode == 0
     assert "n_trials: 3" in shown.stdout
+    own = run("--cfg", "hydra", "hydra.run.dir=elsewhere")
+    assert own.returncode == 0
+    assert "dir: elsewhere" in own.stdout
     (folder / "data").mkdir()
     (folder / "data" / "mine.yaml").write_text("kind: digits\n")
-    tree = run("--info", "defaults", "--config-dir", ".", "data=mine")
+    tree = run("--info", "defaults", "--config-dir", ".", "data=mine", "hydra.verbose=true")
     assert tree.returncode == 0
     assert "data/mine" in tree.stdout
     assert [path.name for path in folder.iterdir()] == ["data"]

@@ -13,6 +13,7 @@ from automl.config import (
     HalvingPrunerConfig,
     MedianPrunerConfig,
 )
+from automl.prepare import flat_settings
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import Random
 from tests.cli.conftest import Compose, Refuse
@@ -98,6 +99,13 @@ def test_a_study_that_was_moved_is_resumed_where_it_stands(
     (folder / "studies").rename(folder / "it's elsewhere")
     config = composed("resume", "study.name=a", "study.dir='it\\'s elsewhere'").config
     assert config.study.dir == "it's elsewhere"
+
+
+def test_whether_it_is_a_copy_is_no_setting_of_the_study(composed: Compose) -> None:
+    asked = composed("study.copy=true")
+    assert asked.config.study.copy is True
+    assert asked.stored_config == composed().stored_config
+    assert flat_settings(asked.config) == flat_settings(composed().config)
 
 
 def test_references_stay_references(

@@ -92,3 +92,33 @@ def kills_the_server(trial: automl.TrialContext) -> None:
 @automl.objective(params=["lr"], metrics=["val_loss", "acc"])
 def declared(trial: automl.TrialContext) -> float:
     return float(trial.params["lr"])
+
+
+def reports_thrice(trial: automl.TrialContext) -> None:
+    for epoch in range(3):
+        losses = {"train_loss": 1 / (epoch + 1), "val_loss": trial.number + 1 / (epoch + 1)}
+        trial.report(epoch, losses)
+
+
+LEFT_EARLY, N_LEFT = 0.2, 1
+"""The best value of all, of a trial that gives up by itself."""
+
+
+def gives_up_in_front(trial: automl.TrialContext) -> None:
+    """Trials report 0.5, 0.2, 0.4, 0.3, …; the second, the best by far, then ends as pruned."""
+    value = LEFT_EARLY if trial.number == N_LEFT else {0: 0.5, 2: 0.4}.get(trial.number, 0.3)
+    trial.report(0, {"val_loss": value}, checkpoint=partial(dict, epoch=0))
+    if trial.number == N_LEFT:
+        raise automl.TrialPruned
+
+
+def gives_up_in_front_and_returns(trial: automl.TrialContext) -> float:
+    """The same; what it returns has nothing to do with what it reports."""
+    gives_up_in_front(trial)
+    return 10.0 - trial.number
+
+
+def stands_still(trial: automl.TrialContext) -> None:
+    """Nine reports of one value, larger from trial to trial."""
+    for step in range(9):
+        trial.report(step, {"val_loss": 1.0 + trial.number})

@@ -21,6 +21,7 @@ from automl.trial import (
 )
 
 if TYPE_CHECKING:
+    import optuna
     from mlflow.entities import Run
 
 FINAL = (Finished, Pruned, Failed)
@@ -69,15 +70,23 @@ class Records:
 
     # --- Optuna ---
 
-    def optuna_states(self) -> dict[int, str]:
-        """State by trial number, as Optuna's own journal backend reads the study."""
+    def optuna_study(self) -> optuna.Study:
+        """The study as Optuna's own journal backend reads it, which optuna-dashboard uses too."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
         backend = JournalFileBackend(str(self.path / "journal.log"))
         storage = optuna.storages.JournalStorage(backend)
-        study = optuna.load_study(study_name=self.name, storage=storage)
-        return {trial.number: trial.state.name for trial in study.get_trials(deepcopy=False)}
+        return optuna.load_study(study_name=self.name, storage=storage)
+
+    def optuna_states(self) -> dict[int, str]:
+        """State by trial number."""
+        trials = self.optuna_study().get_trials(deepcopy=False)
+        return {trial.number: trial.state.name for trial in trials}
+
+    def optuna_values(self, number: int) -> dict[int, float]:
+        """The trial's intermediate values by step."""
+        return dict(self.optuna_study().get_trials(deepcopy=False)[number].intermediate_values)
 
     # --- MLflow ---
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
 import automl
-from tests.end_to_end.program import Done, Program, Running
+from tests.end_to_end.browser import Look, look
+from tests.end_to_end.program import Done, Program, Running, mine
 from tests.end_to_end.records import Records
+
+__all__ = ["look"]
 
 N_EPOCHS = 4
 LOSSES = ("train_loss", "val_loss")
@@ -33,6 +41,9 @@ WORDS = (
     "devices=host",
     "execution.pack=off",
 )
+
+
+TWO = ("study.name=remote", "study.n_trials=2", "study.direction=maximize", "devices=host")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +65,10 @@ def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
     assert "see it all: python -m automl ui" in swept.stdout
 
 
+def test_it_says_where_to_see_it_all(swept: Done) -> None:
+    assert "see it all: python -m automl ui study.name=whole\n" in swept.stdout
+
+
 def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:
     parent, trials = records.parent(), records.trial_runs()
     assert {n: run.info.status for n, run in trials.items()} == {
@@ -69,10 +84,8 @@ def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:
     assert (parent.info.run_name, parent.info.status) == ("whole", "FINISHED")
 
 
-def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
+def test_the_study_s_run_holds_the_summary(records: Records) -> None:
     parent = records.parent()
-    assert parent.data.params["training.epochs"] == str(N_EPOCHS)
-    assert (parent.data.params["sampler"], parent.data.params["pruner"]) == ("tpe", "halving")
     assert parent.data.metrics["trials_finished"] == 2
     assert parent.data.metrics["trials_pruned"] == 1
     assert parent.data.metrics["trials_failed"] == 1
@@ -81,6 +94,20 @@ def test_the_study_s_run_holds_settings_and_summary(records: Records) -> None:
         for run in records.trial_runs().values()
         if "value" in run.data.metrics
     )
+
+
+def test_settings_are_read_and_make_no_columns(records: Records, story: Program) -> None:
+    parent = records.parent()
+    assert parent.data.params == {}
+    assert {key for run in records.runs() for key in run.data.params} == set(records.params()[0])
+    note = parent.data.tags["mlflow.note.content"]
+    assert "minimizes `val_loss`" in note
+    assert "| lr | 1e-09 to 1e+30, log |" in note
+    client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
+    (config,) = client.list_artifacts(parent.info.run_id)
+    stored = Path(client.download_artifacts(parent.info.run_id, config.path))
+    assert config.path == "config.yaml"
+    assert stored.read_bytes() == (records.path / "config.yaml").read_bytes()
 
 
 def test_params_and_both_losses_by_epoch(records: Records) -> None:
@@ -108,6 +135,18 @@ def test_optuna_s_own_backend_reads_the_journal(records: Records) -> None:
     assert records.optuna_states() == {0: "COMPLETE", 1: "COMPLETE", 2: "FAIL", 3: "PRUNED"}
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_optuna_dashboard_finds_names_and_attributes(records: Records) -> None:
+    study = records.optuna_study()
+    assert study.metric_names == ["val_loss"]
+    noted = {trial.number: trial.user_attrs for trial in study.get_trials(deepcopy=False)}
+    for number, attributes in noted.items():
+        assert attributes["mlflow_run"] == f"trial-{number:05d}"
+        assert attributes["device"] == "cpu"
+    assert {number for number, attributes in noted.items() if "cause" in attributes} == {2}
+    assert noted[2]["cause"].startswith("DivergedError: training diverged in epoch 0")
+
+
 def test_artifacts_load_and_the_model_predicts(records: Records, story: Program) -> None:
     client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
     run_id = records.trial_runs()[1].info.run_id
@@ -124,13 +163,25 @@ def test_artifacts_load_and_the_model_predicts(records: Records, story: Program)
 
 
 @pytest.fixture(scope="module")
-def ui(swept: Done, story: Program) -> Iterator[int]:
-    """The port at which `python -m automl ui` answers."""
-    port = free_port()
-    running = story.start("ui", f"ui.port={port}")
-    running.wait_until(lambda: f"http://127.0.0.1:{port}" in running.stdout, "the UI's address")
-    yield port
+def served(swept: Done, story: Program) -> Iterator[Running]:
+    """`python -m automl ui`, which has said its address."""
+    running = story.start("ui", f"ui.port={free_port()}")
+    running.wait_until(lambda: running.stdout.endswith("\n"), "the UI's address")
+    yield running
     _end_politely(running)
+
+
+@pytest.fixture
+def address(served: Running) -> str:
+    """What `ui` has printed."""
+    (found,) = re.findall(r"http://\S+", served.stdout)
+    return str(found)
+
+
+@pytest.fixture
+def ui(address: str) -> int:
+    """The port that the address names."""
+    return int(address.split(":")[2].split("/")[0])
 
 
 def free_port() -> int:
@@ -172,3 +223,72 @@ def test_the_ui_answers_with_the_runs_in_it(ui: int) -> None:
 def test_the_ui_refuses_a_foreign_host(ui: int) -> None:
     assert ask(ui, "/", host="10.evil.example")[0] == 403
     assert ask(ui, "/", host=f"localhost:{ui}")[0] == 200
+
+
+# --- the address it prints ---
+
+
+def experiment_of(port: int, address: str) -> dict[str, Any]:
+    """The experiment whose runs the address opens, as MLflow gives it."""
+    number = re.search(r"/#/experiments/(\w+)/runs\?", address)
+    assert number is not None, address
+    status, found = ask(port, f"/api/2.0/mlflow/experiments/get?experiment_id={number[1]}")
+    assert status == 200
+    return dict(json.loads(found)["experiment"])
+
+
+def view_of(experiment: dict[str, Any], address: str) -> dict[str, Any]:
+    """The view of the runs that the address asks for by a key."""
+    asked = parse_qs(address.partition("?")[2])
+    assert asked["workflowType"] == ["machine_learning"], "else MLflow opens on its GenAI side"
+    tags = {tag["key"]: tag["value"] for tag in experiment["tags"]}
+    envelope = json.loads(tags[f"mlflow.sharedViewState.{asked['viewStateShareKey'][0]}"])
+    assert set(envelope) == {"name", "createdAt", "updatedAt", "state"}
+    return dict(json.loads(envelope["state"]))
+
+
+def best_first(records: Records) -> list[Run]:
+    """The runs of the trials that have a value."""
+    runs = [run for run in records.trial_runs().values() if "value" in run.data.metrics]
+    return sorted(runs, key=lambda run: float(run.data.metrics["value"]))
+
+
+def test_the_address_leads_to_the_study_s_runs_best_first(
+    ui: int, address: str, records: Records
+) -> None:
+    experiment = experiment_of(ui, address)
+    assert experiment["name"] == "whole"
+    view = view_of(experiment, address)
+    assert {"metrics.`value`", "params.`lr`", "tags.`automl.state`"} <= set(view["selectedColumns"])
+    assert "params.`width`" not in view["selectedColumns"], "it is the same in all"
+    order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
+    asked = {"experiment_ids": [experiment["experiment_id"]], "order_by": [order]}
+    status, found = ask(ui, "/api/2.0/mlflow/runs/search", asked)
+    assert status == 200
+    names = [run["info"]["run_name"] for run in json.loads(found)["runs"]]
+    assert names[:3] == [run.info.run_name for run in best_first(records)]
+
+
+def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records: Records) -> None:
+    shown, runs = look(address), best_first(records)
+    assert len(runs) == 3
+    for row, run in zip(shown.rows, runs, strict=False):
+        assert row["attributes.`Run Name`"].endswith(str(run.info.run_name))
+        assert float(row["metrics.`value`"]) == run.data.metrics["value"]
+        assert row["params.`lr`"] == run.data.params["lr"]
+        assert row["tags.`automl.state`"] == run.data.tags["automl.state"]
+    params = {column for column in shown.columns if column.startswith("params.")}
+    assert params == {"params.`lr`"}
+
+
+def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
+    uri = f"tracking.uri=http://127.0.0.1:{ui}"
+    done = story.run(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
+    assert done.code == 0, done.stderr
+    printed = re.search(r"^see it all: (http\S+)$", done.stdout, re.M)
+    assert printed is not None, done.stdout
+    experiment = experiment_of(ui, printed[1])
+    assert experiment["name"] == "remote"
+    assert view_of(experiment, printed[1])["orderByAsc"] is False
+    shown = story.run("ui", "study.name=remote")
+    assert printed[1] in shown.stdout

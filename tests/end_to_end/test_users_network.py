@@ -10,6 +10,7 @@ from automl.data.load import load_dataset
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.features import x_of
+from tests.training.networks import normed
 
 
 def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -> None:
@@ -36,7 +37,7 @@ def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -
     line = next(line for line in done.stdout.splitlines() if line.startswith("best model: "))
     path = story.folder / line.removeprefix("best model: ")
     disc = load_dataset(DataConfig())
-    predictor = automl.load(path)
+    predictor = automl.load(path, build=normed)
     labels = [predictor.classes[y] for y in disc.validation.y]
     assert (predictor.predict(x_of(disc, disc.validation)) == labels).mean() > 0.8
     assert torch.load(path, weights_only=True)["state"]["model"]["arguments"] == {"width": 16}

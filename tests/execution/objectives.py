@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,6 +32,8 @@ class ScriptedSession:
 
     def __init__(self, config: object) -> None:
         self.config = config
+        self._between_trials: Callable[[], None] | None = None
+        self.held = 0
 
     def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
         act = getattr(self, f"_{spec.params['act']}")
@@ -40,6 +44,11 @@ class ScriptedSession:
         while (spec := feed.next()) is not None:
             if spec.params["act"] == "die":
                 self._die(spec, None, lambda event: Verdict.GO_ON)
+            if spec.params["act"] == "joined_late":
+                self._joined_late(spec, feed, on_events)
+                continue
+            if spec.params["act"] == "hang":
+                self._hang(spec, None, lambda event: Verdict.GO_ON)
             on_events([_report(spec, 0)])
             on_events([Finished(spec.number, time.time(), float(feed.n_lanes))])
 
@@ -56,10 +65,11 @@ class ScriptedSession:
         time.sleep(3600)
 
     def held_bytes(self) -> int:
-        return 0
+        return self.held
 
     def give_back_memory(self) -> None:
-        pass
+        if self._between_trials is not None:
+            self._between_trials()
 
     def _finish(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
         for step in range(3):
@@ -81,6 +91,48 @@ class ScriptedSession:
             report(step)
         time.sleep(3600)
 
+    def _report_without_pause(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        """For three seconds."""
+        begun, step = time.monotonic(), 0
+        while time.monotonic() < begun + 3.0:
+            report(step)
+            step += 1
+        on_event(Finished(spec.number, time.time(), 1.0))
+
+    def _joined_late(self, first: TrialSpec, feed: Feed, on_events: OnEvents) -> None:
+        """Another trial joins after half a second; both report until they are ended."""
+        lanes, begun = [first], time.monotonic()
+        for step in itertools.count():
+            on_events([_report(spec, step) for spec in lanes])
+            if len(lanes) == 1 and time.monotonic() > begun + 0.5:
+                second = feed.next()
+                assert second is not None
+                lanes.append(second)
+
+    def _say_for_ever(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        """For three seconds, without a report."""
+        begun = time.monotonic()
+        while time.monotonic() < begun + 3.0:
+            logging.getLogger("automl.training").warning("still here")
+        on_event(Finished(spec.number, time.time(), 1.0))
+
+    def _break_after(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        """The worker fails after this trial, while a thread of the objective's lives."""
+        threading.Thread(target=threading.Event().wait).start()
+        self._between_trials = _fail
+        self._finish(spec, report, on_event)
+
+    def _hang_after(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        """The worker never comes back from what it does after this trial."""
+        self._between_trials = lambda: time.sleep(3600)
+        self._finish(spec, report, on_event)
+
     def _until_stopped(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
     ) -> None:
@@ -96,6 +148,12 @@ class ScriptedSession:
     def _die(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def _hold_memory(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        self.held = 2**30
+        self._finish(spec, report, on_event)
+
     def _hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         time.sleep(3600)
 
@@ -106,6 +164,10 @@ class ScriptedSession:
 
 def _report(spec: TrialSpec, step: int) -> Reported:
     return Reported(spec.number, time.time(), step, {"val_loss": float(step)})
+
+
+def _fail() -> None:
+    raise RuntimeError("the driver is gone")
 
 
 def open_scripted(config: object) -> ScriptedSession:

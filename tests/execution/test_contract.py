@@ -40,7 +40,7 @@ LIMITS = WorkerLimits(
     judging=Judging("val_loss", MedianPruner(MedianPrunerConfig(n_warmup_steps=0)).rungs),
 )
 EXECUTORS: dict[str, Callable[[Path], Executor]] = {
-    "inline": lambda path: InlineExecutor(ENTRY),
+    "inline": lambda path: InlineExecutor(ENTRY, path),
     "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),
 }
 
@@ -150,7 +150,8 @@ def test_what_a_trial_prints_goes_to_its_own_file_and_into_its_failure(
     failed = carry(executor, "print", 3)[-1]
     assert isinstance(failed, Failed)
     assert "said by the trial" in failed.details
-    assert (tmp_path / "trial-00003.log").read_text() == "said by the trial\n"
+    log = (tmp_path / "trial-00003.log").read_text()
+    assert log == "said by the trial\nValueError: after printing\n"
     assert capfd.readouterr().out == ""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -110,11 +112,225 @@ def test_a_full_disk_is_the_sweeps_trouble_not_the_trials(tmp_path: Path) -> Non
         execute(tmp_path, [spec(0, "full_disk")])
 
 
+def test_an_objective_that_cannot_be_opened_is_hopeless(tmp_path: Path) -> None:
+    executor = WorkersExecutor(Entry("tests.execution:none"), tmp_path, WorkerLimits(1))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.execute(TrialFeed([spec(0)], lambda taken: None), HOST, on_events)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.hopeless
+    assert "AttributeError" in failed.cause
+
+
+def test_a_trial_that_a_pack_was_fed_has_its_time_too(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5, silence_timeout_seconds=30.0)
+    ended = outcomes(execute(tmp_path, [spec(0), spec(1, "hang")], limits))
+    assert isinstance(ended[0], Finished)
+    failed = ended[1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
+    """The third execution begins, and ends, while the second has the worker of the first."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    pids: list[int] = []
+
+    def carry(number: int, meanwhile: Callable[[], None]) -> None:
+        def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            for event in new:
+                if isinstance(event, Hosted):
+                    pids.append(event.pid)
+                    assert pids.count(event.pid) <= 2, "shared"
+                    meanwhile()
+            return {}
+
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+
+    with contextlib.closing(executor):
+        carry(0, lambda: None)
+        carry(1, lambda: carry(2, lambda: None))
+    assert pids[0] == pids[1] != pids[2]
+
+
+def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
+    """Its slot is that of one which held memory to the last."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=1))
+    held: list[int] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if isinstance(new[0], Hosted):
+            held.extend(executor.held_bytes().values())
+        return {}
+
+    gpu = Placement("GPU-a", "x", 0)
+    for number, act in enumerate(["hold_memory", "finish"]):
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
+    executor.close()
+    assert held == [0, 0]
+
+
 def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
     failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]
     assert isinstance(failed, Failed)
     assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+def test_a_time_out_is_seen_while_reports_keep_coming(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def slower_than_the_trial(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        pause(0.2)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, slower_than_the_trial)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+    steps = [event.step for event in events if isinstance(event, Reported)]
+    assert steps == list(range(len(steps))), "all that it said until then counts"
+
+
+def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, silence_timeout_seconds=0.5)
+    failed = outcomes(execute(tmp_path, [spec(0, "say_for_ever")], limits))[0]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "reported nothing for execution.silence_timeout_seconds=0.5"
+
+
+def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=1.5)
+    specs = [spec(0, "joined_late"), spec(1), spec(2)]
+    ended = outcomes(execute(tmp_path, specs, limits))
+    late, other = ended[0], ended[1]
+    assert isinstance(late, Failed)
+    assert late.cause == "exceeded execution.trial_timeout_seconds=1.5"
+    assert isinstance(other, Interrupted)
+    assert (other.pack_dissolved, other.by_worker_death) == (True, False)
+    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=1.5"
+    assert 2 not in ended, "never taken from the feed"
+
+
+def pause(seconds: float) -> None:
+    """What takes the sweep so long."""
+    threading.Event().wait(seconds)
+
+
+def test_a_trial_that_the_sweep_killed_is_not_timed_out_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_and_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+            executor.kill("too late")  # its end is not seen at once
+        return {}
+
+    feed = TrialFeed([spec(0, "report_and_hang")], lambda taken: None)
+    executor.execute(feed, HOST, linger_and_kill)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) -> None:
+    executor = WorkersExecutor(
+        ENTRY, tmp_path, WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    )
+    events: list[TrialEvent] = []
+
+    def linger_then_kill(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if any(isinstance(event, Reported) for event in events):
+            executor.kill("too late")
+        events.extend(new)
+        if isinstance(new[0], Reported):
+            pause(1.0)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, linger_then_kill)
+    executor.close()
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "exceeded execution.trial_timeout_seconds=0.5"
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("break_after", "RuntimeError: the driver is gone"),
+        ("hang_after", "did not become idle within 0.5 s"),
+    ],
+)
+def test_a_worker_that_fails_between_trials_is_not_waited_for(
+    tmp_path: Path, act: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = WorkerLimits(max_workers=1, idle_patience_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    def run() -> None:
+        for number, what in enumerate([act, "finish"]):
+            executor.execute(TrialFeed([spec(number, what)], lambda taken: None), HOST, on_events)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    hangs = thread.is_alive()
+    executor.kill("the test is over")
+    thread.join()
+    assert not hangs
+    executor.close()
+    assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
+    pids = [event.pid for event in events if isinstance(event, Hosted)]
+    assert pids[0] != pids[1]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"worker {pids[0]} ")
+    assert told in said
+
+
+@pytest.mark.parametrize("n_trials", [1, 2], ids=["alone", "pack"])
+def test_an_outcome_that_was_told_before_the_time_out_was_seen_counts(
+    tmp_path: Path, n_trials: int
+) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def linger_at_the_first(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        if isinstance(new[0], Reported) and not any(isinstance(e, Reported) for e in events):
+            pause(1.0)
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(number) for number in range(n_trials)], lambda taken: None)
+    executor.execute(feed, HOST, linger_at_the_first)
+    assert {n: type(o) for n, o in outcomes(events).items()} == {0: Finished}
+    assert (feed.next() is None) == (n_trials == 1), "a worker that was ended is fed nothing"
+    executor.execute(TrialFeed([spec(5)], lambda taken: None), HOST, linger_at_the_first)
+    executor.close()
+    assert isinstance(events[-1], Finished), "in another worker"
 
 
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
@@ -129,6 +345,22 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
     executor.close()
     assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(2):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+        executor.end_idle()
+        assert not is_alive(pids[number])
+        assert executor.held_bytes() == {}
+    executor.close()
 
 
 def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(
@@ -157,6 +389,22 @@ def test_a_stop_reaches_a_trial_that_waits_for_no_verdict(tmp_path: Path) -> Non
     assert steps == list(range(len(steps))), "in order, none missing"
 
 
+def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.kill("too late")
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == "too late"
+
+
 def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
     events: list[TrialEvent] = []
@@ -167,6 +415,23 @@ def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
             executor.kill("too late")
         return {}
 
+    executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+def test_killing_ends_a_trial_that_is_just_beginning(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=5)  # in which it would have failed
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.kill("too late")
     executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
     executor.close()
     interrupted = events[-1]

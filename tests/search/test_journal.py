@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-from automl.errors import StorageError, StudyInUseError
+from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.search.journal import LockedJournal
+from tests.flips import one_bit_flipped, unsealed
+from tests.lossy_disk import LossyDisk
 from tests.search.conftest import Studies, ask, finish, report, run
 
 FULL = Path("/dev/full")
@@ -88,7 +94,7 @@ def test_damage_within_the_file_is_named_and_nothing_is_thrown_away(tmp_path: Pa
         content = lines(1) + damage + lines(3)
         path.write_bytes(content)
         journal = LockedJournal(path)
-        with pytest.raises(StorageError, match=r"journal.log: damaged in lines 1 to 3 .*restore"):
+        with pytest.raises(StorageError, match=r"journal.log: line 2 is damaged .*restore"):
             read(journal)
         journal.close()
         assert path.read_bytes() == content
@@ -226,3 +232,128 @@ def test_an_ask_is_one_line(studies: Studies, tmp_path: Path) -> None:
     n_before = len((tmp_path / "journal.log").read_bytes().splitlines())
     ask(study)
     assert len((tmp_path / "journal.log").read_bytes().splitlines()) == n_before + 1
+
+
+# --- what a power cut leaves, and a disk that fails -----------------------------------------------
+
+
+def flushing_thread() -> threading.Thread:
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "journal")
+    return thread
+
+
+def test_a_line_is_on_disk_soon_after_it_is_asked_for(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    path = tmp_path / "journal.log"
+    journal = LockedJournal(path)
+    journal.append_logs([{"n": 1}])
+    journal.sync()
+    while lossy_disk.flushed.get(timeout=10) != path:
+        pass
+    assert lossy_disk.content(path) == path.read_bytes() != b""
+    journal.close()
+
+
+def test_a_closed_journal_is_on_disk(tmp_path: Path, lossy_disk: LossyDisk) -> None:
+    path = tmp_path / "journal.log"
+    journal = LockedJournal(path)
+    journal.append_logs([{"n": 1}])
+    journal.sync()
+    while lossy_disk.flushed.get(timeout=10) != path:
+        pass
+    journal.append_logs([{"n": 2}])  # the flusher has just been at work, and rests
+    journal.close()
+    assert lossy_disk.content(path) == path.read_bytes() != b""
+
+
+def test_a_flush_that_failed_refuses_everything_after(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    journal = LockedJournal(tmp_path / "journal.log")
+    journal.append_logs([{"n": 1}])
+    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+    journal.sync()
+    flushing_thread().join(timeout=10)  # it ends with the first failure
+    for call in (journal.sync, lambda: journal.append_logs([{"n": 2}]), lambda: read(journal)):
+        with pytest.raises(StorageError, match=r"journal\.log cannot be written \(Input/output"):
+            call()
+    journal.close()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_last_flush_that_failed_is_told_by_close(
+    asked: bool, tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    journal = LockedJournal(tmp_path / "journal.log")
+    journal.append_logs([{"n": 1}])
+    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+    if asked:
+        journal.sync()
+    with pytest.raises(StorageError, match=r"journal\.log cannot be written \(Input/output"):
+        journal.close()
+    journal.close()
+
+
+def test_a_journal_closed_meanwhile_writes_into_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the call that writes a line and the kernel it is closed, and another file opened."""
+    journal, other = LockedJournal(tmp_path / "journal.log"), tmp_path / "other"
+    closer = threading.Thread(target=journal.close)
+    write, files = os.write, []
+
+    def write_late(fd: int, line: bytes) -> int:
+        closer.start()
+        closer.join(0.2)  # where it waits for us, as it should, it has not ended after that
+        files.append(other.open("ab"))
+        return write(fd, line)
+
+    monkeypatch.setattr(os, "write", write_late)
+    journal.append_logs([{"n": 1}])
+    monkeypatch.undo()
+    closer.join()
+    files[0].close()
+    assert other.read_bytes() == b""
+    journal = LockedJournal(tmp_path / "journal.log")
+    assert read(journal) == [1]
+    journal.close()
+
+
+# --- flipped bits ---------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_is_found_and_its_line_named(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    run(study, 5)
+    ranking = study.ranking(5)
+    study.close()
+    path = tmp_path / "journal.log"
+    n_lines = len(path.read_bytes().splitlines())
+    for content in one_bit_flipped(path.read_bytes(), 300):
+        path.write_bytes(content)
+        try:
+            study = studies.open()
+        except StorageError as error:
+            message = str(error)
+        else:  # no value was hit, or it was the end of the last line, which is cut off
+            told = study.ranking(5)
+            assert told in (ranking, tuple(t for t in ranking if t.number != 4))
+            study.close()
+            continue
+        named = re.search(r"journal\.log: line (\d+) is damaged \(.*\); restore", message)
+        assert named, message
+        assert 1 <= int(named[1]) <= n_lines
+
+
+def test_a_flipped_bit_of_a_journal_without_checksums_is_one_message(
+    studies: Studies, tmp_path: Path
+) -> None:
+    study = studies.open()
+    run(study, 5)
+    study.close()
+    path = tmp_path / "journal.log"
+    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
+        path.write_bytes(content)
+        with contextlib.suppress(StorageError, ConfigError):
+            Studies(tmp_path).open().close()

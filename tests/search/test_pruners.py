@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,30 @@ def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -
     rungs = reached(make_pruner(HALVING), list(range(18)))
     assert [step for step, at in enumerate(rungs) if at] == [1, 5, 17]
     assert list(itertools.chain(*rungs)) == [1, 5, 17]
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "factor", "min_steps", "rungs"),
+    [
+        (20, 3, 2, [3, 7]),
+        (20, 3, 4, [7]),
+        (20, 3, 1, [1, 3, 7]),
+        (27, 3, 2, [3, 9]),
+        (28, 3, 2, [2, 4, 10]),
+        (16, 2, 1, [1, 2, 4, 8]),
+        (3, 3, 2, []),
+        (1, 3, 1, []),
+    ],
+)
+def test_halving_has_its_rungs_below_the_last_step_where_that_is_known(
+    n_steps: int, factor: int, min_steps: int, rungs: list[int]
+) -> None:
+    config = HalvingPrunerConfig(min_steps=min_steps, factor=factor, max_steps=n_steps)
+    pruner = make_pruner(config)
+    by_step = reached(pruner, list(range(n_steps + 5)))
+    assert [step + 1 for step, at in enumerate(by_step) if at] == rungs
+    assert list(itertools.chain(*by_step)) == [n - 1 for n in rungs]
+    assert reached(pruner, [n_steps]) == [[n - 1 for n in rungs]], "passed at once: each once"
 
 
 def test_a_sparse_report_reaches_the_rungs_that_it_passes_once() -> None:
@@ -146,3 +171,16 @@ def test_a_trial_that_had_passed_a_rung_is_not_judged_there_again() -> None:
     table.replay(3, [(1, 9.0), (2, 9.0)])
     table.record(3, 3, 9.0)
     assert not table.judge(3)
+
+
+def test_a_trial_that_goes_on_with_other_rungs_is_judged_at_those_ahead() -> None:
+    """A study that was begun when rungs were counted from below: at 2, 6 and 18 steps."""
+    table = standings(replace(HALVING, max_steps=20), 4)
+    for number in range(3):
+        table.replay(number, [(step, float(number)) for step in range(20)])
+    table.replay(3, [(step, 9.0) for step in range(4)])
+    for step in (4, 5):
+        table.record(3, step, 9.0)
+        assert not table.judge(3)
+    table.record(3, 6, 9.0)
+    assert table.judge(3)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
-from automl.config import HalvingPrunerConfig, MedianPrunerConfig
+from automl.config import (
+    HalvingPrunerConfig,
+    MedianPrunerConfig,
+)
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
 from automl.trial import (
     Direction,
     Failed,
@@ -62,6 +72,28 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
 
 
+def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: Path) -> None:
+    run(studies.open(metric="val_error"), 1)
+    studies.close_and_check()
+    journal = tmp_path / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    older = [line for line in lines if b"metric_names" not in line]
+    assert len(older) == len(lines) - 1
+    journal.write_bytes(b"".join(older))
+    studies.reopen(studies.open(metric="val_error"), metric="val_error")
+    assert journal.read_bytes().count(b"metric_names") == 1
+    assert b'["val_error"]' in journal.read_bytes()
+
+
+def test_a_cause_is_noted_briefly_and_without_credentials(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    cause = "no answer from http://ann:s3cret@host " + "x" * 10_000
+    study.tell(ask(study).number, Failed(0, 0.0, cause), "cpu")
+    line = next(b for b in (tmp_path / "journal.log").read_bytes().splitlines() if b"cause" in b)
+    assert b"http://ann:***@host" in line
+    assert len(line) < 1000
+
+
 def test_a_tuple_in_an_identity_is_no_change(studies: Studies) -> None:
     study = studies.open(identity={"a": (1, 2)})
     studies.reopen(study, identity={"a": [1, 2]})
@@ -73,10 +105,37 @@ def test_a_study_in_use_is_refused(studies: Studies) -> None:
         studies.open()
 
 
-def test_a_renamed_folder_is_refused(studies: Studies) -> None:
-    studies.open().close()
-    with pytest.raises(ConfigError, match=r"study.name=other: .*journal.log holds study toy"):
-        studies.open(name="other")
+@pytest.mark.parametrize("sampler", [Random(), TPE()])
+def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: Sampler) -> None:
+    study = studies.open(sampler=sampler)
+    study.ask()
+    other = studies.reopen(study, name="other", sampler=sampler)
+    assert (other.name, other.stored_name, other.uuid) == ("other", "toy", study.uuid)
+    assert other.ask() is not None
+    other.tell(1, OutOfMemory(1, 0.0, "no room"))
+    assert other.n_asked == 2
+
+
+def test_a_journal_of_several_studies_must_be_told_which(studies: Studies, tmp_path: Path) -> None:
+    study = studies.open()
+    study.close()
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
+    optuna.create_study(study_name="second", storage=storage)
+    with pytest.raises(ConfigError, match=r"study.name=third: .* holds 2 studies \(second, toy\)"):
+        studies.open(name="third")
+    assert studies.open().uuid == study.uuid
+
+
+def test_a_folder_whose_study_the_database_lacks_is_refused(
+    studies: Studies, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    study = studies.open(storage=url)
+    (tmp_path / "events.log").write_text("a trial\n")
+    studies.reopen(study, storage=url).close()
+    with pytest.raises(ConfigError, match="give it its name back"):
+        studies.open(storage=url, name="renamed")
+    assert len(optuna.get_all_study_names(url)) == 1
 
 
 def test_a_study_that_someone_else_made_is_refused(studies: Studies, tmp_path: Path) -> None:
@@ -289,3 +348,39 @@ def test_optuna_says_nothing_to_users(
     with pytest.raises(ConfigError):
         studies.open(storage="nonsense")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
+    study = studies.open()
+    outcomes = [
+        Finished(0, 1.0, 0.5),
+        Pruned(1, 1.0, step=3, value=0.75),
+        Pruned(2, 1.0, step=0, value=math.inf),
+        Failed(3, 1.0, "ValueError: x"),
+        OutOfMemory(4, 1.0, "no room"),
+    ]
+    params = []
+    for outcome in outcomes:
+        params.append(ask(study).params)
+        if outcome.trial == 1:
+            report(study, 1, 3, 0.75)
+        study.tell(outcome.trial, outcome)
+    begun = ask(study).number
+    now = time.time()
+    study = studies.reopen(study)
+    ended = study.ended()
+    assert [trial.number for trial in ended] == list(range(begun))
+    assert [trial.params for trial in ended] == params
+    assert all(now - 60 < t.began <= t.outcome.time <= now for t in ended)
+    at = [trial.outcome.time for trial in ended]
+    finished, pruned, worthless, failed, too_large = (trial.outcome for trial in ended)
+    assert finished == Finished(0, at[0], 0.5)
+    assert pruned == Pruned(1, at[1], step=3, value=0.75)
+    assert isinstance(worthless, Pruned)
+    assert math.isnan(worthless.value)
+    assert isinstance(failed, Failed)
+    assert isinstance(too_large, Failed)
+    assert "lost" in failed.cause
+    assert "memory" in too_large.cause
+    assert [trial.number for trial in study.ended(but={0, 2, 4})] == [1, 3]
+    finish(study, begun)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StudyInUseError
-from automl.tracking.confirmed import Confirmed
+from automl.tracking.confirmed import Confirmed, delivered_to
+from tests.flips import one_bit_flipped, unsealed
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def reopened(log: Path) -> Confirmed:
 def test_what_was_noted_is_there_again(log: Path) -> None:
     first = reopened(log)
     assert (first.offset, first.parent, first.runs) == (0, None, {})
-    first.note_study("3", "parent-id")
+    first.note_study("5b7c", "3", "parent-id")
     first.note_run(7, "run-7")
     first.confirm(10**12)
     first.note_run(8, "run-8")
@@ -80,3 +81,54 @@ def test_a_second_holder_is_told_who_has_it(log: Path) -> None:
         reopened(log)
     confirmed.close()
     reopened(log).close()
+
+
+@pytest.fixture
+def noted(log: Path) -> Path:
+    """A file that says 500, and two runs."""
+    confirmed = reopened(log)
+    confirmed.note_study("study-uuid", "3", "parent-id")
+    for number in (7, 8):
+        confirmed.note_run(number, f"run-{number}")
+    confirmed.confirm(500)
+    confirmed.close()
+    return log.with_suffix(".delivered")
+
+
+def test_a_flipped_bit_is_delivered_again_and_never_another_value(noted: Path, log: Path) -> None:
+    for content in one_bit_flipped(noted.read_bytes(), 300):
+        noted.write_bytes(content)
+        confirmed = reopened(log)
+        assert confirmed.offset in (0, 500)
+        assert confirmed.runs.items() <= {7: "run-7", 8: "run-8"}.items()
+        assert (confirmed.experiment, confirmed.parent) in ((None, None), ("3", "parent-id"))
+        confirmed.note_run(9, "run-9")
+        confirmed.close()
+        confirmed = reopened(log)
+        assert confirmed.runs[9] == "run-9"
+        confirmed.close()
+
+
+def test_a_file_without_checksums_is_taken_as_it_is(noted: Path, log: Path) -> None:
+    noted.write_bytes(unsealed(noted.read_bytes()))
+    for _ in range(2):
+        confirmed = reopened(log)
+        assert (confirmed.offset, confirmed.runs) == (500, {7: "run-7", 8: "run-8"})
+        assert (confirmed.experiment, confirmed.parent) == ("3", "parent-id")
+        confirmed.close()
+        assert noted.read_bytes() != unsealed(noted.read_bytes())
+
+
+def test_where_a_study_was_delivered_is_read_without_the_lock(log: Path) -> None:
+    assert delivered_to(log) is None
+    confirmed = reopened(log)
+    assert delivered_to(log) is None
+    confirmed.note_study("uuid", "1/../?a=\x1b[2J", "9f")
+    assert delivered_to(log) is None, "what goes into an address is an id"
+    confirmed.note_study("uuid", "2", "ab")
+    confirmed.note_run(0, "3c")
+    assert delivered_to(log) == ("2", "ab")
+    with log.with_suffix(".delivered").open("ab") as file:
+        file.write(b'{"experiment": "3", "par')
+    assert delivered_to(log) == ("2", "ab")
+    confirmed.close()

@@ -15,8 +15,9 @@ import pytest
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.tracking.confirmed import Confirmed
-from automl.tracking.delivery import Delivery, deliver_all
+from automl.tracking.delivery import Delivery, deliver_all, spawn
 from automl.tracking.events import EventLog
+from automl.tracking.uri import resolve_uri
 from automl.trial import CheckpointKind
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
@@ -94,6 +95,28 @@ def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
         "trial-00001": 1,
     }
     assert shown.run("trial-00001").info.status == "FINISHED"
+
+
+def test_a_process_that_is_killed_before_its_store_is_open_is_replaced(
+    study: Path, shown: Shown
+) -> None:
+    warm = spawn(Path.cwd(), resolve_uri(TrackingConfig()))
+    warm.kill()
+    warm.wait()
+    with Delivery.start(study, TrackingConfig(), warm) as delivery:
+        delivery.wait_ready(READY_SECONDS)
+        write(study, sweep_started(), *trial(0), sweep_ended(1))
+        assert delivery.drain(READY_SECONDS)
+    assert len(shown.runs()) == 2
+
+
+def test_a_process_that_ends_by_itself_is_not_started_again(study: Path) -> None:
+    """It would end so again: the user waits for nothing."""
+    ends = subprocess.Popen(["false"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with Delivery.start(study, TrackingConfig(), ends) as delivery:
+        with pytest.raises(ConfigError, match=r"the delivering process died \(exit 1\)"):
+            delivery.wait_ready(READY_SECONDS)
+        assert delivering_pid(study) == 0
 
 
 PARENT = """

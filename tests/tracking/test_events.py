@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,7 @@ from automl.trial import (
     Finished,
     Interrupted,
     MemoryPeak,
+    Outcome,
     OutOfMemory,
     Pruned,
     Reported,
@@ -32,6 +37,8 @@ from automl.trial import (
     SweepStarted,
     TrialState,
 )
+from tests.flips import one_bit_flipped, unsealed
+from tests.lossy_disk import LossyDisk, no_room_beyond
 from tests.tracking.scenes import begin, finish, interrupt, report, sweep_started, trial
 
 EVENTS: list[Event] = [
@@ -204,6 +211,26 @@ def test_two_threads_report_one_step_once(path: Path) -> None:
     assert sorted(taken) == [False] * 7 + [True]
 
 
+class MeetingStep(int):
+    """A step that, looked up, lets another thread look it up too, if it can."""
+
+    meeting: threading.Barrier
+
+    def __hash__(self) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.meeting.wait(0.2)
+        return int.__hash__(self)
+
+
+def test_no_thread_looks_a_step_up_while_another_writes_it(path: Path) -> None:
+    MeetingStep.meeting = threading.Barrier(2)
+    event = Reported(0, 1.0, MeetingStep(3), {"loss": 0.5})
+    with EventLog.open(path) as log, ThreadPoolExecutor(2) as pool:
+        taken = list(pool.map(log.append, [event, event]))
+    assert sorted(taken) == [False, True]
+    assert len(events_of(path)) == 1
+
+
 def test_what_append_has_taken_survives_kill_9(path: Path) -> None:
     code = (
         "import sys, pathlib\n"
@@ -268,3 +295,156 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"events\.log cannot be opened"):
         EventLog.open(tmp_path / "missing" / "events.log")
+
+
+# --- what a power cut leaves, and a disk that fails -----------------------------------------------
+
+
+def left_of(disk: LossyDisk, path: Path) -> list[Event]:
+    """The events that are still there after a power cut now."""
+    return events_of(disk.after_power_cut() / path.name)
+
+
+@pytest.mark.parametrize(
+    "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
+)
+def test_what_must_not_be_lost_is_on_disk_when_append_returns(
+    event: Event, path: Path, lossy_disk: LossyDisk
+) -> None:
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        log.append(event)
+        assert left_of(lossy_disk, path) == [report(0, 0), event]
+
+
+def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        for step in range(3):
+            log.append(report(0, step))
+            while lossy_disk.flushed.get(timeout=10) != path:
+                pass
+            assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_closed_log_is_on_disk(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        while lossy_disk.flushed.get(timeout=10) != path:
+            pass
+        log.append(report(0, 1))  # the flusher has just been at work, and rests
+    assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_write_that_failed_refuses_everything_after(path: Path) -> None:
+    """There is room again, but half of a line is in the file: nothing may be glued onto it."""
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        with (
+            no_room_beyond(path.stat().st_size + 20),
+            pytest.raises(StorageError, match=r"File too large.*make room"),
+        ):
+            log.append(report(0, 1))
+        for event in (report(0, 2), finish(0), sweep_started()):
+            with pytest.raises(StorageError, match="File too large"):
+                log.append(event)
+    assert events_of(path) == [report(0, 0)]
+    with EventLog.open(path) as log:
+        log.append(report(0, 1))
+    assert events_of(path) == [report(0, 0), report(0, 1)]
+
+
+def test_an_outcome_whose_flush_failed_is_not_taken(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+                log.append(finish(0))
+
+
+def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        log.append(report(0, 0))
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "event-log")
+        thread.join(timeout=10)  # it ends with the first failure
+        with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+            log.append(report(0, 1))
+
+
+def test_a_last_flush_that_failed_is_told_by_close(path: Path, lossy_disk: LossyDisk) -> None:
+    log = EventLog.open(path)
+    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+    log.append(report(0, 0))
+    with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+        log.close()
+    log.close()
+
+
+def test_a_log_closed_meanwhile_writes_into_no_other_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the call that writes a line and the kernel it is closed, and another file opened."""
+    log, other = EventLog.open(path), path.with_name("other")
+    closer = threading.Thread(target=log.close)
+    write, files = os.write, []
+
+    def write_late(fd: int, line: bytes) -> int:
+        closer.start()
+        closer.join(0.2)  # where it waits for us, as it should, it has not ended after that
+        files.append(other.open("ab"))
+        return write(fd, line)
+
+    monkeypatch.setattr(os, "write", write_late)
+    log.append(report(0, 0))
+    monkeypatch.undo()
+    closer.join()
+    files[0].close()
+    assert other.read_bytes() == b""
+    assert events_of(path) == [report(0, 0)]
+
+
+# --- flipped bits ---------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_costs_its_line_and_changes_none(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    for content in one_bit_flipped(path.read_bytes(), 300):
+        path.write_bytes(content)
+        with caplog.at_level(logging.WARNING):
+            events = events_of(path)
+        left = iter(EVENTS)
+        assert all(event in left for event in events), "in their order, and none is another"
+        if len(events) < len(EVENTS) - 1:  # a lost newline costs the line after it, too
+            assert "is no event and is left out" in caplog.text
+        caplog.clear()
+
+
+def test_a_flipped_bit_of_a_log_without_checksums_is_no_error(path: Path) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    assert unsealed(path.read_bytes()) != path.read_bytes()
+    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
+        path.write_bytes(content)
+        EventLog.open(path).close()
+
+
+def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:
+    """Earlier versions wrote them whole."""
+    failed = Failed(0, 1.0, "x" * 100_000, "y" * 100_000)
+    assert len(encode(failed)) < 30_000
+    fields = {"event": "Failed", "trial": 0, "time": 1.0, "hopeless": False}
+    line = json.dumps(fields | {"cause": failed.cause, "details": failed.details}) + "\n"
+    path.write_text(line)
+    ((read, _),) = read_events(path)
+    assert isinstance(read, Failed)
+    assert len(read.cause) <= 1_000
+    assert len(read.details) < 30_000
+    with EventLog.open(path) as log:
+        outcome = log.history[0].outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.details == "", "of ten thousand trials nobody reads it again"

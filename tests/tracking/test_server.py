@@ -14,6 +14,7 @@ import pytest
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
+from automl.tracking.confirmed import Confirmed
 from automl.tracking.delivery import Delivery
 from automl.tracking.ui import serve_ui
 from automl.trial import CheckpointKind
@@ -120,10 +121,25 @@ def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
             serve_ui(TrackingConfig(), port)
 
 
-def test_a_tracking_server_has_its_own_ui(folder: Path) -> None:
-    said: list[str] = []
-    assert serve_ui(TrackingConfig(uri="http://ann:s3cret@host:5000"), 5000, said.append) == 0
-    assert said == ["MLflow's own server shows the runs: http://ann:***@host:5000"]
+def test_a_tracking_server_has_its_own_ui(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    server = f"127.0.0.1:{free_port()}"
+    config, said = TrackingConfig(uri=f"http://ann:s3cret@{server}/"), list[str]()
+    address = f"http://{server}/#/experiments?workflowType=machine_learning"
+    assert serve_ui(config, 5000, said.append) == 0
+    assert said == [f"MLflow's own server shows the runs: {address}"]
+    assert serve_ui(config, 5000, said.append, study=study) == 0
+    assert said[1] == (
+        f"study {NAME} has no runs there yet; they get there with: python -m automl sync "
+        f"study.name={NAME}"
+    )
+    confirmed = Confirmed.open(study / "events.log", 0.0)
+    confirmed.note_study("uuid", "3", "9f")
+    confirmed.close()
+    assert serve_ui(config, 5000, said.append, study=study) == 0
+    assert "refused" in said[3]
+    assert "s3cret" not in said[3]
+    assert said[4] == said[2] == said[0]
 
 
 def test_a_server_that_does_not_start_says_why(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from automl.config import KeepCheckpoints
 from automl.tracking.cleaning import clean_key, clean_params, clean_tags
 from automl.tracking.redact import redact, redact_settings
 from automl.tracking.run_update import RunUpdate
+from automl.tracking.shared_view import shared_view
 from automl.tracking.study_view import StudyView
 from automl.tracking.trial_view import TrialView
 from automl.trial import (
@@ -126,10 +128,19 @@ def test_a_failure_tells_its_end_of_the_traceback() -> None:
     failed = Failed(0, BEGUN, cause="ValueError: x", details="first\n" + "y" * 9000 + "\nlast")
     note = told(begin(0), failed).tags["mlflow.note.content"]
     assert len(note) <= 5000
-    assert note.startswith("**ValueError: x**")
+    assert note.startswith("**`ValueError: x`**\n\n")
     assert "last" in note
-    assert "first" not in note
-    assert "characters cut" in note
+    assert "[cut, 9011 characters]" in note
+
+
+def test_a_cause_is_no_markdown_and_a_traceback_stays_in_its_block() -> None:
+    failed = Failed(0, BEGUN, cause="E: http://***@host `a_b` [x](y) <i>", details="x\n```\ny")
+    note = told(begin(0), failed).tags["mlflow.note.content"]
+    head, _, block = note.partition("\n\n")
+    assert head == "**`E: http://***@host 'a_b' [x](y) <i>`**"
+    fence = block.splitlines()[0]
+    assert block.splitlines() == [fence, "x", "```", "y", fence]
+    assert len(fence) > 3
 
 
 def test_the_memory_peak_is_told_at_the_end() -> None:
@@ -140,19 +151,22 @@ def test_the_memory_peak_is_told_at_the_end() -> None:
 
 
 def checkpoint(kind: CheckpointKind) -> Checkpointed:
-    return Checkpointed(0, BEGUN, step=1, path=f"/s/{kind.value}.pt", kind=kind)
+    return Checkpointed(
+        0, BEGUN, step=1, path=f"checkpoints/trial-00000/{kind.value}.pt", kind=kind
+    )
 
 
 @pytest.mark.parametrize(
     ("keep", "paths"),
-    [("all", {"/s/last.pt", "/s/best.pt"}), ("best", {"/s/best.pt"}), ("none", set())],
+    [("all", {"last.pt", "best.pt"}), ("best", {"best.pt"}), ("none", set())],
 )
 def test_checkpoints_are_stored_at_the_end_as_chosen(keep: str, paths: set[str]) -> None:
     checkpoints = [checkpoint(kind) for kind in (*CheckpointKind, CheckpointKind.LAST)]
     before = [begin(0), *checkpoints]
-    assert told(begin(0), *checkpoints, keep=keep).artifacts == ()
-    assert told(interrupt(0), before=before, keep=keep).artifacts == ()
-    assert set(told(finish(0), before=before, keep=keep).artifacts) == paths
+    assert list(told(begin(0), *checkpoints, keep=keep).artifacts) == []
+    assert list(told(interrupt(0), before=before, keep=keep).artifacts) == []
+    artifacts = told(finish(0), before=before, keep=keep).artifacts
+    assert {path.removeprefix("checkpoints/trial-00000/") for path in artifacts} == paths
     assert len(told(finish(0), before=before, keep=keep).artifacts) == len(paths)
 
 
@@ -169,9 +183,21 @@ def study_told(
     return view.update([ended], "ann")
 
 
-def test_a_study_begins_with_its_settings() -> None:
-    update = study_told(sweep_started(a="1"))
-    assert update.params == {"a": "1"}
+def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
+    settings = {"study.metric": "acc", "study.direction": "maximize", "data.kind": "disc"}
+    space = {"space.b.choices": "[32, 64]", "space.lr.low": "0.1", "space.lr.high": "1.0"}
+    odd = {
+        "space.net.depth.low": "2",
+        "space.net.depth.high": "9",
+        "space.net.depth.when.a.low": "1",
+        "space.fixed": "3",
+    }
+    update = study_told(sweep_started(**settings, **space, **odd))
+    note = update.birth_tags["mlflow.note.content"]
+    assert note.startswith("Study of automl: maximizes `acc`, data disc. All settings:")
+    rows = [line for line in note.splitlines() if line.startswith("|")][2:]
+    assert rows == ["| b | 32, 64 |", "| lr | 0.1 to 1.0 |", "| net.depth | 2 to 9 |"]
+    assert update.params == {}
     assert (update.status, update.end_ms) == (None, None)
     assert update.key == {"automl.study": UUID, "automl.kind": "study"}
 
@@ -202,13 +228,24 @@ def test_a_study_whose_trials_keep_failing_has_failed() -> None:
     assert view.update([stopped], "ann").status == "FAILED"
 
 
-def test_settings_that_changed_are_tags_since_params_cannot() -> None:
+def test_settings_that_changed_are_tags() -> None:
     update = study_told(sweep_started(n="20"), sweep_started(n="40"))
-    assert update.params == {"n": "20"}
     assert update.tags["automl.changed.n"] == "40"
     assert update.status == "RUNNING"
     back = study_told(sweep_started(n="20"), sweep_started(n="40"), sweep_started(n="20"))
     assert back.tags["automl.changed.n"] == "20"
+
+
+def test_the_shared_view_keeps_as_many_params_as_fit() -> None:
+    names = [f"a_param_with_quite_a_long_name_{n}" for n in range(200)]
+    view = shared_view({f"space.{name}.low": "1" for name in names}, 5)
+    assert len(view) <= 5000
+    shown = json.loads(json.loads(view)["state"])
+    params = [column for column in shown["selectedColumns"] if column.startswith("params.")]
+    assert params == [f"params.`{name}`" for name in names[: len(params)]]
+    assert 20 < len(params) < 200
+    assert shown["selectedColumns"][0] == "tags.`automl.state`"
+    assert set(params) < set(shown["columnOrder"])
 
 
 def test_an_unknown_best_trial_is_left_out() -> None:
@@ -267,3 +304,9 @@ def test_secrets_are_masked_by_value_and_by_name() -> None:
         "token": "***",
     }
     assert "pw" not in clean_params({"a": "http://u:pw@h"})["a"]
+
+
+def test_what_no_store_could_encode_is_replaced() -> None:
+    assert clean_params({"a\udc80": "x\ud800y"}) == {"a_": "x�y"}
+    assert clean_tags({"a": "x\ud800\x00y token: s3cret"}) == {"a": "x��y token: ***"}
+    assert clean_params({"prompt": "token: hello"}) == {"prompt": "token: hello"}, "it is data"

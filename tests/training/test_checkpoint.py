@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import errno
+import os
+import subprocess
+import sys
+from collections import Counter, OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ import torch
 
 from automl.errors import StorageError
 from automl.training import checkpoint
+from tests.lossy_disk import LossyDisk, no_room_beyond
 
 
 def test_what_is_saved_is_read_back_with_weights_only(tmp_path: Path) -> None:
@@ -22,7 +28,7 @@ def test_what_is_saved_is_read_back_with_weights_only(tmp_path: Path) -> None:
         "model": torch.nn.Linear(2, 1).state_dict(),
     }
     path = tmp_path / "new" / "folder" / "last.pt"
-    checkpoint.save(path, checkpoint.snapshot(state))
+    checkpoint.save(path.parent, {"last.pt": checkpoint.snapshot(state)})
     loaded = checkpoint.load(path)
     assert loaded["epoch"] == 3
     assert loaded["rate"] == 0.5
@@ -30,6 +36,20 @@ def test_what_is_saved_is_read_back_with_weights_only(tmp_path: Path) -> None:
     assert torch.equal(loaded["nested"][0]["t"], torch.arange(3))
     assert isinstance(loaded["model"], OrderedDict)
     assert [entry.name for entry in path.parent.iterdir()] == ["last.pt"]
+
+
+def test_every_kind_of_tensor_and_plain_value_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    ones = torch.ones(2, 2)
+    state: dict[str, Any] = {
+        "tensors": [ones.to(dtype) for dtype in (torch.float8_e4m3fn, torch.bfloat16, torch.bool)],
+        "wide": [ones.to(torch.complex64), ones.to(torch.uint16), ones.to_sparse()],
+        "parameter": torch.nn.Parameter(ones),
+        "plain": (b"bytes", torch.float16, torch.device("cpu"), ones.shape, 10**30),
+        "counted": Counter("aab"),
+    }
+    checkpoint.save(path, checkpoint.snapshot(state))
+    assert checkpoint.load(path)["plain"] == (*state["plain"][:3], (2, 2), 10**30)
 
 
 def test_a_snapshot_does_not_change_with_later_training() -> None:
@@ -54,19 +74,121 @@ def test_what_could_not_be_read_back_is_refused_by_its_place(
         checkpoint.snapshot(state)
 
 
-def test_a_kill_while_writing_leaves_the_file_of_before(tmp_path: Path) -> None:
+KILLED = """
+import itertools, os, random, signal, sys, time
+from pathlib import Path
+import torch
+from automl.training import checkpoint
+from tests.lossy_disk import LossyDisk, no_room_beyond
+
+def write_for_ever(epoch):
+    for epoch in itertools.count(epoch + 1):
+        save({"epoch": epoch, "weights": torch.full((60_000,), float(epoch))})
+        os.write(told, b"%d\\n" % epoch)
+
+torch.set_num_threads(1)  # OpenMP's threads do not live through a fork
+folder, chance, epoch = Path(sys.argv[1]), random.Random(2026), 0
+save = SAVE
+n_remains = 0
+for _ in range(25):
+    heard, told = os.pipe()
+    if (writer := os.fork()) == 0:
+        write_for_ever(epoch)
+    os.close(told)
+    first = os.read(heard, 100)  # it writes by now
+    time.sleep(chance.uniform(0, 0.01))
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    epoch = int((first + os.read(heard, 100_000)).split()[-1])
+    os.close(heard)
+    content = checkpoint.load(folder / "last.pt")
+    assert content["epoch"] in (epoch, epoch + 1), (content["epoch"], epoch)
+    assert (content["weights"] == content["epoch"]).all()
+    n_remains += (folder / "last.pt.part").exists()
+    epoch = content["epoch"]
+save({"epoch": -1})
+assert checkpoint.load(folder / "last.pt") == {"epoch": -1}
+assert [path.name for path in folder.iterdir()] == ["last.pt"]
+assert n_remains, "no kill came while a file was written"
+"""
+
+
+def test_a_kill_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
+    """A process that writes in a loop is killed 25 times, at any instant."""
+    code = KILLED.replace("SAVE", 'lambda content: checkpoint.save(folder, {"last.pt": content})')
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_power_cut_leaves_the_file_of_before_or_the_new_one(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    folder = tmp_path / "study" / "checkpoints" / "trial-00000"
+    seen: list[int] = []
+
+    def epoch_in(cut: Path) -> int:
+        path = cut / folder.relative_to(tmp_path) / "last.pt"
+        return int(checkpoint.load(path)["epoch"]) if path.exists() else 0
+
+    def look() -> None:
+        seen.extend(map(epoch_in, lossy_disk.both_power_cuts()))
+
+    lossy_disk.on_step = look
+    for epoch in (1, 2):
+        checkpoint.save(folder, {"last.pt": {"epoch": epoch}})
+        assert seen[-2:] == [epoch, epoch], "it is on disk when save returns"
+    for names in (seen[0::2], seen[1::2]):  # the flushed ones, those of then
+        assert names == sorted(names), "never an older one again"
+
+
+def test_a_checkpoint_that_the_disk_does_not_take_leaves_no_remains(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
     path = tmp_path / "last.pt"
-    checkpoint.save(path, {"epoch": 1})
-    (tmp_path / "last.pt.part").write_bytes(b"torn")  # what a killed process leaves
+    checkpoint.save(tmp_path, {"last.pt": {"epoch": 1}})
+    lossy_disk.fail_next_flush(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(StorageError, match=r"last\.pt: .*No space left on device"):
+        checkpoint.save(tmp_path, {"last.pt": {"epoch": 2}})
     assert checkpoint.load(path) == {"epoch": 1}
-    checkpoint.save(path, {"epoch": 2})
-    assert checkpoint.load(path) == {"epoch": 2}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("n_weights", [10, 100_000])
+def test_a_full_disk_leaves_the_file_of_before_and_no_remains(
+    tmp_path: Path, n_weights: int
+) -> None:
+    path = tmp_path / "last.pt"
+    checkpoint.save(tmp_path, {"last.pt": {"epoch": 1}})
+    with (
+        no_room_beyond(500),
+        pytest.raises(StorageError, match=r"last\.pt: .*could not be written: File too large"),
+    ):
+        checkpoint.save(tmp_path, {"last.pt": {"weights": torch.zeros(n_weights)}})
+    assert checkpoint.load(path) == {"epoch": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+class RunsCode:
+    """What a stranger's file may hold: unpickled, it makes a folder."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return os.mkdir, (str(self.made),)
+
+
+def test_a_strangers_file_runs_no_code(tmp_path: Path) -> None:
+    torch.save({"state": RunsCode(tmp_path / "made")}, tmp_path / "best.pt")
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        checkpoint.load(tmp_path / "best.pt")
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_disk_that_takes_no_file_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match=r"last\.pt: the checkpoint could not be written"):
-        checkpoint.save(tmp_path / "file" / "last.pt", {"epoch": 1})
+    with pytest.raises(StorageError, match=r"file: the checkpoint could not be written"):
+        checkpoint.save(tmp_path / "file", {"last.pt": {"epoch": 1}})
 
 
 def test_a_file_that_is_no_checkpoint_is_a_value_error(tmp_path: Path) -> None:

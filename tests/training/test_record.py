@@ -81,6 +81,14 @@ def test_maximize_keeps_the_largest(tmp_path: Path) -> None:
     assert record.best_value == 0.9
 
 
+@pytest.mark.parametrize("direction", Direction)
+def test_of_two_equal_reports_the_earlier_is_best(tmp_path: Path, direction: Direction) -> None:
+    trial, _ = make_trial(tmp_path, Listener(), direction=direction)
+    for step in range(2):
+        trial.report(step, {"val_loss": 0.5}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    assert stored(tmp_path, "best.pt")["state"] == {"epoch": 0}
+
+
 def test_files_are_written_as_seldom_as_asked_and_at_the_end(tmp_path: Path) -> None:
     listener, clock = Listener(), Clock()
     trial, record = make_trial(tmp_path, listener, every_seconds=10, clock=clock)
@@ -165,6 +173,16 @@ def test_an_unreadable_checkpoint_starts_the_trial_anew(
     assert "trial 0 starts anew" in caplog.text
 
 
+@pytest.mark.parametrize("content", [{}, {"reports": 3}, {"reports": {"a": {}}, "best": None}])
+def test_a_checkpoint_that_is_no_last_pt_is_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: dict[str, object]
+) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    torch.save(content, trial.directory / "last.pt")
+    assert trial.restore() is None
+    assert "trial 0 starts anew" in caplog.text
+
+
 def test_a_trial_killed_after_its_pruning_is_pruned_again(tmp_path: Path) -> None:
     trial, _ = make_trial(tmp_path, Listener({0: Verdict.PRUNE}))
     with pytest.raises(TrialPruned):
@@ -173,6 +191,15 @@ def test_a_trial_killed_after_its_pruning_is_pruned_again(tmp_path: Path) -> Non
     with pytest.raises(TrialPruned):
         trial.restore()
     assert record.verdict is Verdict.PRUNE
+
+
+def test_a_trial_that_was_told_to_stop_goes_on(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener({0: Verdict.STOP}))
+    with pytest.raises(TrialInterrupted):
+        trial.report(0, {"val_loss": 0.5}, lambda: {"epoch": 0})
+    trial, record = make_trial(tmp_path, Listener())
+    assert trial.restore() == {"epoch": 0}
+    assert record.verdict is Verdict.GO_ON
 
 
 def test_a_stop_reaches_a_trial_that_restores(tmp_path: Path) -> None:
@@ -193,11 +220,36 @@ def test_what_is_not_finite_is_reported_but_never_best(tmp_path: Path) -> None:
     assert stored(tmp_path, "best.pt")["state"] == {"epoch": 2}
 
 
-@pytest.mark.parametrize("step", [-1, 1.0, True, "1"])
+@pytest.mark.parametrize("step", [-1, 1.0, True, "1", np.True_, np.float64(1)])
 def test_a_step_is_a_whole_number(tmp_path: Path, step: Any) -> None:
     trial, _ = make_trial(tmp_path, Listener())
     with pytest.raises(ValueError, match="a step is a whole number from 0"):
         trial.report(step, {"val_loss": 1.0})
+
+
+@pytest.mark.parametrize("step", [2**53 + 1, 2**63, np.int64(2**60), torch.tensor(True)])
+def test_a_step_is_one_that_every_store_can_hold(tmp_path: Path, step: Any) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    with pytest.raises(ValueError, match=r"from 0 to 9007199254740992 \(2\*\*53\)") as caught:
+        trial.report(step, {"val_loss": 1.0})
+    assert f"report(step={step!r})" in str(caught.value)
+    assert listener.reports == []
+
+
+def test_whole_numbers_of_other_libraries_are_steps(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, record = make_trial(tmp_path, listener)
+    for step in (np.int64(0), torch.tensor(1), np.uint8(2), 2**53):
+        trial.report(step, {"val_loss": 1.0}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    assert [type(step) for step, _ in listener.reports] == [int] * 4
+    assert [step for step, _ in listener.reports] == [0, 1, 2, 2**53]
+    again, _ = make_trial(tmp_path, listener)
+    state = again.restore()
+    assert state is not None
+    with pytest.raises(ValueError, match="this step was reported before"):
+        trial.report(state["epoch"], {"val_loss": 1.0})
+    assert record.last_step == 2**53
 
 
 def test_a_step_is_reported_once(tmp_path: Path) -> None:
@@ -234,3 +286,19 @@ def test_a_checkpoint_that_cannot_be_written_is_no_fault_of_the_trial(tmp_path: 
     with pytest.raises(StorageError, match="could not be written"):
         trial.report(0, {"val_loss": 1.0}, lambda: {"epoch": 0})
     assert isinstance(record.broken, StorageError)
+
+
+def test_a_checkpoint_repeats_a_bounded_number_of_reports(tmp_path: Path) -> None:
+    n = 12_000
+    trial, _ = make_trial(tmp_path, Listener({n: Verdict.STOP}), every_seconds=100)
+    for step in range(n):
+        trial.report(step, {"val_loss": 1.0 if step else 0.5, "acc": 0.0}, lambda: {})
+    with pytest.raises(TrialInterrupted):
+        trial.report(n, {"loss": 1.0}, lambda: {})
+    repeated = list(stored(tmp_path, "last.pt")["reports"])
+    assert repeated == list(range(n + 1 - 10_000, n + 1))
+
+    trial, record = make_trial(tmp_path, Listener())
+    assert trial.restore() == {}
+    assert (record.best_value, record.last_step, record.n_reports) == (0.5, n, n + 1)
+    assert record.metric_names == {"val_loss", "acc", "loss"}

@@ -30,6 +30,7 @@ from automl.training.trainer import Problem, Trainer
 from automl.trial import Failed, Finished, ParamValue
 from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
+from tests.training.networks import normed
 from tests.training.packs.test_pack import Sweep, Trials
 from tests.training.packs.test_trainer import data, metrics_of
 
@@ -263,18 +264,15 @@ def test_a_network_that_does_not_work_fails_its_trial_with_the_reason(
         assert re.search(cause, outcome.cause)
 
 
-def test_best_pt_predicts_and_needs_the_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_pt_predicts_and_needs_the_function(tmp_path: Path) -> None:
     dataset = load_dataset(DataConfig())
     run_pack(dataset, "normed", tmp_path, width=16)
     path = tmp_path / "trial-00002" / checkpoint.BEST
-    predictor = automl.load(path)
+    predictor = automl.load(path, build=normed)
     x = x_of(dataset, dataset.validation)
     right = predictor.predict(x) == np.array(dataset.classes)[dataset.validation.y]
     assert right.mean() > 0.8
-    monkeypatch.delattr(f"{HERE}.normed")
-    with pytest.raises(AutoMLError, match=rf"model\.target={HERE}:normed: {HERE} has no normed"):
+    with pytest.raises(AutoMLError, match=rf"its network was built by {HERE}:normed, and no code"):
         automl.load(path)
 
 

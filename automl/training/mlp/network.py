@@ -99,6 +99,10 @@ class MLPNetwork:
     dropout: float = 0.0
 
     @property
+    def n_inputs(self) -> int:
+        return self.shape.n_inputs
+
+    @property
     def n_outputs(self) -> int:
         return self.shape.n_outputs
 

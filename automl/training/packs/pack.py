@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from automl.texts import fit_line
 from automl.training import outcome
 from automl.training.network import Network
 from automl.training.objective import TrialContext
@@ -204,7 +205,7 @@ class Pack:
 
     def _dissolve(self, error: Exception) -> None:
         """End all trials as interrupted; what they have trained is written where it can be."""
-        cause = f"its pack broke: {type(error).__name__}: {error}"
+        cause = fit_line(f"its pack broke: {type(error).__name__}: {error}")
         logger.warning("%d trials go on alone; %s", len(self._lanes), cause)
         readable = self._try(self._trainer.rewind)
         for number, lane in self._lanes.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ class UserNetwork:
     n_inputs: int
     n_outputs: int
     arguments: tuple[tuple[str, ParamValue], ...] = ()
+    builder: Callable[..., Any] | None = None
+    """What is called, where the caller has it; None: what `target` names."""
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> UserNetwork:
@@ -39,7 +41,7 @@ class UserNetwork:
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """Raises ConfigError where the function cannot be had, TypeError where it gives no module,
         and what the function raises."""
-        builder = resolve_builder(self.target)
+        builder = self.builder or resolve_builder(self.target)
         with _building, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = builder(self.n_inputs, self.n_outputs, **dict(self.arguments))

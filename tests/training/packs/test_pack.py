@@ -259,6 +259,25 @@ def test_a_pack_that_breaks_hands_its_trials_back_and_they_go_on_alone(
         assert rest.reports[:n_before] == halves.reports  # from last.pt: nothing trained is lost
 
 
+def test_a_disk_that_is_full_as_a_pack_breaks_ends_the_sweep(
+    tmp_path: Path, disc: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trials would go on from nothing: what they trained could not be written."""
+    specs = make_specs(tmp_path, 3)
+    sweep = Sweep()
+
+    def fill_up() -> None:
+        if sweep.reports_together:
+            Path(specs[1].checkpoint_dir).write_text("a file where a folder belongs")
+
+    sweep.on_call = fill_up
+    break_after(monkeypatch, 200, RuntimeError("the device is gone"))
+    with pytest.raises(StorageError, match="could not be written"):
+        run_pack(disc, specs, sweep)
+    ended = [event for events in sweep.calls for event in events if isinstance(event, Outcome)]
+    assert [outcome.trial for outcome in ended] == [0], "the others have no outcome"
+
+
 def test_what_the_sweep_raises_comes_through(tmp_path: Path, disc: Dataset) -> None:
     def full() -> None:
         raise StorageError("the disk is full")

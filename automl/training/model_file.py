@@ -1,0 +1,111 @@
+"""What a `best.pt` says of its model, checked before anything is made of it.
+
+Its author may be a stranger. What is checked here can be used: it agrees with itself and with the
+weights, which are no more than the file holds, so nothing larger than the file is ever made.
+Names in it are shown, and never imported.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from automl.config import Task
+from automl.trial import ParamValue
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+MAX_LABEL_BYTES = 2**26
+"""Of all labels in one numpy array, in which each takes the room of the longest."""
+
+
+class NeedsBuilder(Exception):
+    """Raised for a network that only a function of the user's can build."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+        """What the file says of that function; shown, and never imported."""
+
+
+def check(holds: bool, what: str, value: object) -> None:
+    """Raises ValueError; of the value only a short beginning is shown, and looked at."""
+    if not holds:
+        raise ValueError(f"{what}: {reprlib.repr(value)}")
+
+
+def task_of(state: Mapping[str, Any]) -> Task:
+    name = state["task"]
+    tasks = [task.value for task in Task if task is not Task.auto]
+    check(isinstance(name, str) and name in tasks, "no task", name)
+    return Task(name)
+
+
+def number(state: Mapping[str, Any], key: str) -> float:
+    value = state[key]
+    check(type(value) in (int, float) and math.isfinite(value), f"{key} is no number", value)
+    return float(value)
+
+
+def params_of(plain: object) -> dict[str, ParamValue]:
+    """Names and single values: the params of a trial, or arguments of a network."""
+    check(isinstance(plain, Mapping), "no params", plain)
+    assert isinstance(plain, Mapping)
+    for name, value in plain.items():
+        check(isinstance(name, str), "a param without a name", name)
+        check(value is None or _is_label(value), f"the param {name[:50]!r}", value)
+    return dict(plain)
+
+
+def classes_of(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[ParamValue, ...]:
+    """The labels; none for regression."""
+    plain = state["classes"]
+    check(isinstance(plain, list | tuple) and all(map(_is_label, plain)), "no labels", plain)
+    n_expected = 0 if task is Task.regression else n_outputs
+    check(len(plain) == n_expected, f"not {n_expected} labels", plain)
+    check(task is not Task.regression or n_outputs == 1, "not one output", n_outputs)
+    longest = max((len(label) for label in plain if isinstance(label, str)), default=0)
+    check(4 * longest * len(plain) <= MAX_LABEL_BYTES, "labels too long", plain)
+    return tuple(plain)
+
+
+def _is_label(value: object) -> bool:
+    return type(value) in (str, int, float, bool)
+
+
+def weights_of(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
+    """The weights by name: dense, in memory, and together no larger than the file."""
+    weights = state["weights"]
+    check(isinstance(weights, Mapping), "no weights", weights)
+    for name, weight in weights.items():
+        check(isinstance(name, str), "a weight without a name", name)
+        dense = isinstance(weight, torch.Tensor) and weight.layout is torch.strided
+        check(dense and weight.is_cpu, f"the weight {name[:50]!r}", type(weight))
+    size_bytes = sum(weight.numel() * weight.element_size() for weight in weights.values())
+    check(
+        size_bytes <= file_bytes, f"weights larger than the file ({file_bytes} bytes)", size_bytes
+    )
+    return dict(weights)
+
+
+def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
+    """What the network computes in."""
+    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
+    check(found in _DTYPES, "weights of type", found)
+    assert found is not None
+    return found
+
+
+def is_size(value: object) -> bool:
+    """A number of rows, columns or units."""
+    return type(value) is int and value >= 1
+
+
+def short(error: BaseException) -> str:
+    """One printable line about what went wrong, however long the error is."""
+    text = " ".join(str(error)[:2000].split()) or type(error).__name__
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= 300 else f"{text[:299]}…"

@@ -1,0 +1,81 @@
+"""A proxy before an MLflow server, with the faults of real ones: what arrives twice, what fails."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+CREATE = "/mlflow/runs/create"
+
+
+class Proxy:
+    """Passes requests on to the server at `port`; each create is delivered twice.
+
+    A request whose body holds a word of `refused` is answered as by a server that fails over it.
+    """
+
+    def __init__(self, port: int, refused: bytes = b"") -> None:
+        self.n_doubled = 0
+        self.n_refused = 0
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._take()
+
+            def do_POST(self) -> None:
+                self._take()
+
+            def _take(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if refused and refused in body:
+                    proxy.n_refused += 1
+                    self._answer(500, b'{"error_code": "INTERNAL_ERROR", "message": "no such"}')
+                    return
+                if self.path.endswith(CREATE):
+                    proxy.n_doubled += 1
+                    self._pass_on(body)
+                self._answer(*self._pass_on(body))
+
+            def _pass_on(self, body: bytes) -> tuple[int, bytes]:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                try:
+                    headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+                    headers["Host"] = f"127.0.0.1:{port}"
+                    connection.request(self.command, self.path, body, headers)
+                    response = connection.getresponse()
+                    return response.status, response.read()
+                finally:
+                    connection.close()
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                """Nothing: tests look at what arrived."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.uri = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,49 @@
+"""The server that worker processes are forked from is killed just when it is asked for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+# Every Python process imports it first: here the fork server dies when somebody has called it.
+SITECUSTOMIZE = """
+import os, re, select, signal, sys
+from pathlib import Path
+
+server = re.search(r"multiprocessing.forkserver import main; main\\((\\d+)", sys.orig_argv[-1])
+spared = Path({spared!r})
+if server and not spared.exists():
+    if {once}:
+        spared.touch()
+    select.select([int(server.group(1))], [], [])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+WORDS = ("study.name=forked", "study.n_trials=1", "devices=host", *mine("counts"))
+
+
+def kill_servers(program: Program, *, once: bool) -> None:
+    spared = program.folder / "spared"
+    hook = SITECUSTOMIZE.format(spared=str(spared), once=once)
+    (program.folder / "hook").mkdir()
+    (program.folder / "hook" / "sitecustomize.py").write_text(hook)
+    environment = program.environment
+    environment["PYTHONPATH"] = f"{program.folder / 'hook'}:{environment['PYTHONPATH']}"
+
+
+def test_a_fork_server_that_was_killed_is_started_anew(program: Program) -> None:
+    kill_servers(program, once=True)
+    done = program.run(*WORDS)
+    assert (done.code, done.stderr) == (0, "")
+    assert set(Records(program.folder, "forked").outcomes()) == {0}
+
+
+def test_one_that_is_killed_each_time_is_said_with_the_remedy(program: Program) -> None:
+    kill_servers(program, once=False)
+    refused = program.run(*WORDS)
+    assert refused.code == 1
+    assert refused.stderr.startswith("automl: ")
+    assert "execution=inline" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not Path(program.folder, "studies").exists()

@@ -1,0 +1,132 @@
+"""What a stranger's words do to a sweep: long ones, unspeakable ones, and those with secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Mapping
+
+import pytest
+
+from automl.trial import Failed, Reported
+from tests.end_to_end.hostile import LONG_WORD, WORDS
+from tests.end_to_end.program import Done, Program
+from tests.end_to_end.records import Records
+
+
+def mine(name: str) -> tuple[str, ...]:
+    return ("objective=python", f"objective.target=tests.end_to_end.hostile:{name}", "devices=host")
+
+
+@pytest.mark.timeout(60)
+def test_a_long_word_holds_nobody_up(program: Program) -> None:
+    records = Records(program.folder, "long")
+    two = ("study.n_trials=2", "admission.max_concurrent_trials=2", "space={x: 1}")
+    first = program.start("study.name=long", *two, *mine("one_raises_a_long_word"))
+
+    def n_reports() -> int:
+        return sum(isinstance(event, Reported) for event in records.of_trial(0))
+
+    first.wait_until(lambda: 1 in records.outcomes(), "the failure")
+    n_before = n_reports()
+    first.wait_until(lambda: n_reports() > n_before, "a report of its neighbour")
+    first.signal(signal.SIGINT)
+    assert first.wait().code == 130
+    failed = records.outcomes()[1]
+    assert isinstance(failed, Failed)
+    assert failed.cause.startswith("ValueError: bad reply: ab01ab01")
+    assert "[cut, 400" in failed.cause, "how long it was is said"
+    assert len(failed.cause) < 2_000
+    assert len(failed.details) < 50_000
+
+    # As a version that did not cut wrote it, and nothing delivered yet.
+    log = records.path / "events.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "Failed":
+            line |= {"cause": f"a=b@c {LONG_WORD}", "details": f"a=b@c {LONG_WORD}"}
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (records.path / "events.delivered").unlink()
+    resumed = program.run("resume", "study.name=long")
+    assert resumed.code == 0, resumed.stderr
+    assert "long: 1 finished, 1 failed" in resumed.stdout
+    assert records.trial_runs()[1].data.tags["automl.cause"].startswith("a=b@c ab01")
+
+
+# --- words that cannot be printed, and words that must not be -------------------------------------
+
+
+@pytest.fixture(scope="module")
+def said(story: Program) -> Done:
+    """A sweep in a terminal that knows ASCII alone, whose trials fail with all kinds of words."""
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    story.environment.update(ascii_alone)
+    return story.run(
+        *(
+            "study.name=odd",
+            "sampler=grid",
+            f"space={{how: {{choices: [well,{','.join(WORDS)}]}}}}",
+        ),
+        *("admission.max_concurrent_trials=1", *mine("says")),
+    )
+
+
+@pytest.fixture(scope="module")
+def status(story: Program, said: Done) -> Done:
+    """What another process says of it, in another terminal that knows no more."""
+    story.environment["PYTHONIOENCODING"] = "ascii"
+    return story.run("status", "study.name=odd")
+
+
+@pytest.fixture(scope="module")
+def tags(story: Program, said: Done) -> dict[str, Mapping[str, str]]:
+    """What MLflow was told of each trial, by how it ended."""
+    runs = Records(story.folder, "odd").trial_runs().values()
+    return {run.data.params["how"]: run.data.tags for run in runs}
+
+
+def test_words_that_cannot_be_printed_end_nothing(
+    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
+) -> None:
+    assert (said.code, status.code) == (0, 0), said.stderr + status.stderr
+    assert "Traceback" not in said.stderr + status.stderr
+    assert "odd: 1 finished, 6 failed" in said.stdout
+    assert "failed: RuntimeError: the tr?ne ran out" in said.stdout
+    assert tags["umlaut"]["automl.cause"] == "RuntimeError: the träne ran out"
+    assert tags["surrogate"]["automl.cause"].startswith("RuntimeError: odd: ")
+    assert tags["surrogate"]["automl.state"] == "failed"
+    assert "; MLflow: " not in said.stdout, "it took all of it"
+    assert not re.search("[\x00-\x08\x0b-\x1f]", said.stdout), "nothing that moves a cursor"
+    assert "owned" in tags["escape"]["automl.cause"]
+    (story.folder / "studies" / "odd" / "sweep.log").read_text(encoding="utf-8")
+
+
+def test_no_credential_of_an_exception_is_shown(
+    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
+) -> None:
+    assert "failed: RuntimeError: cannot reach postgresql://ann:***@db/x" in said.stdout
+    assert "password=***, token: ***, MY_KEY=***, Authorization: Bearer ***" in said.stdout
+    assert "password=***, token: ***, MY_KEY=***" in tags["names"]["automl.cause"]
+    told = [said.stdout, said.stderr, status.stdout, status.stderr, str(tags)]
+    files = [path for path in story.folder.glob("studies/odd/**/*") if path.is_file()]
+    assert files
+    told += [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    assert "s3cret" not in "".join(told)
+
+
+def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Program) -> None:
+    (log,) = story.folder.glob("studies/odd/logs/trial-00001.log")
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "trial 1 begins"
+    assert "Traceback (most recent call last):" in lines
+    assert lines[-1].startswith("RuntimeError: ")
+    assert "raise RuntimeError(WORDS[str(how)])" in "".join(lines)
+
+
+def test_failures_are_listed_by_cause(said: Done, status: Done) -> None:
+    for shown in (said.stdout, status.stdout):
+        line = next(line for line in shown.splitlines() if line.startswith("  2 times"))
+        assert "RuntimeError: the tr?ne ran out" in line
+        assert re.search(r"first trial \d, see studies/odd/logs/trial-0000\d.log", line)
+        assert shown.count("  1 time ") == 4

@@ -1,0 +1,98 @@
+"""A tracking server that gets requests twice, or never takes a value: the runs stay exact."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import automl.tracking.delivery
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.proxy import Proxy
+from tests.end_to_end.records import Records
+from tests.end_to_end.test_dead_server import serve
+from tests.end_to_end.test_sweep import free_port
+
+N_TRIALS = 4
+LOSSES = ["train_loss", "val_loss"]
+
+
+@dataclass(frozen=True)
+class Server:
+    """MLflow's own server, for all tests of this module."""
+
+    port: int
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def server(story: Program) -> Server:
+    port = free_port()
+    serve(story, port)
+    return Server(port)
+
+
+def words(name: str, uri: str) -> tuple[str, ...]:
+    return (
+        f"study.name={name}",
+        f"study.n_trials={N_TRIALS}",
+        f"tracking.uri={uri}",
+        "devices=host",
+        "execution=inline",
+        "pruner=none",
+        *mine("reports_thrice"),
+    )
+
+
+def test_requests_that_arrive_twice_leave_no_ghosts(
+    folder: Path, call: Call, server: Server
+) -> None:
+    with Proxy(server.port) as proxy:
+        done = call(*words("twice", proxy.uri))
+        assert done.code == 0, done.stderr
+        assert proxy.n_doubled == 1 + N_TRIALS, "the study's own run, and one per trial"
+    Records(folder, "twice", server.uri).check_exact(N_TRIALS, 3, LOSSES)
+
+
+def test_values_that_a_server_never_takes_do_not_hold_up_the_rest(
+    folder: Path, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(automl.tracking.delivery, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(automl.tracking.delivery, "MAX_DEATHS", 1)
+    assert call(*words("odd", "sqlite:///mlflow.db")).code == 0
+    records = Records(folder, "odd", server.uri)
+    spoil(records.path / "events.log")
+    with Proxy(server.port, refused=b'"never_taken"') as proxy:
+        synced = call("sync", "study.name=odd", f"tracking.uri={proxy.uri}")
+        assert proxy.n_refused > 0
+    assert synced.code == 0, synced.stderr
+    assert records.parent().info.status == "FINISHED"
+    runs = records.trial_runs()
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert records.steps(runs[1], "val_loss") == [0, 2], "of its steps one is out of range"
+    assert "val_loss at step 9223372036854775808" in runs[1].data.tags["automl.refused"]
+    assert records.steps(runs[2], "val_loss") == [0, 1, 2]
+    assert "never_taken at step 1: " in runs[2].data.tags["automl.refused"]
+    assert "automl.refused" not in runs[3].data.tags
+
+
+def spoil(log: Path) -> None:
+    """As an older version wrote it: a step beyond all integers; and a name that is not taken."""
+    lines = []
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["event"] == "Reported" and event["step"] == 1:
+            if event["trial"] == 1:
+                event["step"] = 2**63
+            if event["trial"] == 2:
+                event["metrics"]["never_taken"] = 1.0
+        lines.append(json.dumps(event))
+    log.write_text("\n".join(lines) + "\n")
+    log.with_suffix(".delivered").unlink()

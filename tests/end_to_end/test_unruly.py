@@ -1,0 +1,77 @@
+"""Objectives that expect of their process what they must not, or leave it damaged."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from automl.trial import Failed, Finished, Pruned, Reported
+from tests.end_to_end import unruly
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+
+def unruly_one(name: str) -> tuple[str, ...]:
+    """The words for a function of `unruly.py`, one trial at a time."""
+    return (
+        *mine(name),
+        f"objective.target={unruly.__name__}:{name}",
+        "admission.max_concurrent_trials=1",
+        "devices=host",
+        f"study.name={name}",
+    )
+
+
+def test_a_trial_that_reports_without_end_is_timed_out(program: Program) -> None:
+    limit = "execution.trial_timeout_seconds=1"
+    running = program.start(*unruly_one("reports_without_end"), limit, "study.n_trials=1")
+    assert running.process.wait(40) == 1
+    (outcome,) = Records(program.folder, "reports_without_end").outcomes().values()
+    assert isinstance(outcome, Failed)
+    assert outcome.cause == "exceeded execution.trial_timeout_seconds=1"
+
+
+def test_what_a_trial_does_to_its_process_is_not_the_next_ones_trouble(program: Program) -> None:
+    running = program.start(*unruly_one("breaks_its_process"), "study.n_trials=8")
+    assert running.process.wait(60) == 0
+    records = Records(program.folder, "breaks_its_process")
+    assert {n: type(o) for n, o in records.outcomes().items()} == dict.fromkeys(range(8), Finished)
+    log = records.path / "logs" / f"trial-{unruly.WELL_BEHAVED:05d}.log"
+    assert log.read_text() == f"said by trial {unruly.WELL_BEHAVED}\n"
+    (told,) = re.findall(r"worker \d+ ended .*", running.stdout)
+    assert "after its last trial" in told
+    assert "RuntimeError: the driver is gone" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_of_many_reports_optuna_is_given_a_bounded_number(call: Call, program: Program) -> None:
+    """It copies a trial's values for each one added; the event log has them all."""
+    done = call(*unruly_one("reports_often"), "study.n_trials=1", "execution=inline")
+    assert done.code == 0, done.stderr
+    records = Records(program.folder, "reports_often")
+    reports = [event for event in records.events() if isinstance(event, Reported)]
+    assert [report.step for report in reports] == list(range(unruly.N_REPORTS))
+    kept = records.optuna_values(0)
+    assert len(kept) < 0.8 * unruly.N_REPORTS
+    assert all(value == reports[step].metrics["val_loss"] for step, value in kept.items())
+    assert {0, 1, 999, 1_501, unruly.N_REPORTS - 1} <= set(kept), "the best and the last, too"
+
+
+@pytest.mark.parametrize("execution", ["workers", "inline"])
+@pytest.mark.usefixtures("folder")
+def test_a_script_that_parses_arguments_and_prunes_by_optuna_is_an_objective(
+    execution: str, call: Call, program: Program
+) -> None:
+    words = list(sys.argv)
+    sys.modules.pop("tests.end_to_end.script", None)
+    target = (*mine("train"), "objective.target=tests.end_to_end.script:train", "study.name=script")
+    done = call(*target, f"execution={execution}", "study.n_trials=2", "pruner=none")
+    assert done.code == 0, done.stderr
+    outcomes = Records(program.folder, "script").outcomes()
+    assert isinstance(outcomes[0], Finished)
+    assert isinstance(outcomes[1], Pruned)
+    assert (outcomes[1].step, outcomes[1].value) == (0, 2.0)
+    assert sys.argv == words

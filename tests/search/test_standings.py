@@ -1,0 +1,81 @@
+"""Which trial is the best: by what it reported, or by what the objective returned."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from automl.config import NoPrunerConfig
+from automl.search.pruners import make_pruner
+from automl.search.standings import Standings
+from automl.trial import Direction, TrialState
+
+FINISHED, PRUNED = TrialState.FINISHED, TrialState.PRUNED
+
+
+def stand(
+    *trials: tuple[TrialState, float, list[float]], direction: Direction = Direction.minimize
+) -> Standings:
+    """Trials as (state, value, reports), in the order in which they end."""
+    table = Standings(direction, make_pruner(NoPrunerConfig()))
+    for state, value, reports in trials:
+        number = table.start({})
+        for step, report in enumerate(reports):
+            table.record(number, step, report)
+        table.end(number, state, value)
+    return table
+
+
+def order(table: Standings) -> list[int]:
+    return [trial.number for trial in table.ranking(9)]
+
+
+def best(table: Standings) -> int | None:
+    found = table.best()
+    return None if found is None else found.number
+
+
+def test_the_best_report_wins_whether_its_trial_was_pruned_or_not() -> None:
+    trials = [(FINISHED, 0.5, [0.9, 0.5, 0.6]), (PRUNED, 0.2, [0.2]), (FINISHED, 0.3, [0.3])]
+    assert order(table := stand(*trials)) == [1, 2, 0]
+    assert best(table) == 1
+    assert [trial.state for trial in table.ranking(2)] == [PRUNED, FINISHED]
+    assert order(stand(*trials, direction=Direction.maximize))[0] == 0
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_values_that_were_returned_compare_with_no_report(direction: Direction) -> None:
+    """One finished trial shows it, and all that were pruned come last, before it and after."""
+    trials = [(PRUNED, 0.5, [0.5]), (FINISHED, 0.4, [0.1, 0.9]), (FINISHED, 0.6, [0.1, 0.9])]
+    ranked = order(table := stand(*trials, direction=direction))
+    assert ranked == ([1, 2, 0] if direction is Direction.minimize else [2, 1, 0])
+    assert best(table) == ranked[0]
+    assert order(stand((PRUNED, 0.1, [0.1]), (FINISHED, 0.4, []))) == [1, 0]
+    shown_once = [(FINISHED, 0.4, [0.1]), (FINISHED, 0.9, [0.9]), (PRUNED, 0.2, [0.2])]
+    assert order(stand(*shown_once)) == [0, 1, 2]
+    assert best(stand((PRUNED, 0.2, [0.2]), (FINISHED, math.nan, []))) is None
+
+
+def test_a_value_that_is_returned_and_was_reported_is_a_report() -> None:
+    trials = [(FINISHED, 0.5, [0.9, 0.5]), (PRUNED, 0.2, [0.2])]
+    assert best(stand(*trials)) == 1
+
+
+def test_an_epoch_repeated_a_little_otherwise_shows_no_returned_value() -> None:
+    assert best(stand((FINISHED, 0.50001, [0.9, 0.5]), (PRUNED, 0.2, [0.2]))) == 1
+
+
+def test_reports_that_are_no_numbers_are_not_what_a_trial_is_worth() -> None:
+    odd = [math.nan, -math.inf, 0.5, math.inf]
+    assert best(stand((FINISHED, 0.5, odd), (PRUNED, 0.2, [0.2]))) == 1
+
+
+def test_of_equals_the_finished_one_is_first_then_the_one_begun_first() -> None:
+    equal = [(PRUNED, 0.2, [0.2]), (FINISHED, 0.2, [0.2]), (FINISHED, 0.2, [0.2])]
+    assert order(stand(*equal)) == [1, 2, 0]
+
+
+def test_a_pruned_trial_is_the_best_while_none_has_finished() -> None:
+    assert best(stand((PRUNED, 0.2, [0.2]), (PRUNED, 0.1, [0.1]))) == 1
+    assert best(stand((TrialState.FAILED, 0.1, [0.1]))) is None
