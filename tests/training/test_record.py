@@ -234,3 +234,10 @@ def test_a_checkpoint_that_cannot_be_written_is_no_fault_of_the_trial(tmp_path: 
     with pytest.raises(StorageError, match="could not be written"):
         trial.report(0, {"val_loss": 1.0}, lambda: {"epoch": 0})
     assert isinstance(record.broken, StorageError)
+
+
+def test_a_metrics_name_is_bounded(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    trial.report(0, {"x" * 250: 1.0})
+    with pytest.raises(ValueError, match=r"'xxx.* has 251 characters; give it at most 250"):
+        trial.report(1, {"x" * 251: 1.0})
