@@ -23,8 +23,9 @@ _SCHEME = re.compile(r"(?<![\w+.-])[\w+.-]++://")
 _LETTER = re.compile(r"[A-Za-z]")
 _USER = re.compile(r"[^\s/@:]*+")
 _WORD = re.compile(r"\S*+")
+# But for MLflow's `viewStateShareKey`, which is there to be given to others.
 _QUERY = re.compile(
-    r"(?P<key>[?&;][\w-]*(?:password|passwd|pwd|secret|token|key)=)(?P<secret>[^&\s;#'\"]*)",
+    r"(?P<key>[?&;][\w-]*(?:password|passwd|pwd|secret|token|(?<!share)key)=)(?P<secret>[^&\s;#'\"]*)",
     re.IGNORECASE,
 )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from automl.config import STUDY_NAME, StudyConfig
 from automl.errors import ConfigError, StorageError
-from automl.study_directory import StudyDirectory, write_atomically
+from automl.study_directory import StudyDirectory, write_durably
 
 FILE_NAME = "place.json"
 _UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -61,7 +61,7 @@ def settle(directory: Path, study: StudyConfig, study_uuid: str, stored_name: st
     if in_database and place.study_uuid != before.study_uuid:
         raise _no_copy(study)
     if place != read_place(directory):
-        write_atomically(directory / FILE_NAME, json.dumps(asdict(place)) + "\n")
+        write_durably(directory / FILE_NAME, json.dumps(asdict(place)) + "\n")
     return place
 
 

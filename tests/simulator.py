@@ -301,8 +301,10 @@ class World:
         assert too_little <= 0, f"promised {too_little} less than its trials ask for"
 
     def _check_books(self) -> None:
-        """Every trial that was asked for is in one place."""
+        """Every trial that was asked for is in one place (until the study takes nothing more)."""
         loop = self.loop
+        if loop.error is not None:
+            return
         known = {n for e in loop.executions.values() for n in e.members}
         known |= {waiting.trial.number for waiting in loop.waiting} | set(loop.running)
         known |= set(self.told) | self.interrupted

@@ -226,3 +226,10 @@ def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(
     assert "  [/b] :smile: �[2J  finished" in shown
     assert "[bold]loss" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("kind", [PlainDisplay, LiveDisplay])
+def test_whatever_is_said_is_masked(kind: type[PlainDisplay | LiveDisplay]) -> None:
+    out = io.StringIO()
+    kind(Console(file=out, width=80)).say("login failed: password=s3cret \ud800")
+    assert out.getvalue() == "login failed: password=*** �\n"

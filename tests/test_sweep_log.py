@@ -6,13 +6,18 @@ import io
 import logging
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from automl.display import PlainDisplay
 from automl.sweep_log import sweep_log
 
 
-def test_a_strangers_words_are_fit_for_file_and_screen(tmp_path: Path) -> None:
+def test_a_strangers_words_are_fit_for_file_and_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pytest keeps what reaches the root logger, and xdist cannot send a lone surrogate.
+    monkeypatch.setattr(logging.getLogger("automl"), "propagate", False)
     screen = io.StringIO()
     with sweep_log(tmp_path / "sweep.log", PlainDisplay(Console(file=screen, width=200))):
         logging.getLogger("automl.x").warning("träne %s", "\ud800 password=s3cret \x1b[2J")

@@ -79,10 +79,14 @@ def _folder(study: StudyConfig) -> Path:
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:
+    from automl.pictures import mute
     from automl.tracking.say import say_on_stdout
     from automl.warm import warmed_up
 
-    say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
+    try:
+        say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
+    except OSError:  # nobody looks, and the sweep goes on
+        mute(sys.stdout)
     with warmed_up(composed.config) as deliverer:
         from automl.sweep import run_sweep  # takes a second: Optuna and its kin
 

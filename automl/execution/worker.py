@@ -272,6 +272,6 @@ class PipeFeed:
 
 
 def _flush_printed() -> None:
-    with suppress(OSError, ValueError):  # the objective may have closed them
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed or replaced by the objective
+            stream.flush()

@@ -92,7 +92,8 @@ class MedianPruner:
 
     def prunes(self, key: float, best_key: float, keys: Sequence[float]) -> bool:
         """Strictly worse than the median of all, so equals never stop each other."""
-        median = (keys[(len(keys) - 1) // 2] + keys[len(keys) // 2]) / 2
+        low, high = keys[(len(keys) - 1) // 2], keys[len(keys) // 2]
+        median = low if math.isinf(low) else low + (high - low) / 2  # their sum can overflow
         return len(keys) >= self.config.n_startup_trials and best_key > median
 
     def _rung(self, step: int) -> int | None:

@@ -30,6 +30,9 @@ class Proxy:
             def do_POST(self) -> None:
                 self._take()
 
+            def do_PUT(self) -> None:
+                self._take()
+
             def _take(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if refused and refused in body:

@@ -41,6 +41,7 @@ def ended(story: Program) -> Program:
 def cut(ended: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     """A copy of it that has lost the last third of its event log."""
     shutil.copytree(ended.folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "studies" / "lost" / "place.json").unlink()  # else it is asked where it is from
     monkeypatch.chdir(tmp_path)
     records = Records(tmp_path, "lost")
     log = records.path / "events.log"
@@ -114,6 +115,7 @@ def test_a_flipped_bit_is_one_message_or_none(
 ) -> None:
     """What is raised beyond our own errors, and would be a traceback, fails the test by itself."""
     shutil.copytree(ended.folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "studies" / "lost" / "place.json").unlink()  # else it is asked where it is from
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "studies" / "lost" / name
     for content in one_bit_flipped(path.read_bytes(), n_flips):

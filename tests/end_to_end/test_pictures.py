@@ -26,12 +26,14 @@ WORDS = (
 
 def unheard(program: Program, *words: str) -> tuple[int, str]:
     """The program's exit code and its stderr, when whoever reads its stdout has gone."""
+    # Unbuffered, nothing would be left for the end of the interpreter to stumble upon.
+    buffered = {k: v for k, v in program.environment.items() if k != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
         [sys.executable, "-m", "automl", *words],
         cwd=program.folder,
-        env=program.environment,
+        env=buffered,
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -42,6 +42,7 @@ def swept(story: Program) -> Path:
 def study(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of that study in a folder of its own, where there is a secret in the environment."""
     shutil.copytree(swept, tmp_path / "copy")
+    (tmp_path / "copy" / "studies" / "theirs" / "place.json").unlink()  # else it is asked for
     monkeypatch.chdir(tmp_path / "copy")
     monkeypatch.setenv("A_SECRET", "s3cret")
     return tmp_path / "copy" / "studies" / "theirs"

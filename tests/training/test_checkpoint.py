@@ -48,7 +48,7 @@ def test_every_kind_of_tensor_and_plain_value_is_read_back(tmp_path: Path) -> No
         "plain": (b"bytes", torch.float16, torch.device("cpu"), ones.shape, 10**30),
         "counted": Counter("aab"),
     }
-    checkpoint.save(path, checkpoint.snapshot(state))
+    checkpoint.save(tmp_path, {path.name: checkpoint.snapshot(state)})
     assert checkpoint.load(path)["plain"] == (*state["plain"][:3], (2, 2), 10**30)
 
 

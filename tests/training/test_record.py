@@ -302,3 +302,10 @@ def test_a_checkpoint_repeats_a_bounded_number_of_reports(tmp_path: Path) -> Non
     assert trial.restore() == {}
     assert (record.best_value, record.last_step, record.n_reports) == (0.5, n, n + 1)
     assert record.metric_names == {"val_loss", "acc", "loss"}
+
+
+def test_a_metrics_name_is_bounded(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    trial.report(0, {"x" * 250: 1.0})
+    with pytest.raises(ValueError, match=r"'xxx.* has 251 characters; give it at most 250"):
+        trial.report(1, {"x" * 251: 1.0})
