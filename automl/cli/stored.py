@@ -158,6 +158,8 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
         raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
     replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
     _schema_for_kind(stored)
+    if not whole:
+        _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
@@ -174,9 +176,13 @@ def _schema_for_kind(stored: DictConfig) -> None:
     if family is None:
         raise ConfigError(f"model.kind={kind}: this version of automl has no such model.")
     stored["model"] = {key: model[key] for key in keys_of(family) if key in model}
+    _choose_model(stored, kind)
+
+
+def _choose_model(stored: DictConfig, name: str) -> None:
     for entry in stored["defaults"]:
         if isinstance(entry, DictConfig) and "model" in entry:
-            entry["model"] = kind + SUFFIX
+            entry["model"] = name + SUFFIX
 
 
 def _is_ours(stored: DictConfig) -> bool:
