@@ -33,6 +33,8 @@ MAX_REFUSALS = 20
 """Told on a run."""
 N_PROOFS = 3
 """So often a value that may be refused is tried again, each time after one that is taken."""
+_NEVER_STATUSES = (400, 404, 405, 413, 415, 501)
+"""What a server answers to a file that it will take at no time."""
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 
 logger = logging.getLogger(__name__)
@@ -361,7 +363,10 @@ class MlflowRuns:
                 raise _RefusedError(text) from error
             raise (_DoubtfulError if _has_failed(error) else NotTakenError)(text) from error
         except OSError as error:
-            raise NotTakenError(explain(error, self._uri)) from error
+            answered = getattr(getattr(error, "response", None), "status_code", None)
+            refused = answered in _NEVER_STATUSES
+            text = explain(error, self._uri)
+            raise (_RefusedError if refused else NotTakenError)(text) from error
         except (ValueError, TypeError, OverflowError) as error:
             # Of MLflow's client, over a value that it cannot write down, or an answer it cannot
             # read: a step beyond 2**63 is the first over HTTP, an internal error in a database.

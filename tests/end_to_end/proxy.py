@@ -16,7 +16,7 @@ class Proxy:
     A request whose body holds a word of `refused` is answered as by a server that fails over it.
     """
 
-    def __init__(self, port: int, refused: bytes = b"") -> None:
+    def __init__(self, port: int, refused: bytes = b"", *, takes_files: bool = True) -> None:
         self.n_doubled = 0
         self.n_refused = 0
         proxy = self
@@ -31,7 +31,11 @@ class Proxy:
                 self._take()
 
             def do_PUT(self) -> None:
-                self._take()
+                if takes_files:
+                    self._take()
+                else:
+                    self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                    self._answer(501, b"no files here")
 
             def _take(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

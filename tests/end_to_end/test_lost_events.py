@@ -98,8 +98,8 @@ def check_same(whole: Records, cut: Records) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "n_flips"),
     [
-        ("status.json", ("status",), 40),
-        ("config.yaml", ("resume", "--cfg", "job"), 40),
+        ("status.json", ("status",), 10),
+        ("config.yaml", ("resume", "--cfg", "job"), 10),
         ("journal.log", ("resume",), 2),
         ("events.log", ("resume",), 2),
     ],
