@@ -91,7 +91,7 @@ def open_parts(
         study = Study.open(
             config.study,
             space=prepared.space,
-            sampler=config.sampler,
+            sampler=prepared.sampler,
             pruner=prepared.pruner,
             identity=prepared.identity,
             directory=directory.path,

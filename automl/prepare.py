@@ -12,12 +12,9 @@ from typing import Any
 
 from automl.config import (
     PRUNERS,
-    SAMPLERS,
     Config,
     ExecutionKind,
-    Growth,
     HalvingPrunerConfig,
-    ModelKind,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
@@ -25,8 +22,11 @@ from automl.config import (
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.search.samplers import samplers
+from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
-from automl.training.packing import pack_key, pack_size
+from automl.training.family import Family, name_of
+from automl.training.packs.key import pack_size
 from automl.training.plan import (
     Declaration,
     SessionSetup,
@@ -36,7 +36,6 @@ from automl.training.plan import (
     check_values,
     declare,
     metrics_of,
-    request_bytes,
 )
 from automl.trial import Entry, Params
 
@@ -71,6 +70,12 @@ class Prepared:
         )
 
     @property
+    def sampler(self) -> Sampler:
+        """What proposes params."""
+        assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
+        return self.config.sampler
+
+    @property
     def max_concurrent_trials(self) -> int:
         """By default as many as the cores allow with each trial's threads."""
         config = self.config
@@ -101,34 +106,32 @@ class Prepared:
             data = plain(config.data)
             del data["path"], data["test_path"]  # tables may move; their content may not
             identity["data"] = data | {"digest": self.dataset.digest}
-            model = plain(config.model)
-            if config.model.kind is ModelKind.mlp:  # as it was kept before there was another kind
-                model = {"growth": model["growth"]}
-            identity["model"] = model
+            identity["model"] = self.plan.family.identity()
             identity["training"] = plain(config.training)
         return identity
 
     def request_bytes(self, params: Params) -> int | None:
         """Memory to ask for: what the user declared, else the estimate; None: not known."""
         declared = self.config.admission.request_bytes
-        return declared if declared is not None else request_bytes(self.plan, params, self.dataset)
+        return declared if declared is not None else self.plan.request_bytes(params, self.dataset)
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
         """What a trial can be packed with, and how many at most; None: it trains alone."""
-        key = pack_key(self.plan, params, on_host=on_host)
+        key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
         return None if n_lanes < 2 else (key, n_lanes)
 
 
 def prepare(config: Config) -> Prepared:
     """Check everything that needs no device. Raises ConfigError."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
     space = parse_space(config.space)
     for number, params in enumerate(config.study.enqueue):
         space.check(params, f"study.enqueue[{number}]")
     plan = TrainingPlan(
         objective=config.objective,
         data=config.data,
-        model=config.model,
+        family=config.model,
         training=config.training,
         metric=config.study.metric,
         direction=config.study.direction,
@@ -139,12 +142,7 @@ def prepare(config: Config) -> Prepared:
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
-    growing = config.model.kind is ModelKind.mlp and config.model.growth is Growth.doubling
-    if dataset is not None and growing and "width" in space.names:
-        raise ConfigError(
-            "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is no "
-            "width to search. Use space=doubling, or take it out with ~space.width."
-        )
+        config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset)
     check_space(declaration, space.names, config.study.metric)
     ends = {param.name: param.domain.ends for param in space.params}
@@ -206,10 +204,12 @@ def flat_settings(config: Config) -> dict[str, str]:
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
+    assert isinstance(config.model, Family)
+    flat["model"] = name_of(config.model)
     return flat
 
 
 def option_name(option: SamplerConfig | PrunerConfig) -> str:
-    """What the user chose it by: `TPESamplerConfig` → `tpe`."""
-    options: dict[str, type] = {**SAMPLERS, **PRUNERS}
+    """What the user chose it by: `TPE` → `tpe`."""
+    options: dict[str, type] = {**samplers(), **PRUNERS}
     return next(name for name, kind in options.items() if kind is type(option))

@@ -46,7 +46,6 @@ from automl.messages import (
 from automl.parts import Parts, open_parts
 from automl.pictures import Pictures, UnfailingDisplay
 from automl.prepare import Prepared, flat_settings, prepare
-from automl.search.samplers import n_may_pend
 from automl.status import write_view
 from automl.study_directory import StudyDirectory, command_line, make_name
 from automl.sweep_log import sweep_log
@@ -222,7 +221,7 @@ class Sweep:
         return Request(self.parts.prepared.request_bytes(trial.params))
 
     def n_may_pend(self) -> int | None:
-        return n_may_pend(self.parts.config.sampler, self.viewer.n_ended)
+        return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
     def kind_of(self, trial: Asked) -> Kind | None:
         if not self.parts.executor.can.packs:

@@ -33,9 +33,10 @@ PARTS = {
 
 OWNERS = {
     "antlr4": {"cli"},
+    "cmaes": {"search"},
     "hydra": {"cli"},
     "mlflow": {"tracking"},
-    "numpy": {"data", "training"},
+    "numpy": {"data", "search", "training"},
     "omegaconf": {"cli"},
     "optuna": {"search"},
     "pandas": {"data"},

@@ -20,7 +20,7 @@ from omegaconf.errors import (
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, all_keys, groups, keys_of
 from automl.cli.sweeps import FORMS
 from automl.cli.words import closest
-from automl.config import PrunerConfig, SamplerConfig
+from automl.config import ModelConfig, PrunerConfig, SamplerConfig
 from automl.errors import ConfigError
 
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
@@ -49,7 +49,7 @@ def unknown_key(key: str, owner: type | None) -> str:
     near = closest(key, [k for k in all_keys() if k.count(".") == key.count(".")])
     near = near or _same_name(last)
     options = [name for name, cls in OPTIONS_BY_CLASS.get(part, {}).items() if last in keys_of(cls)]
-    if owner in (SamplerConfig, PrunerConfig):
+    if owner in (ModelConfig, SamplerConfig, PrunerConfig):
         schemas = ", ".join(name + SUFFIX for name in options) or f"one ending in {SUFFIX}"
         return f"{key}: the option's file names no schema; start it with defaults: [{schemas}]."
     if options:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from automl import config as config_module
 from automl.cli.arguments import COMMANDS
 from automl.config import Config
+from automl.training.family import families
 
 KEYS = (
     "study.name",
@@ -95,14 +98,20 @@ def _groups(conf: Path, config_dir: Path | None) -> Iterator[str]:
 
 
 def _keys() -> Iterator[str]:
-    docs = _docs()
     for key in KEYS:
         part, name = key.split(".")
-        section = getattr(Config(), part)
-        value = getattr(section, name)
+        owner = _owner(part, name)
+        value = next(field.default for field in fields(owner) if field.name == name)
         default = _options(value) if isinstance(value, Enum) else f"{value}"
-        shown = "" if value in (None, []) else f" [{default}]"
-        yield f"  {key:32} {docs.get((type(section).__name__, name), '')}{shown}\n"
+        shown = "" if value is None or value is MISSING else f" [{default}]"
+        yield f"  {key:32} {_docs(owner).get(name, '')}{shown}\n"
+
+
+def _owner(part: str, name: str) -> type[Any]:
+    """The class that the key stands in: the part's own, or that of an option which has it."""
+    options = families().values() if part == "model" else ()
+    own: type[Any] = type(getattr(Config(), part))
+    return next((cls for cls in options if name in {f.name for f in fields(cls)}), own)
 
 
 def _options(value: Enum) -> str:
@@ -110,19 +119,17 @@ def _options(value: Enum) -> str:
     return "|".join(member.name + "*" * (member is value) for member in type(value))
 
 
-def _docs() -> dict[tuple[str, str], str]:
-    """The docstring under each key of `automl/config.py`, where its explanation stands once."""
-    source = Path(config_module.__file__).read_text("utf-8")
+def _docs(owner: type[Any]) -> dict[str, str]:
+    """The docstring under each key of a config class, where its explanation stands once."""
+    (definition,) = ast.parse(inspect.getsource(owner)).body
+    assert isinstance(definition, ast.ClassDef)
     found = {}
-    for owner in ast.parse(source).body:
-        if isinstance(owner, ast.ClassDef):
-            for entry, doc in zip(owner.body, owner.body[1:], strict=False):
-                if (
-                    isinstance(entry, ast.AnnAssign)
-                    and isinstance(entry.target, ast.Name)
-                    and isinstance(doc, ast.Expr)
-                    and isinstance(doc.value, ast.Constant)
-                ):
-                    text = " ".join(str(doc.value.value).split())
-                    found[owner.name, entry.target.id] = text
+    for entry, doc in zip(definition.body, definition.body[1:], strict=False):
+        if (
+            isinstance(entry, ast.AnnAssign)
+            and isinstance(entry.target, ast.Name)
+            and isinstance(doc, ast.Expr)
+            and isinstance(doc.value, ast.Constant)
+        ):
+            found[entry.target.id] = " ".join(str(doc.value.value).split())
     return found

@@ -11,12 +11,18 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from automl.cli.paths import conf_dir
-from automl.config import PRUNERS, SAMPLERS, Config
+from automl.config import PRUNERS, Config
+from automl.search.samplers import samplers
+from automl.training.family import families
 
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
 
-OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {"sampler": SAMPLERS, "pruner": PRUNERS}
+OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
+    "model": families(),
+    "sampler": samplers(),
+    "pruner": PRUNERS,
+}
 """Groups whose options differ in their keys: a class, and so a schema, per option."""
 
 

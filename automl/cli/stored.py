@@ -157,10 +157,32 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
     replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
+    _schema_for_kind(stored)
+    if not whole:
+        _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
+
+
+def _schema_for_kind(stored: DictConfig) -> None:
+    """Configs stored before families had settings of their own name theirs by `model.kind`."""
+    model = stored.get("model")
+    if model is None or "kind" not in model:
+        return
+    kind = str(model["kind"])
+    family = OPTIONS_BY_CLASS["model"].get(kind)
+    if family is None:
+        raise ConfigError(f"model.kind={kind}: this version of automl has no such model.")
+    stored["model"] = {key: model[key] for key in keys_of(family) if key in model}
+    _choose_model(stored, kind)
+
+
+def _choose_model(stored: DictConfig, name: str) -> None:
+    for entry in stored["defaults"]:
+        if isinstance(entry, DictConfig) and "model" in entry:
+            entry["model"] = name + SUFFIX
 
 
 def _is_ours(stored: DictConfig) -> bool:

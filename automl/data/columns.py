@@ -1,6 +1,7 @@
 """What was learned of each column of a table, as values that go to plain ones and back.
 
-No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` applies them.
+No pandas and no scikit-learn: the generated set needs neither. `preprocessing.py` learns them and
+reads frames by them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 FORMAT = "automl-columns-1"
@@ -35,41 +37,62 @@ class CategoryColumn:
     categories: tuple[str, ...]
     """Each has a feature of its own."""
     has_other: bool
-    """One more feature stands for rare categories, and for those not seen in training."""
+    """One more stands for rare categories, and for those not seen in training."""
+
+    @property
+    def n_codes(self) -> int:
+        """Categories that are told apart; a cell that is none of them has this code."""
+        return len(self.categories) + self.has_other
 
 
 Column: TypeAlias = "NumberColumn | CategoryColumn"
 
 
-def columns_to_plain(columns: Sequence[Column]) -> dict[str, Any]:
-    """The columns as text, numbers, lists and dicts: what `weights_only` loading accepts."""
-    plain = []
-    for column in columns:
-        values = asdict(column)
-        if isinstance(column, CategoryColumn):
-            values["categories"] = list(column.categories)
-        plain.append(values)
-    return {"format": FORMAT, "columns": plain}
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are learned from, in the table's order."""
+
+    all: tuple[Column, ...]
+
+    @cached_property
+    def numbers(self) -> tuple[NumberColumn, ...]:
+        return tuple(column for column in self.all if isinstance(column, NumberColumn))
+
+    @cached_property
+    def categories(self) -> tuple[CategoryColumn, ...]:
+        return tuple(column for column in self.all if isinstance(column, CategoryColumn))
+
+    def plain(self) -> dict[str, Any]:
+        """As text, numbers, lists and dicts: what `weights_only` loading accepts."""
+        plain = []
+        for column in self.all:
+            values = asdict(column)
+            if isinstance(column, CategoryColumn):
+                values["categories"] = list(column.categories)
+            plain.append(values)
+        return {"format": FORMAT, "columns": plain}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
+        """What `plain` took apart.
+
+        Raises ValueError for another format, and TypeError or KeyError for what is no column: the
+        file that they stand in may be a stranger's.
+        """
+        if plain.get("format") != FORMAT:
+            found = reprlib.repr(plain.get("format"))
+            raise ValueError(f"preprocessing of format {found}: {FORMAT!r} is read.")
+        return cls(tuple(map(_column, plain["columns"])))
 
 
-def columns_from_plain(plain: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns that `columns_to_plain` took apart.
-
-    Raises ValueError for another format, and TypeError or KeyError for what is no column: the file
-    that they stand in may be a stranger's.
-    """
-    if plain.get("format") != FORMAT:
-        found = reprlib.repr(plain.get("format"))
-        raise ValueError(f"preprocessing of format {found}: {FORMAT!r} is read.")
-    columns: list[Column] = []
-    for values in plain["columns"]:
-        if "categories" in values:
-            column: Column = CategoryColumn(**{**values, "categories": tuple(values["categories"])})
-        else:
-            column = NumberColumn(**values)
-        _check_kinds(column)
-        columns.append(column)
-    return tuple(columns)
+def _column(plain: Mapping[str, Any]) -> Column:
+    column: Column
+    if "categories" in plain:
+        column = CategoryColumn(**{**plain, "categories": tuple(plain["categories"])})
+    else:
+        column = NumberColumn(**plain)
+    _check_kinds(column)
+    return column
 
 
 def _check_kinds(column: Column) -> None:
@@ -89,8 +112,11 @@ def _check_kinds(column: Column) -> None:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")
 
 
-def numbers_divided_by(scale: float, names: Sequence[str]) -> tuple[NumberColumn, ...]:
+def numbers_divided_by(scale: float, names: Sequence[str]) -> Columns:
     """Columns whose range is known beforehand, so that nothing has to be learned."""
-    return tuple(
-        NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False) for name in names
+    return Columns(
+        tuple(
+            NumberColumn(name, mean=0.0, scale=scale, fill=0.0, has_indicator=False)
+            for name in names
+        )
     )

@@ -1,36 +1,57 @@
-"""What training sees of a data set: numpy arrays and plain values. No pandas, no scikit-learn."""
+"""What training sees of a data set: numpy arrays and plain values. No pandas, no scikit-learn.
+
+The table is kept as it was before any encoding: numbers with their holes, places of categories. A
+family of models makes its own view of it (`one_hot.py` is one), once per process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
+from automl.data.columns import Columns
 
 Label: TypeAlias = "str | int | float | bool"
-
-
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
 """(N,) int64 places in `Dataset.classes`, or float32 values in the target's own unit."""
+View = TypeVar("View")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The cells of some rows, in the order of their `Columns`."""
+
+    numbers: npt.NDArray[np.float64]
+    """(N, number columns), as they came; NaN where a cell is missing."""
+    codes: npt.NDArray[np.int32]
+    """(N, category columns): places in `CategoryColumn.categories`, the one after the last for all
+    other texts."""
+
+    def __post_init__(self) -> None:
+        assert self.numbers.ndim == self.codes.ndim == 2, "both are (N, columns)"
+        assert self.numbers.dtype == np.float64, "numbers are float64"
+        assert self.codes.dtype == np.int32, "codes are int32"
+        assert len(self.numbers) == len(self.codes), "the same rows"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """Rows that are used for one purpose: training, validation or test."""
 
-    x: npt.NDArray[np.float32]
-    """(N, D), preprocessed: finite, scaled, encoded."""
+    rows: Rows
     y: Targets
     """(N,), one per row."""
 
     def __post_init__(self) -> None:
-        assert self.x.ndim == 2, "x is (N, D)"
-        assert self.x.dtype == np.float32, "x is float32"
-        assert self.y.shape == self.x.shape[:1], "one target per row"
+        assert self.y.shape == (len(self.rows),), "one target per row"
         assert self.y.dtype in (np.int64, np.float32), "y is int64 or float32"
 
     def __len__(self) -> int:
@@ -48,8 +69,8 @@ class Dataset:
     validation: Part
     classes: tuple[Label, ...]
     """The labels, in the order of the class numbers in `y`; empty for regression."""
-    preprocessing: Mapping[str, Any]
-    """How raw rows become `x`, as plain values: see `Preprocessing.from_plain`."""
+    columns: Columns
+    """What was learned of each column on the training part."""
     target_mean: float
     """Regression trains on (y - target_mean) / target_scale; 0 and 1 for classification."""
     target_scale: float
@@ -57,12 +78,25 @@ class Dataset:
     """SHA-256 over the table's content and all that decides its split, in hex."""
     notes: tuple[str, ...]
     """What was taken, grouped, left out and dropped: lines for people."""
+    _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         assert self.task is not Task.auto, "the task is decided by now"
         assert bool(self.classes) == (self.task is Task.classification)
 
     @property
-    def n_features(self) -> int:
-        """D, the width of `x`."""
-        return int(self.train.x.shape[1])
+    def n_outputs(self) -> int:
+        """Numbers that a model gives for a row: a score for each class, or one value."""
+        return max(1, len(self.classes))
+
+    def view(self, encode: Callable[[Columns, Rows], View]) -> tuple[View, View]:
+        """The training and the validation part as `encode` makes them; made at the first call, and
+        never sent to another process."""
+        if encode not in self._views:
+            parts = (self.train, self.validation)
+            self._views[encode] = tuple(encode(self.columns, part.rows) for part in parts)
+        train, validation = self._views[encode]
+        return train, validation
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_views": {}}

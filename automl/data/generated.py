@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from automl.data.dataset import Part
+from automl.data.dataset import Part, Rows
 
 RADIUS = math.sqrt(2 / math.pi)
 """The circle around the origin has half the area of the square [-1, 1]²."""
@@ -26,5 +26,7 @@ class Purpose(IntEnum):
 def disc(n_points: int, seed: int, purpose: Purpose) -> Part:
     """(N, 2) points uniform in [-1, 1]², and label 1 for those inside the circle."""
     points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
-    x = points.astype(np.float32)
-    return Part(x, (np.square(points).sum(axis=1) <= RADIUS**2).astype(np.int64))
+    inside = np.square(points).sum(axis=1) <= RADIUS**2
+    # As a float32 each, which is what a network is given.
+    numbers = points.astype(np.float32).astype(np.float64)
+    return Part(Rows(numbers, np.empty((n_points, 0), np.int32)), inside.astype(np.int64))

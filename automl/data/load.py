@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.columns import columns_to_plain, numbers_divided_by
+from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Dataset, Part
 from automl.data.generated import CLASSES, NAMES, Purpose, disc
+from automl.data.one_hot import n_features
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def load_dataset(config: DataConfig) -> Dataset:
     source, split, preprocessing = _prepare(config)
 
     def part(rows: Rows) -> Part:
-        return Part(preprocessing.transform(source.frame.iloc[rows]), source.y[rows])
+        return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
     mean, scale = _target_scale(source, train)
@@ -46,7 +47,7 @@ def load_dataset(config: DataConfig) -> Dataset:
         train=train,
         validation=part(split.validation),
         classes=source.target.classes,
-        preprocessing=preprocessing.to_plain(),
+        columns=preprocessing.columns,
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest),
@@ -55,7 +56,7 @@ def load_dataset(config: DataConfig) -> Dataset:
 
 
 def load_test(config: DataConfig) -> Part:
-    """The part that no sweep sees, preprocessed with what the training part taught.
+    """The part that no sweep sees, read with what the training part taught.
 
     Raises ConfigError like `load_dataset`, and for a test table that does not match.
     """
@@ -65,11 +66,11 @@ def load_test(config: DataConfig) -> Part:
     source, split, preprocessing = _prepare(config)
     if config.test_path is None:
         rows = split.test
-        return Part(preprocessing.transform(source.frame.iloc[rows]), source.y[rows])
+        return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
     from automl.data.source import read_test_table
 
     frame, y = read_test_table(config, source.target)
-    return Part(preprocessing.transform(frame), y)
+    return Part(preprocessing.read(frame), y)
 
 
 def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
@@ -81,7 +82,7 @@ def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
     source = digits_source() if config.kind is DataKind.digits else table_source(config)
     split = split_rows(source.y, config)
     preprocessing = source.preprocessing or Preprocessing.fit(source.frame.iloc[split.train])
-    if not preprocessing.columns:
+    if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
@@ -92,14 +93,15 @@ def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
 def _disc(config: DataConfig) -> Dataset:
     train = disc(config.n_train, config.split_seed, Purpose.train)
     validation = disc(config.n_validation, config.split_seed, Purpose.validation)
-    content = hashlib.sha256(train.x.tobytes() + validation.x.tobytes()).hexdigest()
+    points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
+    content = hashlib.sha256(points.tobytes()).hexdigest()
     return Dataset(
         name="disc",
         task=Task.classification,
         train=train,
         validation=validation,
         classes=CLASSES,
-        preprocessing=columns_to_plain(numbers_divided_by(1.0, NAMES)),
+        columns=numbers_divided_by(1.0, NAMES),
         target_mean=0.0,
         target_scale=1.0,
         digest=_digest(config, Task.classification, content),
@@ -153,19 +155,20 @@ def _notes(
 ) -> list[str]:
     notes = []
     if source.preprocessing is None:
-        kept = {column.name for column in preprocessing.columns}
+        kept = {column.name for column in preprocessing.columns.all}
         left_out = [name for name in source.frame.columns if name not in kept]
         if left_out:
             notes.append(
                 f"left out, being constant, empty, or texts that do not repeat: "
                 f"{', '.join(left_out)}."
             )
-        grouped = [c.name for c in preprocessing.category_columns if c.has_other]
+        grouped = [c.name for c in preprocessing.columns.categories if c.has_other]
         if grouped:
             notes.append(f"rare categories are taken together in: {', '.join(grouped)}.")
+        columns = preprocessing.columns
         notes.append(
-            f"columns of numbers: {len(preprocessing.number_columns)}, of categories: "
-            f"{len(preprocessing.category_columns)}; features: {preprocessing.n_features}."
+            f"columns of numbers: {len(columns.numbers)}, of categories: "
+            f"{len(columns.categories)}; features: {n_features(columns)}."
         )
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
     test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"

@@ -1,8 +1,8 @@
-"""From raw rows to features, learned on the training part alone, with scikit-learn's transformers.
+"""What the columns of a table hold, learned on the training part alone, and raw rows read by it.
 
-Numbers: missing cells get the median and an indicator, then all are standardised. Categories: one
-feature each, rare ones together. What is learned is kept as plain values (`columns.py`), and the
-transformers are made from those: a model that was loaded computes bit for bit what it did.
+scikit-learn learns medians, means, scales and which categories are rare. They are kept as plain
+values (`columns.py`), by which rows are read here and encoded in `one_hot.py`: a model that was
+loaded computes bit for bit what it did.
 
 Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew
 12) scikit-learn's MLPClassifier with early stopping, mean of three seeds, had a test error of
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,28 +24,22 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from automl.data import cells
-from automl.data.columns import (
-    CategoryColumn,
-    Column,
-    NumberColumn,
-    columns_from_plain,
-    columns_to_plain,
-)
+from automl.data.columns import CategoryColumn, Column, Columns, NumberColumn
+from automl.data.dataset import Rows
+from automl.data.one_hot import one_hot
 from automl.errors import ConfigError
 
 MAX_CATEGORIES = 64
 """Features per category column at most, the one for rare categories included."""
 MIN_CATEGORY_SHARE = 0.001
 """A category in fewer of the training rows than this, or in only one row, is rare."""
-CLIP = 10.0
-"""Standardised numbers end here: one absurd cell in production must not decide alone."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
     """What `fit` learned; `transform` applies it to rows of any later table."""
 
-    columns: tuple[Column, ...]
+    columns: Columns
 
     @classmethod
     def fit(cls, frame: pd.DataFrame) -> Preprocessing:
@@ -60,32 +53,36 @@ class Preprocessing:
             learned[number.name] = number
         for category in _fit_categories(frame, [n for n in names if not is_number[n]]):
             learned[category.name] = category
-        return cls(tuple(learned[name] for name in names if name in learned))
-
-    def to_plain(self) -> dict[str, Any]:
-        """All of it as text, numbers, lists and dicts."""
-        return columns_to_plain(self.columns)
+        return cls(Columns(tuple(learned[name] for name in names if name in learned)))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Preprocessing:
-        """What `to_plain` took apart. Raises ValueError for another format."""
-        return cls(columns_from_plain(plain))
+        """What `Columns.plain` gave. Raises ValueError for another format."""
+        return cls(Columns.from_plain(plain))
 
     def transform(self, frame: Any) -> npt.NDArray[np.float32]:
-        """(N, D) finite features: numbers, indicators of missing numbers, categories.
+        """(N, D) finite features of raw rows, as `one_hot` makes them. Raises as `read` does."""
+        return one_hot(self.columns, self.read(frame))
+
+    def read(self, frame: Any) -> Rows:
+        """Raw rows as numbers and places of categories.
 
         `frame` is a DataFrame with at least the columns learned from, in any order, or an array
         (N, columns) in their order. Raises ConfigError for columns that are not there, or that
         held numbers and now hold none.
         """
         table = self._as_table(frame)
-        features = np.empty((len(table), self.n_features), dtype=np.float32)
-        features[:, : self._n_number_features] = self._numbers(table)
-        features[:, self._n_number_features :] = self._categories(table)
-        return features
+        numbers = np.empty((len(table), len(self.columns.numbers)))
+        codes = np.empty((len(table), len(self.columns.categories)), dtype=np.int32)
+        if len(table):
+            for place, number in enumerate(self.columns.numbers):
+                numbers[:, place] = _read_numbers(table[number.name])
+            for place, category in enumerate(self.columns.categories):
+                codes[:, place] = _places(category, table[category.name])
+        return Rows(numbers, codes)
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
-        names = [column.name for column in self.columns]
+        names = [column.name for column in self.columns.all]
         if isinstance(frame, pd.DataFrame):
             table = _renamed(frame)
             absent = [name for name in names if name not in table.columns]
@@ -106,80 +103,18 @@ class Preprocessing:
             )
         return pd.DataFrame(array, columns=pd.Index(names))
 
-    @property
-    def number_columns(self) -> tuple[NumberColumn, ...]:
-        return tuple(c for c in self.columns if isinstance(c, NumberColumn))
-
-    @property
-    def category_columns(self) -> tuple[CategoryColumn, ...]:
-        return tuple(c for c in self.columns if isinstance(c, CategoryColumn))
-
-    def _numbers(self, table: pd.DataFrame) -> npt.NDArray[np.float64]:
-        columns = self.number_columns
-        if not columns or not len(table):
-            return np.empty((len(table), self._n_number_features))
-        values = np.column_stack([_read_numbers(table[c.name]) for c in columns])
-        imputer, scaler = self._number_transformers
-        filled = imputer.transform(values)
-        scaled = scaler.transform(filled[:, : len(columns)]).clip(-CLIP, CLIP)
-        return np.hstack([scaled, filled[:, len(columns) :]])
-
-    def _categories(self, table: pd.DataFrame) -> npt.NDArray[np.float32]:
-        columns = self.category_columns
-        if not columns or not len(table):
-            return np.empty((len(table), self._n_category_features), dtype=np.float32)
-        values = np.column_stack([_places(c, table[c.name]) for c in columns])
-        encoded: npt.NDArray[np.float32] = self._encoder.transform(values)
-        return encoded
-
-    @property
-    def n_features(self) -> int:
-        """D, the width of what `transform` returns."""
-        return self._n_number_features + self._n_category_features
-
-    @property
-    def _n_number_features(self) -> int:
-        return sum(1 + c.has_indicator for c in self.number_columns)
-
-    @property
-    def _n_category_features(self) -> int:
-        return sum(len(c.categories) + c.has_other for c in self.category_columns)
-
-    @cached_property
-    def _number_transformers(self) -> tuple[SimpleImputer, StandardScaler]:
-        """Fitted on two rows from which scikit-learn learns exactly what the columns say."""
-        columns = self.number_columns
-        fill = [c.fill for c in columns]
-        holes = [math.nan if c.has_indicator else c.fill for c in columns]
-        imputer = SimpleImputer(strategy="median", add_indicator=True).fit([fill, holes])
-        scaler = StandardScaler()
-        scaler.mean_ = np.array([c.mean for c in columns])
-        scaler.scale_ = np.array([c.scale for c in columns])
-        scaler.var_, scaler.n_features_in_ = scaler.scale_**2, len(columns)
-        return imputer, scaler
-
-    @cached_property
-    def _encoder(self) -> OneHotEncoder:
-        """Takes places in `categories`; the place after the last is for all other texts."""
-        columns = self.category_columns
-        places = [np.arange(len(c.categories) + c.has_other) for c in columns]
-        encoder = OneHotEncoder(
-            categories=places, handle_unknown="ignore", sparse_output=False, dtype=np.float32
-        )
-        return encoder.fit(np.zeros((1, len(columns)), dtype=np.intp))
-
 
 def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
     """The same table, its column names being texts without spaces around them."""
     return frame.rename(columns=lambda name: str(name).strip())
 
 
-def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.intp]:
+def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.int32]:
     """(N,) place of each cell in `column.categories`, or the one after its end."""
     codes, texts = cells.spellings(cells_)
     places = {text: i for i, text in enumerate(column.categories)}
     other = len(places)
-    return np.array([places.get(text, other) for text in texts], dtype=np.intp)[codes]
+    return np.array([places.get(text, other) for text in texts], dtype=np.int32)[codes]
 
 
 def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:

@@ -21,8 +21,9 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from automl.config import PrunerConfig, SamplerConfig, StudyConfig
+from automl.config import PrunerConfig, StudyConfig
 from automl.errors import StorageError
+from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
 from automl.search.identity import (
     find_or_create,
@@ -30,8 +31,9 @@ from automl.search.identity import (
     refuse_lost_study,
     stored_name,
 )
+from automl.search.proposer import Proposer
 from automl.search.pruners import make_pruner
-from automl.search.samplers import Proposer, distributions, running_trial
+from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
@@ -119,7 +121,7 @@ class Study:
         config: StudyConfig,
         *,
         space: Space,
-        sampler: SamplerConfig,
+        sampler: Sampler,
         pruner: PrunerConfig,
         identity: Mapping[str, Any],
         directory: Path,
@@ -127,8 +129,8 @@ class Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values. Raises
-        ConfigError (changed identity, unusable storage, space without a grid, enqueued params
-        outside the space), StudyInUseError or StorageError.
+        ConfigError (changed identity, unusable storage, a space that the sampler cannot
+        take, enqueued params outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]")

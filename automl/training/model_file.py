@@ -8,24 +8,27 @@ Names in it are shown, and never imported.
 from __future__ import annotations
 
 import math
-import re
 import reprlib
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import torch
 
 from automl.config import Task
-from automl.training.models import MLPShape
-from automl.training.user_module import UserNetwork
 from automl.trial import ParamValue
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-MAX_LAYERS = 10_000
-"""A layer takes some kilobytes, however small its weights are."""
 MAX_LABEL_BYTES = 2**26
 """Of all labels in one numpy array, in which each takes the room of the longest."""
+
+
+class NeedsBuilder(Exception):
+    """Raised for a network that only a function of the user's can build."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+        """What the file says of that function; shown, and never imported."""
 
 
 def check(holds: bool, what: str, value: object) -> None:
@@ -96,40 +99,8 @@ def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
     return found
 
 
-def mlp_shape(plain: object, weights: Mapping[str, torch.Tensor]) -> MLPShape:
-    """The shape of the built-in network; its weights have it."""
-    check(isinstance(plain, Mapping), "no network", plain)
-    assert isinstance(plain, Mapping)
-    widths = plain["hidden_widths"]
-    check(isinstance(widths, list | tuple) and len(widths) < MAX_LAYERS, "no layers", widths)
-    sizes = [plain["n_inputs"], *widths, plain["n_outputs"]]
-    check(all(map(_is_size, sizes)), "no layers", sizes)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-        shapes |= {f"layers.{i}.weight": (n_out, n_in), f"layers.{i}.bias": (n_out,)}
-    found = {name: tuple(weight.shape) for name, weight in weights.items()}
-    check(found == shapes, "the weights are not of its layers", sizes)
-    return MLPShape.from_plain(plain)
-
-
-def users_network(plain: object) -> UserNetwork:
-    """How a user's network is built: with plain values, by a function that is not looked up."""
-    check(isinstance(plain, Mapping), "no network", plain)
-    assert isinstance(plain, Mapping)
-    for key in ("n_inputs", "n_outputs"):
-        check(_is_size(plain[key]), key, plain[key])
-    check(isinstance(plain["target"], str), "no function", plain["target"])
-    return UserNetwork.from_plain({**plain, "arguments": params_of(plain["arguments"])})
-
-
-def shown_target(network: UserNetwork) -> str:
-    """`my_nets:build`, or a word in place of what is no such name."""
-    name = r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}"
-    found = re.fullmatch(f"{name}:{name}", network.target, re.ASCII)
-    return network.target if found else "module:function"
-
-
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
+    """A number of rows, columns or units."""
     return type(value) is int and value >= 1
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 from automl.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
-
-if TYPE_CHECKING:
-    from automl.training.record import TrialRecord
 
 State: TypeAlias = Mapping[str, Any]
 """What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them."""
@@ -58,6 +55,20 @@ class _Params(dict[str, Any]):
         raise MissingParamError(name, self)
 
 
+class Recorder(Protocol):
+    """What becomes of a trial's reports; see `record.py`."""
+
+    def restore(self) -> dict[str, Any] | None: ...
+
+    def report(
+        self,
+        step: SupportsIndex,
+        metrics: Mapping[str, float],
+        get_checkpoint: Callable[[], State] | None,
+        get_best: Callable[[], State] | None,
+    ) -> None: ...
+
+
 class TrialContext:
     """One trial, as an objective sees it; for one thread.
 
@@ -65,7 +76,7 @@ class TrialContext:
     reports.
     """
 
-    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: TrialRecord) -> None:
+    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: Recorder) -> None:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
         self.params: dict[str, Any] = _Params(spec.params)

@@ -8,24 +8,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from automl.config import (
     DataConfig,
     DataKind,
-    ModelConfig,
-    ModelKind,
     ObjectiveConfig,
     ObjectiveKind,
-    Precision,
     Task,
     TrainingConfig,
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.training import params as builtin
+from automl.training.family import Family, PackKey
 from automl.training.objective import declared_by
-from automl.training.resolve import builder_params, resolve_objective
+from automl.training.resolve import resolve_objective
 from automl.trial import Direction, Params, ParamValue
 
 _METRICS = {
@@ -33,8 +29,6 @@ _METRICS = {
     Task.regression: ("train_loss", "val_loss", "val_rmse"),
     Task.auto: ("train_loss", "val_loss", "val_error", "val_rmse"),  # not known yet
 }
-_EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
-_BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class TrainingPlan:
 
     objective: ObjectiveConfig
     data: DataConfig
-    model: ModelConfig
+    family: Family
     training: TrainingConfig
     metric: str
     direction: Direction
@@ -55,9 +49,20 @@ class TrainingPlan:
         """Key and value of the setting that names a function of the user's; None: there is none."""
         if self.objective.kind is ObjectiveKind.python:
             return "objective.target", str(self.objective.target)
-        if self.model.kind is ModelKind.python:
-            return "model.target", str(self.model.target)
-        return None
+        return self.family.users_target
+
+    def request_bytes(self, params: Params, dataset: Dataset | None) -> int | None:
+        """Memory that a trial will want on its device; None: not known."""
+        if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        return self.family.request_bytes(params, dataset, self.training)
+
+    def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
+        """What a trial can train together with; None: it trains alone, as a user's function does,
+        and what cannot be trained at all."""
+        if self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        return self.family.pack_key(params, self.training, on_host=on_host)
 
 
 @dataclass(frozen=True)
@@ -94,20 +99,12 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     Raises ConfigError where that module is missing or fails, with its own message.
     """
     if plan.objective.kind is ObjectiveKind.builtin:
-        return _declare_builtin(plan.model, metrics_of(_task(plan, dataset)))
+        taken, required = plan.family.param_names()
+        return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     declared = declared_by(resolve_objective(plan.objective.target))
     taken = None if declared.params is None else (*declared.params, *declared.optional)
     return Declaration(taken, declared.params or (), declared.metrics)
-
-
-def _declare_builtin(model: ModelConfig, metrics: tuple[str, ...]) -> Declaration:
-    if model.kind is ModelKind.mlp:
-        return Declaration(builtin.names(model.growth), (), metrics)
-    assert model.target is not None, "ModelConfig refuses kind python without target"
-    own, required = builder_params(model.target)
-    taken = None if own is None else (*own, *builtin.TRAINING_NAMES)
-    return Declaration(taken, required, metrics)
 
 
 def declare_users(plan: TrainingPlan) -> Declaration:
@@ -139,56 +136,22 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
     if plan.objective.kind is not ObjectiveKind.builtin:
         return
     for name, candidates in values.items():
-        if plan.model.kind is ModelKind.python and name not in builtin.TRAINING_NAMES:
-            continue
         for value in candidates:
             try:
-                builtin.check_value(name, value)
+                plan.family.check_value(name, value)
             except ValueError as error:
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
 
 
 def check_batch(dataset: Dataset, smallest: int) -> None:
     """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
-    n_train = len(dataset.train.x)
+    n_train = len(dataset.train)
     if smallest > n_train:
         raise ConfigError(
             f"space.batch_size={smallest}: the training part of {dataset.name} has only {n_train} "
             f"rows, fewer than the smallest batch. Allow batches of {n_train} or less, or give "
             "more rows."
         )
-
-
-def request_bytes(plan: TrainingPlan, params: Params, dataset: Dataset | None) -> int | None:
-    """Memory that a trial of the built-in network will want on its device; None: not known.
-
-    The data, weights with gradient and optimizer state, the activations of a batch and their
-    gradients, and those of a look at the validation part. Rather too much than too little.
-    """
-    if plan.objective.kind is not ObjectiveKind.builtin or dataset is None:
-        return None
-    if plan.model.kind is not ModelKind.mlp:
-        return None
-    try:
-        mlp = builtin.MLPParams.of(params)
-    except (TypeError, ValueError):  # the trial will fail with this message
-        return None
-    item_bytes = 8 if plan.training.precision is Precision.float64 else 4
-    widths = (
-        dataset.n_features,
-        *mlp.hidden_widths(plan.model.growth),
-        max(1, len(dataset.classes)),
-    )
-    n_weights = sum((a + 1) * b for a, b in pairwise(widths))
-    n_rows = len(dataset.train.x) + len(dataset.validation.x)
-    n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
-    # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
-    n_activations = min(mlp.batch_size, len(dataset.train.x)) * sum(widths) * 7
-    n_evaluation = min(_EVALUATION_ROWS, len(dataset.validation.x)) * max(widths) * 3
-    n_items = (
-        n_rows * (dataset.n_features + 2) + n_weights * n_copies + n_activations + n_evaluation
-    )
-    return _BASE_BYTES + n_items * item_bytes
 
 
 def _task(plan: TrainingPlan, dataset: Dataset | None) -> Task:

@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from automl.config import Task
+from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint, model_file
-from automl.training.models import MLPNetwork, Network
-from automl.training.user_module import UserNetwork
+from automl.training.family import Builder, Family, families, heavy_side, name_of
 
-FORMAT = "automl-mlp-1"
-MODULE_FORMAT = "automl-module-1"
-"""One stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+FORMAT = "automl-model-2"
+"""Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+_FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
+"""Files written before they said their family, by their format."""
 
-Builder: TypeAlias = Callable[..., torch.nn.Module]
-"""(n_inputs, n_outputs, **arguments) → the network."""
 
-_ROWS_AT_ONCE = 8192
+def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> dict[str, Any]:
+    """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
+
+    `model` is what the heavy side's `read_model` takes.
+    """
+    return {
+        "format": FORMAT,
+        "family": name_of(family),
+        "task": dataset.task.value,
+        **model,
+        "preprocessing": dataset.columns.plain(),
+        "classes": dataset.classes,
+        "target_mean": dataset.target_mean,
+        "target_scale": dataset.target_scale,
+    }
 
 
 class Predictor:
-    """A trained network with its table's preprocessing: raw rows in, labels or values out."""
+    """A trained model with its table's preprocessing: raw rows in, labels or values out."""
 
     def __init__(
         self, state: Mapping[str, Any], params: object, file_bytes: int, build: Builder | None
     ) -> None:
         """Raises whatever a state of unknown origin brings about; `file_bytes` is its size."""
-        weights = model_file.weights_of(state, file_bytes)
-        self._dtype = model_file.dtype_of(weights)
-        network = _network(state, weights)
         self.task = model_file.task_of(state)
-        self.classes = model_file.classes_of(state, self.task, network.n_outputs)
+        side = heavy_side(_family(state))
+        self._model = side.read_model(state, file_bytes=file_bytes, build=build)
+        self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.params = model_file.params_of(params)
         """The hyperparameters it was trained with."""
@@ -48,19 +60,7 @@ class Predictor:
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
-        n_features = self._preprocessing.n_features
-        model_file.check(n_features == _n_inputs(network), "not its columns", n_features)
-        self._model = self._built(network, build)
-        self._model.load_state_dict(weights)
-        self._model.eval()
-
-    def _built(self, network: MLPNetwork | UserNetwork, build: Builder | None) -> torch.nn.Module:
-        cpu = torch.device("cpu")
-        if isinstance(network, MLPNetwork):
-            return network.build(self._dtype, cpu, seed=0)
-        if build is None:
-            raise _NeedsBuilder(network)
-        return network.build_with(build, self._dtype, cpu, seed=0)
+        self._model.check_columns(self._preprocessing.columns)
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """(N,) labels, or values in the target's unit.
@@ -68,48 +68,32 @@ class Predictor:
         `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
         (N, D) where the training data had no columns.
         """
-        out = self._forward(frame)
+        out = self._outputs(frame)
         if self.task is Task.regression:
-            values: npt.NDArray[np.float64] = out.squeeze(1).double().numpy()
-            return np.asarray(values * self._scale + self._mean)
-        return np.asarray(np.array(self.classes)[out.argmax(1).numpy()])
+            return np.asarray(out[:, 0] * self._scale + self._mean)
+        return np.asarray(np.array(self.classes)[out.argmax(1)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
         """(N, C) probabilities, columns as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        probabilities: npt.NDArray[np.float64] = self._forward(frame).double().softmax(1).numpy()
+        out = self._outputs(frame)
+        shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
+        probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
 
-    @torch.no_grad()
-    def _forward(self, frame: Any) -> torch.Tensor:
-        x = torch.tensor(self._preprocessing.transform(frame)).to(self._dtype)
-        return torch.cat([self._model(rows) for rows in torch.split(x, _ROWS_AT_ONCE)])
+    def _outputs(self, frame: Any) -> npt.NDArray[np.float64]:
+        rows = self._preprocessing.read(frame)
+        return self._model.outputs(self._preprocessing.columns, rows)
 
 
-def predictor_format(network: Network) -> str:
-    """What `state["format"]` says of this network."""
-    return FORMAT if isinstance(network, MLPNetwork) else MODULE_FORMAT
-
-
-class _NeedsBuilder(Exception):
-    """Raised for a network that only a function of the user's can build."""
-
-    def __init__(self, network: UserNetwork) -> None:
-        super().__init__(network.target)
-        self.network = network
-
-
-def _network(
-    state: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
-) -> MLPNetwork | UserNetwork:
-    if state["format"] == FORMAT:
-        return MLPNetwork(model_file.mlp_shape(state["model"], weights))
-    return model_file.users_network(state["model"])
-
-
-def _n_inputs(network: MLPNetwork | UserNetwork) -> int:
-    return network.shape.n_inputs if isinstance(network, MLPNetwork) else network.n_inputs
+def _family(state: Mapping[str, Any]) -> type[Family]:
+    """The file names it, among those that there are: nothing is imported by its word."""
+    name = _FAMILIES_BEFORE.get(state["format"]) or state["family"]
+    known = families()
+    what = f"of no family that this version of automl has ({', '.join(known)})"
+    model_file.check(isinstance(name, str) and name in known, what, name)
+    return known[name]
 
 
 def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
@@ -129,7 +113,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     except ValueError as error:
         raise AutoMLError(f"{error} Name the best.pt of a trial.") from error
     state = content.get("state")
-    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, MODULE_FORMAT):
+    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, *_FAMILIES_BEFORE):
         raise AutoMLError(
             f"{path}: automl.load reads the best.pt of the built-in objective, and this is not "
             "one (last.pt holds no model to predict with). For an objective of your own: "
@@ -137,8 +121,8 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
         )
     try:
         return Predictor(state, content["params"], Path(path).stat().st_size, build)
-    except _NeedsBuilder as needs:
-        raise AutoMLError(_how_to_build(path, needs.network)) from None
+    except model_file.NeedsBuilder as needs:
+        raise AutoMLError(_how_to_build(path, needs.target)) from None
     except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
         raise AutoMLError(
             f"{path}: this is not a model that can be used ({type(error).__name__}: "
@@ -147,8 +131,11 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
         ) from error
 
 
-def _how_to_build(path: str | PathLike[str], network: UserNetwork) -> str:
-    target = model_file.shown_target(network)
+def _how_to_build(path: str | PathLike[str], target: str) -> str:
+    """The call that works; in place of what is no name of a function a word."""
+    name = r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}"
+    if re.fullmatch(f"{name}:{name}", target, re.ASCII) is None:
+        target = "module:function"
     module, _, function = target.partition(":")
     return (
         f"{path}: its network was built by {target}, and no code runs because a file names it. "

@@ -8,18 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 import torch
 
 from automl.config import ObjectiveKind
 from automl.texts import fit_line
 from automl.training import outcome
-from automl.training.builtin import BuiltinObjective
 from automl.training.cuda_uuids import cuda_uuids
+from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.objective import TrialContext
-from automl.training.pack_trainer import PackTrainer
-from automl.training.packing import PackKey, pack_key
-from automl.training.packs import Pack
+from automl.training.packs.pack import OpenPack, Pack
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.record import Goal, TrialRecord
 from automl.training.resolve import resolve_objective
@@ -45,10 +44,10 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
-        objective = BuiltinObjective(
-            setup.dataset, plan.model, plan.training, packs_large=setup.packs_large
+        estimator = heavy_side(type(plan.family)).open_estimator(
+            plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
-        return TrainingSession(plan, objective)
+        return TrainingSession(plan, estimator)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     return TrainingSession(plan, resolve_objective(plan.objective.target))
 
@@ -82,7 +81,7 @@ class TrainingSession:
         on_event(ended)
 
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
-        """Train the feed's trials together; see `automl.trial.Session` and `packs.py`.
+        """Train the feed's trials together; see `automl.trial.Session` and `packs/pack.py`.
 
         What cannot train together (an objective of the user's, a network that torch cannot stack)
         trains one after another.
@@ -91,33 +90,31 @@ class TrainingSession:
         if first is None:
             return
         device = self._devices.of(placement)
-        key_of = partial(pack_key, self._plan, on_host=placement.on_host)
+        key_of = partial(self._plan.pack_key, on_host=placement.on_host)
         key = key_of(first.params)
-        trainer = None if key is None else self._open_pack(key, device)
-        if trainer is None:
+        opened = None if key is None else self._open_pack(key, device)
+        if opened is None:
             spec: TrialSpec | None = first
             while spec is not None:
                 self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
                 spec = feed.next()
             return
-        assert isinstance(self._objective, BuiltinObjective)
         with self._peaks.watching(device):  # a pack's peak is that of no trial
             Pack(
-                self._objective,
-                trainer,
+                opened,
                 device,
                 can_join=lambda params: key_of(params) == key,
                 open_trial=self._open_trial,
                 on_events=on_events,
             ).run(_Begun(first, feed))
 
-    def _open_pack(self, key: PackKey, device: str) -> PackTrainer | None:
+    def _open_pack(self, key: PackKey, device: str) -> OpenPack | None:
         """A pack for trials of this key; None: they train alone."""
-        assert isinstance(self._objective, BuiltinObjective), "others have no key"
         if key in self._alone:
             return None
         try:
-            return self._objective.open_pack(key, device)
+            opened: OpenPack = cast(Estimator, self._objective).open_pack(key, device)
+            return opened
         except Exception as error:  # noqa: BLE001  alone each trial tells what is wrong with it
             self._alone.add(key)
             reason = next(iter(str(error).splitlines()), "")

@@ -6,10 +6,12 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from automl.config import Task
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, Targets
+from automl.data.one_hot import one_hot
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,18 @@ class DataOnDevices:
         """The tensors on `device`; the first call there copies, and other threads wait for it."""
         with self._lock:
             if device not in self._by_device:
+                x_train, x_validation = self._dataset.view(one_hot)
                 self._by_device[device] = DataTensors(
-                    self._part(self._dataset.train, device),
-                    self._part(self._dataset.validation, device),
+                    self._part(x_train, self._dataset.train.y, device),
+                    self._part(x_validation, self._dataset.validation.y, device),
                 )
             return self._by_device[device]
 
-    def _part(self, part: Part, device: str) -> PartTensors:
+    def _part(self, x: npt.NDArray[np.float32], y: Targets, device: str) -> PartTensors:
         # Class numbers stay integers, targets are scaled before they lose digits.
-        y: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.float64]]
         if self._dataset.task is Task.regression:
-            y = (part.y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
-            target = torch.tensor(y, dtype=self._dtype)
+            scaled = (y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
+            target = torch.tensor(scaled, dtype=self._dtype)
         else:
-            target = torch.tensor(part.y, dtype=torch.int64)
-        return PartTensors(torch.tensor(part.x).to(device, self._dtype), target.to(device))
+            target = torch.tensor(y, dtype=torch.int64)
+        return PartTensors(torch.tensor(x).to(device, self._dtype), target.to(device))

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
-from automl.config import ModelConfig, Precision, Task
-from automl.training.models import MLPNetwork, MLPShape, Network
+from automl.config import Precision, Task
+from automl.training.network import Network, Networks
+from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
-from automl.training.params import MLPParams, ModuleParams, TrainingParams, params_of
+from automl.training.params import TrainingParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
-from automl.training.user_module import UserNetwork
 from automl.trial import Params
 
 _EVALUATION_ROWS = 8192  # rows per pass without gradients: bounds the memory of activations
@@ -41,7 +41,8 @@ class Problem:
     """Classes, or 1 for regression."""
     target_scale: float
     """Turns errors of scaled targets into the target's own unit."""
-    model: ModelConfig
+    family: NetworkFamily
+    networks: Networks
     precision: Precision
 
     @property
@@ -51,17 +52,11 @@ class Problem:
 
     def params(self, given: Params) -> TrainingParams:
         """A trial's params, checked. Raises ValueError or TypeError."""
-        return params_of(self.model.kind, given)
+        return self.family.params(given)
 
     def network(self, params: TrainingParams) -> Network:
         """The network that a trial's params ask for."""
-        if isinstance(params, MLPParams):
-            hidden_widths = params.hidden_widths(self.model.growth)
-            shape = MLPShape(self.n_inputs, hidden_widths, self.n_outputs)
-            return MLPNetwork(shape, params.dropout)
-        assert isinstance(params, ModuleParams)
-        assert self.model.target is not None, "ModelConfig refuses kind python without target"
-        return UserNetwork(self.model.target, self.n_inputs, self.n_outputs, params.arguments)
+        return self.networks.network(self.family, params, self.n_inputs, self.n_outputs)
 
 
 class Trainer:

@@ -13,6 +13,7 @@ import numpy as np
 
 from automl.config import DataConfig, DataKind
 from automl.data.load import load_dataset
+from automl.data.one_hot import one_hot
 
 TARGET = "income"
 
@@ -23,16 +24,17 @@ def main() -> None:
     arguments.add_argument("output", help="file to write, .npz")
     args = arguments.parse_args()
     dataset = load_dataset(DataConfig(kind=DataKind.csv, path=args.table, target=TARGET))
+    train_x, val_x = dataset.view(one_hot)
     np.savez(
         args.output,
-        train_x=dataset.train.x,
+        train_x=train_x,
         train_y=dataset.train.y.astype(np.int64),
-        val_x=dataset.validation.x,
+        val_x=val_x,
         val_y=dataset.validation.y.astype(np.int64),
     )
     sys.stdout.write(
-        f"{len(dataset.train.x)} + {len(dataset.validation.x)} rows, "
-        f"{dataset.n_features} features, {len(dataset.classes)} classes\n"
+        f"{len(train_x)} + {len(val_x)} rows, "
+        f"{train_x.shape[1]} features, {len(dataset.classes)} classes\n"
     )
 
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import torch
 from measure import PLAN
 
-from automl.config import ModelConfig, Precision, Task
+from automl.config import Precision, Task
 from automl.data.load import load_dataset
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.packing import PackKey, pack_size
-from automl.training.params import MLPParams
+from automl.data.one_hot import n_features
+from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.training.mlp.heavy import SIDE
+from automl.training.packs.key import pack_size
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.tensors import DataOnDevices, DataTensors
 from automl.training.trainer import Problem, Trainer
 
@@ -86,14 +88,20 @@ def open_bench(device: str) -> Bench:
     dataset = load_dataset(PLAN.data)
     n_classes = len(dataset.classes)
     problem = Problem(
-        Task.classification, dataset.n_features, n_classes, 1.0, ModelConfig(), Precision.float32
+        Task.classification,
+        n_features(dataset.columns),
+        n_classes,
+        1.0,
+        MLPFamily(),
+        SIDE,
+        Precision.float32,
     )
     return Bench(problem, DataOnDevices(dataset, problem.dtype).on(device), device)
 
 
 def row(bench: Bench, width: int, lanes: Sequence[int], deadline: float) -> list[str]:
     """The cells of one width; `-` for a pack that might not be done before the deadline."""
-    key = PackKey(bench.device == "cpu", "sgd", 100, Precision.float32, width)
+    key = MLPKey(bench.device == "cpu", "sgd", 100, Precision.float32, width)
     alone = bench.alone(width)
     cells, best = [f"{width}", str(alone)], (alone.seconds, 1)
     for n_lanes in lanes:

@@ -20,23 +20,24 @@ import torch
 
 from automl.config import (
     DataConfig,
-    ModelConfig,
     ObjectiveConfig,
     Precision,
     Task,
     TrainingConfig,
 )
 from automl.data.load import load_dataset
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.packing import PackKey, pack_key, pack_size
-from automl.training.params import MLPParams
+from automl.data.one_hot import n_features
+from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
+from automl.training.mlp.heavy import SIDE
+from automl.training.packs.key import pack_size
+from automl.training.packs.mlp_trainer import MLPPackTrainer
 from automl.training.plan import TrainingPlan
 from automl.training.tensors import DataOnDevices, DataTensors
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Direction
 
 PLAN = TrainingPlan(
-    ObjectiveConfig(), DataConfig(), ModelConfig(), TrainingConfig(), "val_loss", Direction.minimize
+    ObjectiveConfig(), DataConfig(), MLPFamily(), TrainingConfig(), "val_loss", Direction.minimize
 )
 N_EPOCHS = PLAN.training.epochs
 
@@ -93,7 +94,7 @@ def train_alone(problem: Problem, data: DataTensors, trials: Mapping[int, MLPPar
 
 
 def train_packed(
-    problem: Problem, data: DataTensors, trials: Mapping[int, MLPParams], key: PackKey, n_lanes: int
+    problem: Problem, data: DataTensors, trials: Mapping[int, MLPParams], key: MLPKey, n_lanes: int
 ) -> None:
     waiting = list(trials.items())
     trainer = MLPPackTrainer(problem, key.batch_size, key.width, data, device="cpu")
@@ -117,12 +118,12 @@ def seconds(action: Callable[[], None]) -> float:
 
 def measure(
     problem: Problem, data: DataTensors, trials: Sequence[MLPParams], n_lanes: int | None
-) -> dict[PackKey, tuple[int, float, float]]:
+) -> dict[MLPKey, tuple[int, float, float]]:
     """By key: trials, and the seconds that they took alone and packed."""
-    by_key: dict[PackKey, dict[int, MLPParams]] = {}
+    by_key: dict[MLPKey, dict[int, MLPParams]] = {}
     for number, params in enumerate(trials):
-        key = pack_key(PLAN, asdict(params), on_host=True)
-        assert key is not None
+        key = PLAN.pack_key(asdict(params), on_host=True)
+        assert isinstance(key, MLPKey)
         by_key.setdefault(key, {})[number] = params
     found = {}
     for key, some in sorted(by_key.items(), key=lambda item: (item[0].width, item[0].batch_size)):
@@ -143,7 +144,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dataset = load_dataset(PLAN.data)
     problem = Problem(
-        Task.classification, dataset.n_features, 2, 1.0, ModelConfig(), Precision.float32
+        Task.classification,
+        n_features(dataset.columns),
+        2,
+        1.0,
+        MLPFamily(),
+        SIDE,
+        Precision.float32,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")
     measure(problem, data, draw(MIXES[0], 8), None)  # first calls load libraries
@@ -156,7 +163,7 @@ def main() -> None:
 
 
 def report(
-    name: str, n_lanes: int | None, rounds: Sequence[Mapping[PackKey, tuple[int, float, float]]]
+    name: str, n_lanes: int | None, rounds: Sequence[Mapping[MLPKey, tuple[int, float, float]]]
 ) -> None:
     lines = [f"{name}, lanes: {n_lanes or 'by the table'}"]
     for key in rounds[0]:

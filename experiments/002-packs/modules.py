@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
-from automl.config import ModelConfig, ModelKind, Precision, Task
-from automl.training.pack_module import ModulePackTrainer
-from automl.training.packing import PackKey
-from automl.training.params import ModuleParams
+from automl.config import Precision, Task
+from automl.training.packs.module_trainer import ModulePackTrainer
+from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
+from automl.training.python.heavy import SIDE
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
 
@@ -34,8 +34,10 @@ class Case:
 
     def problem(self) -> Problem:
         n_inputs, n_outputs = (2, 2) if self.name == "mlp" else (64, 10)
-        model = ModelConfig(kind=ModelKind.python, target=f"users_networks:{self.name}")
-        return Problem(Task.classification, n_inputs, n_outputs, 1.0, model, Precision.float32)
+        model = PythonFamily(target=f"users_networks:{self.name}")
+        return Problem(
+            Task.classification, n_inputs, n_outputs, 1.0, model, SIDE, Precision.float32
+        )
 
     def params(self) -> ModuleParams:
         return ModuleParams.of({"width": self.width, "batch_size": self.batch_size})
@@ -80,12 +82,11 @@ def alone(case: Case, data: DataTensors) -> tuple[float, int]:
 def packed(case: Case, data: DataTensors, n_lanes: int) -> float:
     """Seconds of an epoch of all lanes, divided by their number."""
     params = case.params()
-    key = PackKey(
+    key = ModuleKey(
         on_host=True,
         optimizer=params.optimizer,
         batch_size=params.batch_size,
         precision=Precision.float32,
-        width=0,
         arguments=params.arguments,
     )
     trainer = ModulePackTrainer(case.problem(), key, data, device="cpu")

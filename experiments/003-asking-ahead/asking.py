@@ -27,12 +27,11 @@ from objectives import SPACE, Objective, make_objective
 
 from automl.config import (
     NoPrunerConfig,
-    RandomSamplerConfig,
-    SamplerConfig,
     StudyConfig,
-    TPESamplerConfig,
 )
-from automl.search.samplers import n_may_pend
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
 from automl.search.study import AskedTrial, Study
 from automl.trial import Finished, Outcome
 
@@ -43,7 +42,7 @@ MARKS = (64, 128, 256)
 
 NToAsk: TypeAlias = Callable[[int, int], int]
 """(trials pending, trials ended) → how many to ask for now."""
-TPE = TPESamplerConfig()
+LEARNER = TPE()
 
 
 def in_batches(n: int) -> NToAsk:
@@ -58,22 +57,20 @@ def kept(n: int) -> NToAsk:
 
 def by_the_rule(n_pending: int, n_ended: int) -> int:
     """Keep as many pending as a sweep does."""
-    most = n_may_pend(TPE, n_ended)
-    assert most is not None, "TPE learns"
-    return most - n_pending
+    return LEARNER.n_may_pend(n_ended) - n_pending
 
 
 BASELINE, ONE_BY_ONE = "random", "tpe-1"
-SETTINGS: dict[str, tuple[SamplerConfig, NToAsk]] = {
-    BASELINE: (RandomSamplerConfig(), in_batches(64)),
-    "tpe-1": (TPE, in_batches(1)),
-    "tpe-8": (TPE, in_batches(8)),
-    "tpe-32": (TPE, in_batches(32)),
-    "tpe-64": (TPE, in_batches(64)),
-    "tpe-8-kept": (TPE, kept(8)),
-    "tpe-32-kept": (TPE, kept(32)),
-    "tpe-64-kept": (TPE, kept(64)),
-    "tpe-rule": (TPE, by_the_rule),
+SETTINGS: dict[str, tuple[Sampler, NToAsk]] = {
+    BASELINE: (Random(), in_batches(64)),
+    "tpe-1": (LEARNER, in_batches(1)),
+    "tpe-8": (LEARNER, in_batches(8)),
+    "tpe-32": (LEARNER, in_batches(32)),
+    "tpe-64": (LEARNER, in_batches(64)),
+    "tpe-8-kept": (LEARNER, kept(8)),
+    "tpe-32-kept": (LEARNER, kept(32)),
+    "tpe-64-kept": (LEARNER, kept(64)),
+    "tpe-rule": (LEARNER, by_the_rule),
 }
 
 

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from automl.config import DataConfig, ModelConfig, ObjectiveConfig, TrainingConfig
+from automl.config import DataConfig, ObjectiveConfig, TrainingConfig
 from automl.data.load import load_dataset
 from automl.search.space import parse_space
 from automl.search.study import AskedTrial
-from automl.training.packing import PackKey, pack_key, pack_size
+from automl.training.family import PackKey
+from automl.training.mlp.family import MLPFamily
+from automl.training.packs.key import pack_size
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.session import open_session
 from automl.trial import (
@@ -57,7 +59,7 @@ class Disc:
         self._plan = TrainingPlan(
             ObjectiveConfig(),
             DataConfig(),
-            ModelConfig(),
+            MLPFamily(),
             TrainingConfig(epochs=n_epochs),
             "val_loss",
             Direction.minimize,
@@ -74,7 +76,7 @@ class Disc:
 
         by_key: dict[PackKey, deque[AskedTrial]] = {}
         for trial in trials:
-            key = pack_key(self._plan, trial.params, on_host=True)
+            key = self._plan.pack_key(trial.params, on_host=True)
             assert key is not None, f"{trial.params} cannot be packed"
             by_key.setdefault(key, deque()).append(trial)
         with tempfile.TemporaryDirectory(prefix="asking-ahead-") as folder:

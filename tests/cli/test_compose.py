@@ -13,9 +13,10 @@ from automl.config import (
     DataKind,
     HalvingPrunerConfig,
     NoPrunerConfig,
-    RandomSamplerConfig,
-    TPESamplerConfig,
 )
+from automl.search.samplers.random import Random
+from automl.search.samplers.tpe import TPE
+from automl.training.mlp.family import MLPFamily
 from automl.trial import Direction
 from tests.cli.conftest import Compose, Refuse
 
@@ -23,7 +24,7 @@ from tests.cli.conftest import Compose, Refuse
 def test_the_defaults_are_those_of_the_classes(composed: Compose) -> None:
     config = composed().config
     space, config.space = config.space, {}
-    assert config == Config()
+    assert config == Config(model=MLPFamily(), sampler=TPE())
     assert set(space) == {"depth", "width", "lr", "batch_size"}
 
 
@@ -38,7 +39,7 @@ def test_values_and_options(composed: Compose) -> None:
         "study.timeout_seconds=90",
     ).config
     assert config.data.kind is DataKind.digits
-    assert (config.sampler, config.pruner) == (RandomSamplerConfig(), NoPrunerConfig())
+    assert (config.sampler, config.pruner) == (Random(), NoPrunerConfig())
     assert config.study.direction is Direction.maximize
     assert config.study.enqueue == [{"depth": 2, "lr": 0.1}]
     assert config.devices.only == ["GPU-8f", "GPU-9a"]
@@ -47,7 +48,7 @@ def test_values_and_options(composed: Compose) -> None:
 
 def test_arguments_of_a_sampler(composed: Compose) -> None:
     config = composed("sampler.n_startup_trials=5", "pruner.factor=4").config
-    assert config.sampler == TPESamplerConfig(n_startup_trials=5)
+    assert config.sampler == TPE(n_startup_trials=5)
     assert config.pruner == HalvingPrunerConfig(factor=4)
 
 
@@ -90,7 +91,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         (
             "sampler=rnd",
             "sampler=rnd: there is no such option. Did you mean random? "
-            "Options of sampler: grid, qmc, random, tpe.",
+            "Options of sampler: cmaes, grid, qmc, random, tpe.",
         ),
         ("execution=cloud", "Options of execution: auto, inline, workers"),
         ("~sampler", "sampler: nothing is chosen"),

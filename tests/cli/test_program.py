@@ -143,7 +143,10 @@ def candidates(line: str) -> list[str]:
         ("automl re", ["resume"]),
         ("automl study.n_tri", ["study.n_trials="]),
         ("automl status study.n_tri", ["study.n_trials="]),
-        ("automl sampler=", ["sampler=grid", "sampler=qmc", "sampler=random", "sampler=tpe"]),
+        (
+            "automl sampler=",
+            [f"sampler={name}" for name in ("cmaes", "grid", "qmc", "random", "tpe")],
+        ),
         ("automl sweep pruner=none sampler=r", ["sampler=random"]),
         ("automl resume study.name=o", ["study.name=one"]),
         ("automl space.lr='interval(", []),

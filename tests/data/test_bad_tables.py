@@ -10,6 +10,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset, load_test
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
+from tests.features import width
 
 GOOD = ("a,y", "1,u", "2,v")
 
@@ -108,7 +109,7 @@ def test_too_few_rows_to_split(table: WriteTable) -> None:
     message = refusal(table("a,y", "1,u", "2,v", "3,u"))
     assert "3 rows with a target cannot be split into training, validation and test" in message
     assert "4 are the least" in message
-    assert load_dataset(table("a,y", "1,u", "2,v", "3,u", "4,v")).n_features == 1
+    assert width(load_dataset(table("a,y", "1,u", "2,v", "3,u", "4,v"))) == 1
 
 
 def test_a_target_that_is_missing_in_every_row(table: WriteTable) -> None:

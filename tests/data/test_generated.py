@@ -12,16 +12,17 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset, load_test
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
+from tests.features import width, x_of
 
 
 def test_disc_has_the_points_and_labels_of_its_formula() -> None:
     data = load_dataset(DataConfig())
-    assert data.train.x.shape == (1000, 2)
-    assert data.validation.x.shape == (500, 2)
+    assert x_of(data, data.train).shape == (1000, 2)
+    assert x_of(data, data.validation).shape == (500, 2)
     assert (data.task, data.classes) == (Task.classification, (0, 1))
     for part in (data.train, data.validation):
-        assert np.abs(part.x).max() <= 1
-        inside = np.square(part.x.astype(np.float64)).sum(axis=1) <= 2 / np.pi
+        assert np.abs(x_of(data, part)).max() <= 1
+        inside = np.square(x_of(data, part).astype(np.float64)).sum(axis=1) <= 2 / np.pi
         np.testing.assert_array_equal(part.y, inside)
     # Half the area: 500 of 1,000 with a standard deviation of 16.
     assert 420 < data.train.y.sum() < 580
@@ -30,22 +31,22 @@ def test_disc_has_the_points_and_labels_of_its_formula() -> None:
 def test_disc_depends_on_its_seed_alone() -> None:
     first, again = load_dataset(DataConfig()), load_dataset(DataConfig())
     other = load_dataset(DataConfig(split_seed=1))
-    np.testing.assert_array_equal(first.train.x, again.train.x)
+    np.testing.assert_array_equal(x_of(first, first.train), x_of(again, again.train))
     assert first.digest == again.digest
-    assert (first.train.x != other.train.x).any()
+    assert (x_of(first, first.train) != x_of(other, other.train)).any()
     assert first.digest != other.digest
 
 
 def test_more_training_points_of_the_disc_change_no_validation_point() -> None:
     small, large = load_dataset(DataConfig(n_train=10)), load_dataset(DataConfig(n_train=2000))
-    np.testing.assert_array_equal(small.validation.x, large.validation.x)
-    np.testing.assert_array_equal(small.train.x, large.train.x[:10])
+    np.testing.assert_array_equal(x_of(small, small.validation), x_of(large, large.validation))
+    np.testing.assert_array_equal(x_of(small, small.train), x_of(large, large.train)[:10])
     assert small.digest != large.digest
 
 
 def test_the_parts_of_the_disc_share_no_point() -> None:
     data, test = load_dataset(DataConfig()), load_test(DataConfig())
-    points = np.vstack([data.train.x, data.validation.x, test.x])
+    points = np.vstack([x_of(data, data.train), x_of(data, data.validation), x_of(data, test)])
     assert len(np.unique(points, axis=0)) == len(points) == 2000
 
 
@@ -53,7 +54,7 @@ def test_the_disc_takes_raw_points_at_prediction() -> None:
     data = load_dataset(DataConfig())
     raw = [[0.25, -1.0], [1.0, 0.5]]
     np.testing.assert_array_equal(
-        Preprocessing.from_plain(data.preprocessing).transform(raw), np.array(raw, np.float32)
+        Preprocessing(data.columns).transform(raw), np.array(raw, np.float32)
     )
 
 
@@ -71,9 +72,9 @@ def test_digits_are_split_evenly_by_class_and_scaled_to_one() -> None:
     config = DataConfig(kind=DataKind.digits)
     data, test = load_dataset(config), load_test(config)
     assert len(data.train) + len(data.validation) + len(test) == 1797
-    assert data.n_features == 64
+    assert width(data) == 64
     assert data.classes == tuple(range(10))
-    assert (data.train.x.min(), data.train.x.max()) == (0, 1)
+    assert (x_of(data, data.train).min(), x_of(data, data.train).max()) == (0, 1)
     for part in (data.train, data.validation, test):
         shares = np.bincount(part.y, minlength=10) / len(part)
         np.testing.assert_allclose(shares, 0.1, atol=0.01)

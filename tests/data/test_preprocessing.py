@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.data.columns import CategoryColumn, NumberColumn
-from automl.data.preprocessing import CLIP, MAX_CATEGORIES, Preprocessing
+from automl.data.columns import CategoryColumn, Columns, NumberColumn
+from automl.data.one_hot import CLIP, n_features
+from automl.data.preprocessing import MAX_CATEGORIES, Preprocessing
 from automl.errors import ConfigError
 
 TRAIN = pd.DataFrame(
@@ -25,7 +26,7 @@ TRAIN = pd.DataFrame(
 
 
 def names(preprocessing: Preprocessing) -> list[str]:
-    return [column.name for column in preprocessing.columns]
+    return [column.name for column in preprocessing.columns.all]
 
 
 def test_numbers_are_standardised_and_missing_ones_marked() -> None:
@@ -37,7 +38,7 @@ def test_numbers_are_standardised_and_missing_ones_marked() -> None:
 
 def test_categories_have_a_feature_each_and_missing_is_one() -> None:
     preprocessing = Preprocessing.fit(TRAIN[["c", "m"]])
-    assert preprocessing.columns == (
+    assert preprocessing.columns.all == (
         CategoryColumn("c", ("a", "b"), has_other=False),
         CategoryColumn("m", ("", "x"), has_other=False),
     )
@@ -48,15 +49,15 @@ def test_categories_have_a_feature_each_and_missing_is_one() -> None:
 def test_what_was_never_seen_still_gives_features() -> None:
     preprocessing = Preprocessing.fit(TRAIN.fillna({"n": 2.0}))
     x = preprocessing.transform(pd.DataFrame({"m": ["new"], "n": [None], "c": [None]}))
-    assert preprocessing.number_columns[0].has_indicator is False
-    fill = (2.0 - preprocessing.number_columns[0].mean) / preprocessing.number_columns[0].scale
+    assert preprocessing.columns.numbers[0].has_indicator is False
+    fill = (2.0 - preprocessing.columns.numbers[0].mean) / preprocessing.columns.numbers[0].scale
     np.testing.assert_allclose(x, [[fill, 0, 0, 0, 0]], rtol=1e-6)
 
 
 def test_rare_categories_share_a_feature_with_unseen_ones() -> None:
     frame = pd.DataFrame({"c": ["a"] * 10 + ["b"] * 10 + ["rare1", "rare2"]})
     preprocessing = Preprocessing.fit(frame)
-    assert preprocessing.columns == (CategoryColumn("c", ("a", "b"), has_other=True),)
+    assert preprocessing.columns.all == (CategoryColumn("c", ("a", "b"), has_other=True),)
     x = preprocessing.transform(pd.DataFrame({"c": ["rare1", "new", None, "b"]}))
     np.testing.assert_array_equal(x, [[0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 1, 0]])
 
@@ -71,7 +72,7 @@ def test_texts_of_many_kinds_do_not_explode() -> None:
     )
     preprocessing = Preprocessing.fit(frame)
     assert names(preprocessing) == ["many", "n"]
-    assert preprocessing.n_features == MAX_CATEGORIES + 1
+    assert n_features(preprocessing.columns) == MAX_CATEGORIES + 1
     assert preprocessing.transform(frame).shape == (5000, MAX_CATEGORIES + 1)
 
 
@@ -114,7 +115,7 @@ def test_an_array_has_the_columns_in_their_order() -> None:
 
 def test_no_rows_give_no_rows() -> None:
     preprocessing = Preprocessing.fit(TRAIN)
-    assert preprocessing.transform(TRAIN[:0]).shape == (0, preprocessing.n_features)
+    assert preprocessing.transform(TRAIN[:0]).shape == (0, n_features(preprocessing.columns))
 
 
 def test_a_frame_that_does_not_match_is_refused() -> None:
@@ -129,7 +130,7 @@ def test_a_frame_that_does_not_match_is_refused() -> None:
 
 
 def test_the_plain_form_is_plain() -> None:
-    plain = Preprocessing.fit(TRAIN).to_plain()
+    plain = Preprocessing.fit(TRAIN).columns.plain()
     assert json.loads(json.dumps(plain)) == plain
     with pytest.raises(ValueError, match="automl-columns-1"):
         Preprocessing.from_plain({"format": "other", "columns": []})
@@ -152,10 +153,10 @@ def test_any_cells_give_finite_features_and_the_same_bits_after_a_round_trip(
 ) -> None:
     frame = pd.DataFrame(rows, columns=pd.Index(["a", "b", "c"]))
     learned = Preprocessing.fit(frame[: len(frame) // 2 + 1])
-    again = Preprocessing.from_plain(json.loads(json.dumps(learned.to_plain())))
+    again = Preprocessing.from_plain(json.loads(json.dumps(learned.columns.plain())))
     x = learned.transform(frame)
     assert x.dtype == np.float32
-    assert x.shape == (len(frame), learned.n_features)
+    assert x.shape == (len(frame), n_features(learned.columns))
     assert np.isfinite(x).all()
     assert x.tobytes() == again.transform(frame).tobytes()
 
@@ -170,5 +171,5 @@ def test_one_row_alone_gives_what_it_gives_among_others() -> None:
 def test_scikit_learn_says_nothing_on_the_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Preprocessing((NumberColumn("a", 0.0, 1.0, 0.0, False),)).transform([[1.0]])
+        Preprocessing(Columns((NumberColumn("a", 0.0, 1.0, 0.0, False),))).transform([[1.0]])
         Preprocessing.fit(TRAIN).transform(TRAIN)

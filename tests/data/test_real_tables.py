@@ -10,6 +10,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Part
 from automl.data.load import load_dataset, load_test
 from automl.data.preprocessing import Preprocessing
+from tests.features import width, x_of
 from tests.shared_data import shared_table
 
 
@@ -26,16 +27,16 @@ def test_adult() -> None:
     data, test = load_dataset(adult()), load_test(adult())
     assert (data.task, data.classes) == (Task.classification, ("<=50K", ">50K"))
     assert (len(data.train), len(data.validation), len(test)) == (26049, 6512, 16281)
-    assert data.n_features < 110
+    assert width(data) < 110
     for part in (data.train, data.validation):
         assert part.y.mean() == pytest.approx(0.2408, abs=0.0005)
 
 
 def test_adult_is_learned_from_the_training_part_alone() -> None:
     data = load_dataset(adult())
-    ages = next(i for i, c in enumerate(data.preprocessing["columns"]) if c["name"] == "age")
-    assert data.train.x[:, ages].mean() == pytest.approx(0, abs=1e-6)
-    assert abs(data.validation.x[:, ages].mean()) > 1e-6
+    ages = next(i for i, c in enumerate(data.columns.all) if c.name == "age")
+    assert x_of(data, data.train)[:, ages].mean() == pytest.approx(0, abs=1e-6)
+    assert abs(x_of(data, data.validation)[:, ages].mean()) > 1e-6
 
 
 def test_adult_can_be_learned() -> None:
@@ -43,14 +44,16 @@ def test_adult_can_be_learned() -> None:
     from sklearn.linear_model import LogisticRegression
 
     data, test = load_dataset(adult()), load_test(adult())
-    model = LogisticRegression(max_iter=200).fit(data.train.x, data.train.y)
-    assert 1 - model.score(test.x, test.y) < 0.15
+    model = LogisticRegression(max_iter=200).fit(x_of(data, data.train), data.train.y)
+    assert 1 - model.score(x_of(data, test), test.y) < 0.15
 
 
 def test_the_frame_that_a_user_reads_gives_the_features_of_the_test_part() -> None:
     frame = pd.read_csv(shared_table("adult-test.csv"))
-    learned = Preprocessing.from_plain(load_dataset(adult()).preprocessing)
-    np.testing.assert_array_equal(learned.transform(frame), load_test(adult()).x)
+    learned = Preprocessing(load_dataset(adult()).columns)
+    np.testing.assert_array_equal(
+        learned.transform(frame), x_of(load_dataset(adult()), load_test(adult()))
+    )
 
 
 def test_wine() -> None:
@@ -59,7 +62,7 @@ def test_wine() -> None:
     values = load_dataset(config("winequality-white.csv", "quality", task=Task.regression))
     assert values.task is Task.regression
     assert values.target_mean == pytest.approx(5.88, abs=0.03)
-    assert values.n_features == 11
+    assert width(values) == 11
 
 
 def test_horse_colic() -> None:
@@ -69,5 +72,5 @@ def test_horse_colic() -> None:
     assert sum(map(len, parts)) == 299
     assert "dropped 1 row without a value of outcome." in data.notes
     assert data.classes == (1, 2, 3)
-    assert data.n_features > 27  # the indicators
-    assert all(np.isfinite(part.x).all() for part in parts)
+    assert width(data) > 27  # the indicators
+    assert all(np.isfinite(x_of(data, part)).all() for part in parts)

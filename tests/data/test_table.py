@@ -12,6 +12,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset, load_test
 from automl.data.table import TableFile
 from tests.data.conftest import WriteTable
+from tests.features import width, x_of
 
 
 def read(path: str | None, target: str = "y") -> pd.DataFrame:
@@ -48,13 +49,13 @@ def test_windows_line_ends(tmp_path: Path) -> None:
 def test_row_numbers_without_a_name_are_left_out(table: WriteTable) -> None:
     rows = [f"{i},{i % 3},{'uv'[i % 2]}" for i in range(20)]
     config = table(",a,y", *rows)
-    assert load_dataset(config).n_features == 1
+    assert width(load_dataset(config)) == 1
     assert "left out, being row numbers: Unnamed: 0." in notes(config)
 
 
 def test_other_columns_without_a_name_are_kept(table: WriteTable) -> None:
     rows = [f"{i % 3},{i},{'uv'[i % 2]}" for i in range(20)]
-    assert load_dataset(table(",a,y", *rows)).n_features == 2
+    assert width(load_dataset(table(",a,y", *rows))) == 2
 
 
 def test_parquet_gives_what_csv_gives(table: WriteTable, tmp_path: Path) -> None:
@@ -65,8 +66,8 @@ def test_parquet_gives_what_csv_gives(table: WriteTable, tmp_path: Path) -> None
     frame.to_parquet(tmp_path / "named_by_nothing")
     parquet = DataConfig(kind=DataKind.csv, path=str(tmp_path / "named_by_nothing"), target="y")
     a, b = load_dataset(config), load_dataset(parquet)
-    assert a.preprocessing == b.preprocessing
-    np.testing.assert_array_equal(a.train.x, b.train.x)
+    assert a.columns == b.columns
+    np.testing.assert_array_equal(x_of(a, a.train), x_of(b, b.train))
     np.testing.assert_array_equal(a.train.y, b.train.y)
 
 
@@ -89,9 +90,9 @@ def test_parquet_types_beyond_csv(tmp_path: Path) -> None:
     config = DataConfig(kind=DataKind.csv, path=str(tmp_path / "t.parquet"), target="y")
     data = load_dataset(config)
     assert data.classes == (False, True)
-    numbers = {c["name"] for c in data.preprocessing["columns"] if "mean" in c}
+    numbers = {column.name for column in data.columns.numbers}
     assert numbers == {"time", "zone", "day", "span", "count"}
-    assert all(np.isfinite(part.x).all() for part in (data.train, data.validation))
+    assert all(np.isfinite(x_of(data, part)).all() for part in (data.train, data.validation))
 
 
 def test_rows_without_a_target_are_dropped_and_counted(table: WriteTable) -> None:
@@ -144,6 +145,6 @@ def test_a_test_table_of_its_own(table: WriteTable, tmp_path: Path) -> None:
     data, test = load_dataset(config), load_test(config)
     assert len(data.train) + len(data.validation) == 60
     assert test.y.tolist() == [1, 0]
-    assert test.x.shape == (2, data.n_features)
-    np.testing.assert_array_equal(test.x[:, 1], [1, 0])  # the indicator of n
-    np.testing.assert_array_equal(test.x[:, 2:], 0)  # neither a nor b
+    assert x_of(data, test).shape == (2, width(data))
+    np.testing.assert_array_equal(x_of(data, test)[:, 1], [1, 0])  # the indicator of n
+    np.testing.assert_array_equal(x_of(data, test)[:, 2:], 0)  # neither a nor b

@@ -10,6 +10,7 @@ import pytest
 from automl.config import Task
 from automl.data.load import load_dataset, load_test
 from tests.data.conftest import WriteTable
+from tests.features import x_of
 
 
 def rows(*targets: object) -> list[str]:
@@ -53,7 +54,7 @@ def test_class_numbers_follow_the_classes(table: WriteTable) -> None:
     # The column is its target: so the numbers can be checked from the features.
     data = load_dataset(table("a,y", "7,z", "8,m", "9,b", n_times=20))
     assert data.classes == ("b", "m", "z")
-    order = np.argsort(data.train.x[:, 0], kind="stable")
+    order = np.argsort(x_of(data, data.train)[:, 0], kind="stable")
     assert data.train.y.dtype == np.int64
     assert (np.diff(data.train.y[order]) <= 0).all()
 

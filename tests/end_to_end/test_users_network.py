@@ -9,6 +9,7 @@ from automl.config import DataConfig
 from automl.data.load import load_dataset
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
+from tests.features import x_of
 from tests.training.networks import normed
 
 
@@ -34,8 +35,8 @@ def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -
 
     line = next(line for line in done.stdout.splitlines() if line.startswith("best model: "))
     path = story.folder / line.removeprefix("best model: ")
-    validation = load_dataset(DataConfig()).validation  # of the disc: raw points
+    disc = load_dataset(DataConfig())
     predictor = automl.load(path, build=normed)
-    labels = [predictor.classes[y] for y in validation.y]
-    assert (predictor.predict(validation.x) == labels).mean() > 0.8
+    labels = [predictor.classes[y] for y in disc.validation.y]
+    assert (predictor.predict(x_of(disc, disc.validation)) == labels).mean() > 0.8
     assert torch.load(path, weights_only=True)["state"]["model"]["arguments"] == {"width": 16}

@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from automl.config import DataConfig, ModelConfig, Precision, Task
+from automl.config import DataConfig, Precision, Task
 from automl.data.load import load_dataset
 from automl.training import checkpoint
-from automl.training.builtin import BuiltinObjective
-from automl.training.pack_mlp_trainer import MLPPackTrainer
-from automl.training.params import OPTIMIZERS, MLPParams
+from automl.training.mlp.family import MLPFamily, MLPParams
+from automl.training.mlp.heavy import SIDE
+from automl.training.packs.mlp_trainer import MLPPackTrainer
+from automl.training.params import OPTIMIZERS
 from automl.training.session import TrainingSession
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Finished, Interrupted, ParamValue, Placement, TrialSpec
 from tests.training.conftest import Listener, make_plan, make_spec
-from tests.training.test_packs import Sweep, Trials
+from tests.training.packs.test_pack import Sweep, Trials
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +29,7 @@ WIDE: dict[str, ParamValue] = {"depth": 4, "width": 128, "batch_size": 4096, "lr
 
 
 def problem(precision: Precision) -> Problem:
-    return Problem(Task.classification, 4, 3, 1.0, ModelConfig(), precision)
+    return Problem(Task.classification, 4, 3, 1.0, MLPFamily(), SIDE, precision)
 
 
 def data(of: Problem) -> DataTensors:
@@ -108,7 +109,7 @@ def open_session() -> TrainingSession:
     """Of the built-in objective, on a disc of which a batch of 4,096 rows can be had."""
     plan = replace(make_plan(), data=DataConfig(n_train=8192))
     return TrainingSession(
-        plan, BuiltinObjective(load_dataset(plan.data), ModelConfig(), plan.training)
+        plan, SIDE.open_estimator(MLPFamily(), load_dataset(plan.data), plan.training)
     )
 
 

@@ -12,10 +12,10 @@ import pytest
 from automl.config import (
     NoPrunerConfig,
     PrunerConfig,
-    RandomSamplerConfig,
-    SamplerConfig,
     StudyConfig,
 )
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.search.study import AskedTrial, Study
 from automl.trial import Finished, Reported, TrialState, Verdict
@@ -41,7 +41,7 @@ class Studies:
         self,
         *,
         entries: Mapping[str, Any] | None = None,
-        sampler: SamplerConfig | None = None,
+        sampler: Sampler | None = None,
         pruner: PrunerConfig | None = None,
         identity: Mapping[str, Any] | None = None,
         directory: Path | None = None,
@@ -51,7 +51,7 @@ class Studies:
         study = Study.open(
             StudyConfig(**{"name": "toy"} | settings),
             space=space,
-            sampler=sampler or RandomSamplerConfig(),
+            sampler=sampler or Random(),
             pruner=pruner or NoPrunerConfig(),
             identity={"space": space.plain()} if identity is None else identity,
             directory=directory or self.directory,
@@ -113,12 +113,12 @@ def value_of(asked: AskedTrial) -> float:
     return (lr - 0.01) ** 2 + depth / 100
 
 
-def run(study: Study, n_trials: int) -> list[AskedTrial]:
-    """Ask and finish trials until the study has `n_trials`."""
+def run(study: Study, n_trials: int, sign: int = 1) -> list[AskedTrial]:
+    """Ask and finish trials until the study has `n_trials`; `sign` -1 for one that maximises."""
     trials = []
     while study.n_asked < n_trials:
         asked = ask(study)
-        report(study, asked.number, 0, value_of(asked) + 1)
-        finish(study, asked.number, value_of(asked))
+        report(study, asked.number, 0, sign * value_of(asked) + 1)
+        finish(study, asked.number, sign * value_of(asked))
         trials.append(asked)
     return trials

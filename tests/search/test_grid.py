@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from automl.config import GridSamplerConfig
 from automl.errors import ConfigError
-from automl.search.grid import axis, grid
+from automl.search.samplers.grid import Grid, axis, grid
 from automl.search.space import parse_space
 from automl.trial import Params, ParamValue
 from tests.search.conftest import Studies, ask, finish
@@ -75,13 +74,13 @@ def test_a_grid_that_no_sweep_would_finish_is_refused() -> None:
 def test_a_study_asks_each_combination_once_over_its_restarts_and_is_then_exhausted(
     studies: Studies,
 ) -> None:
-    study = studies.open(entries=ENTRIES, sampler=GridSamplerConfig())
+    study = studies.open(entries=ENTRIES, sampler=Grid())
     asked = []
     while (trial := study.ask()) is not None:
         asked.append(key(trial.params))
         finish(study, trial.number)
         if trial.number % 10 == 5:
-            study = studies.reopen(study, entries=ENTRIES, sampler=GridSamplerConfig())
+            study = studies.reopen(study, entries=ENTRIES, sampler=Grid())
     assert len(asked) == len(set(asked)) == N_COMBINATIONS
     assert study.ask() is None
     assert study.n_asked == N_COMBINATIONS
@@ -89,9 +88,7 @@ def test_a_study_asks_each_combination_once_over_its_restarts_and_is_then_exhaus
 
 def test_an_enqueued_combination_is_not_tried_again(studies: Studies) -> None:
     first: dict[str, ParamValue] = {"depth": 3, "lr": 0.2, "optimizer": "adam"}
-    study = studies.open(
-        entries=ENTRIES, sampler=GridSamplerConfig(), enqueue=[first, {"optimizer": "sgd"}]
-    )
+    study = studies.open(entries=ENTRIES, sampler=Grid(), enqueue=[first, {"optimizer": "sgd"}])
     asked = [key(ask(study).params) for _ in range(N_COMBINATIONS)]
     assert asked[0] == key(first | {"dropout": 0.1})
     assert len(set(asked)) == N_COMBINATIONS
@@ -100,5 +97,5 @@ def test_an_enqueued_combination_is_not_tried_again(studies: Studies) -> None:
 
 def test_a_space_without_a_grid_is_refused_before_the_study_exists(studies: Studies) -> None:
     with pytest.raises(ConfigError, match="sampler=grid needs a step"):
-        studies.open(sampler=GridSamplerConfig())
+        studies.open(sampler=Grid())
     assert studies.open().n_asked == 0, "and its folder is not taken"

@@ -17,11 +17,11 @@ from optuna.storages.journal import JournalFileBackend
 from automl.config import (
     HalvingPrunerConfig,
     MedianPrunerConfig,
-    RandomSamplerConfig,
-    SamplerConfig,
-    TPESamplerConfig,
 )
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
 from automl.trial import (
     Direction,
     Failed,
@@ -105,8 +105,8 @@ def test_a_study_in_use_is_refused(studies: Studies) -> None:
         studies.open()
 
 
-@pytest.mark.parametrize("sampler", [RandomSamplerConfig(), TPESamplerConfig()])
-def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: SamplerConfig) -> None:
+@pytest.mark.parametrize("sampler", [Random(), TPE()])
+def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: Sampler) -> None:
     study = studies.open(sampler=sampler)
     study.ask()
     other = studies.reopen(study, name="other", sampler=sampler)

@@ -12,13 +12,15 @@ import torch
 
 from automl.config import (
     DataConfig,
-    ModelConfig,
     ObjectiveConfig,
     Precision,
     Task,
     TrainingConfig,
 )
-from automl.data.dataset import Dataset, Part
+from automl.data.columns import numbers_divided_by
+from automl.data.dataset import Dataset, Part, Rows
+from automl.training.family import Family
+from automl.training.mlp.family import MLPFamily
 from automl.training.plan import TrainingPlan
 from automl.trial import (
     HOST_UUID,
@@ -70,13 +72,13 @@ def make_plan(
     direction: Direction = Direction.minimize,
     training: TrainingConfig | None = None,
     objective: ObjectiveConfig | None = None,
-    model: ModelConfig | None = None,
+    family: Family | None = None,
     space: Sequence[str] = (),
 ) -> TrainingPlan:
     return TrainingPlan(
         objective=objective or ObjectiveConfig(),
         data=DataConfig(),
-        model=model or ModelConfig(),
+        family=family or MLPFamily(),
         training=training or TrainingConfig(epochs=6, precision=Precision.float32),
         metric=metric,
         direction=direction,
@@ -95,7 +97,8 @@ def one_thread() -> Iterator[None]:
 
 def _part(n_rows: int, seed: int, target: Callable[[np.ndarray], np.ndarray]) -> Part:
     x = np.random.default_rng(seed).uniform(-1, 1, (n_rows, 2)).astype(np.float32)
-    return Part(x, target(x))
+    rows = Rows(x.astype(np.float64), np.empty((n_rows, 0), np.int32))
+    return Part(rows, target(x))
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +114,7 @@ def disc() -> Dataset:
         train=_part(300, 0, inside),
         validation=_part(200, 1, inside),
         classes=("out", "in"),
-        preprocessing={},
+        columns=numbers_divided_by(1.0, ["a", "b"]),
         target_mean=0.0,
         target_scale=1.0,
         digest="disc",
@@ -133,7 +136,7 @@ def plane() -> Dataset:
         train=train,
         validation=_part(100, 3, height),
         classes=(),
-        preprocessing={},
+        columns=numbers_divided_by(1.0, ["a", "b"]),
         target_mean=float(train.y.mean()),
         target_scale=float(train.y.std()),
         digest="plane",

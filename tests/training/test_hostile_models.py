@@ -15,11 +15,13 @@ import pytest
 import torch
 
 import automl
-from automl.config import DataConfig, ModelConfig, ModelKind, TrainingConfig
+from automl.config import DataConfig, TrainingConfig
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
-from automl.training.builtin import BuiltinObjective
-from automl.training.session import TrainingSession
+from automl.training.mlp.family import MLPFamily
+from automl.training.plan import SessionSetup
+from automl.training.python.family import PythonFamily
+from automl.training.session import open_session
 from tests.training import networks
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 
@@ -34,14 +36,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, Any
     dataset = load_dataset(DataConfig(n_train=100, n_validation=50))
     training = TrainingConfig(epochs=1)
     contents = {}
-    for name, model, params in (
-        ("mlp", ModelConfig(), {"width": 8}),
-        ("module", ModelConfig(kind=ModelKind.python, target=NORMED), {"width": 8}),
+    for name, family, params in (
+        ("mlp", MLPFamily(), {"width": 8}),
+        ("module", PythonFamily(target=NORMED), {"width": 8}),
     ):
-        objective = BuiltinObjective(dataset, model, training)
-        plan = make_plan(training=training, model=model)
+        plan = make_plan(training=training, family=family)
         spec = replace(make_spec(folder / name, params))
-        TrainingSession(plan, objective).run(spec, HOST, Listener())
+        open_session(SessionSetup(plan, dataset)).run(spec, HOST, Listener())
         contents[name] = torch.load(Path(spec.checkpoint_dir) / "best.pt", weights_only=True)
     return contents
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from automl.config import Growth
-from automl.training.models import MLP, MLPNetwork, MLPShape, draw_weights
+from automl.training.mlp.family import Growth, MLPParams
+from automl.training.mlp.network import MLP, MLPNetwork, MLPShape, draw_weights
 from automl.training.optimizers import FlatParameters, make_optimizer
-from automl.training.params import MLPParams
 
 SHAPE = MLPShape(n_inputs=3, hidden_widths=(5, 4), n_outputs=2)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
-    Growth,
-    ModelConfig,
     ObjectiveConfig,
     ObjectiveKind,
     Precision,
@@ -17,6 +15,7 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.plan import (
     Declaration,
     TrainingPlan,
@@ -24,7 +23,6 @@ from automl.training.plan import (
     check_space,
     check_values,
     declare,
-    request_bytes,
 )
 from tests.training.conftest import make_plan
 
@@ -49,7 +47,7 @@ def test_the_built_in_objective_declares_params_and_metrics(disc: Dataset, plane
 
 
 def test_growth_doubling_takes_no_width(disc: Dataset) -> None:
-    declaration = declare(make_plan(model=ModelConfig(growth=Growth.doubling)), disc)
+    declaration = declare(make_plan(family=MLPFamily(growth=Growth.doubling)), disc)
     with pytest.raises(ConfigError, match=r"space\.width: unknown here; the objective takes: dep"):
         check_space(declaration, ["depth", "width"], "val_loss")
 
@@ -151,7 +149,7 @@ def test_a_batch_larger_than_the_training_part_is_refused(disc: Dataset) -> None
 
 def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
     def ask(training: TrainingConfig | None = None, **params: int | str) -> int:
-        asked = request_bytes(make_plan(training=training), params, disc)
+        asked = make_plan(training=training).request_bytes(params, disc)
         assert asked is not None
         return asked
 
@@ -164,5 +162,5 @@ def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
 
 
 def test_the_request_of_a_users_objective_is_not_known(disc: Dataset) -> None:
-    assert request_bytes(python_plan(f"{HERE}:declared"), {}, None) is None
-    assert request_bytes(make_plan(), {"depth": "deep"}, disc) is None  # the trial will say why
+    assert python_plan(f"{HERE}:declared").request_bytes({}, None) is None
+    assert make_plan().request_bytes({"depth": "deep"}, disc) is None  # the trial will say why

@@ -10,14 +10,16 @@ import pandas as pd
 import pytest
 
 import automl
-from automl.config import DataConfig, DataKind, ModelConfig, Precision, TrainingConfig
+from automl.config import DataConfig, DataKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset, Part
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
-from automl.training.builtin import BuiltinObjective
+from automl.training.mlp.family import MLPFamily
+from automl.training.mlp.heavy import SIDE
 from automl.training.session import TrainingSession
 from automl.trial import Checkpointed, Finished
+from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 
 N_ROWS = 240
@@ -36,7 +38,7 @@ def make_dataset(labels: tuple[str, str] = ("cat", "dog")) -> Dataset:
 
     def part(seed: int) -> Part:
         frame, answer = make_table(seed)
-        return Part(preprocessing.transform(frame), np.array(answer == labels[1], dtype=np.int64))
+        return Part(preprocessing.read(frame), np.array(answer == labels[1], dtype=np.int64))
 
     config = DataConfig(kind=DataKind.disc, n_train=10, n_validation=10)
     return replace(
@@ -44,13 +46,13 @@ def make_dataset(labels: tuple[str, str] = ("cat", "dog")) -> Dataset:
         train=part(0),
         validation=part(1),
         classes=labels,
-        preprocessing=preprocessing.to_plain(),
+        columns=preprocessing.columns,
     )
 
 
 def train(dataset: Dataset, folder: Path, precision: Precision = Precision.float32) -> Path:
     training = TrainingConfig(epochs=8, precision=precision)
-    objective = BuiltinObjective(dataset, ModelConfig(), training)
+    objective = SIDE.open_estimator(MLPFamily(), dataset, training)
     listener = Listener()
     spec = make_spec(folder, {"lr": 0.01, "batch_size": 16, "width": 16, "dropout": 0.1})
     TrainingSession(make_plan(training=training), objective).run(spec, HOST, listener)
@@ -100,25 +102,25 @@ def test_the_generated_disc_is_predicted_from_an_array(
 ) -> None:
     dataset = load_dataset(DataConfig(n_train=400, n_validation=200))
     model = automl.load(train(dataset, tmp_path, precision))
-    x = dataset.validation.x
+    x = x_of(dataset, dataset.validation)
     right = model.predict(x) == np.array(dataset.classes)[dataset.validation.y]
     assert right.mean() > 0.85
 
 
 def test_regression_gives_values_in_the_targets_unit(tmp_path: Path, plane: Dataset) -> None:
-    preprocessing = Preprocessing.fit(pd.DataFrame(plane.train.x, columns=["a", "b"]))
+    preprocessing = Preprocessing.fit(pd.DataFrame(x_of(plane, plane.train), columns=["a", "b"]))
 
     def scaled(part: Part) -> Part:
-        return Part(preprocessing.transform(part.x), part.y)
+        return Part(preprocessing.read(x_of(plane, part)), part.y)
 
     dataset = replace(
         plane,
         train=scaled(plane.train),
         validation=scaled(plane.validation),
-        preprocessing=preprocessing.to_plain(),
+        columns=preprocessing.columns,
     )
     model = automl.load(str(train(dataset, tmp_path)))
-    frame = pd.DataFrame(plane.validation.x, columns=["a", "b"])
+    frame = pd.DataFrame(x_of(plane, plane.validation), columns=["a", "b"])
     assert np.abs(model.predict(frame) - plane.validation.y).mean() < 10  # of 950 to 1070
     with pytest.raises(AutoMLError, match="A regression model has no classes"):
         model.predict_probabilities(frame)

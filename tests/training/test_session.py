@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from automl.config import ModelConfig, TrainingConfig
+from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.training import checkpoint
-from automl.training.builtin import BuiltinObjective
+from automl.training.mlp.family import MLPFamily
+from automl.training.mlp.heavy import SIDE
 from automl.training.plan import SessionSetup
 from automl.training.session import TrainingSession, open_session
 from automl.trial import (
@@ -39,7 +40,7 @@ PARAMS: dict[str, ParamValue] = {
 def make_session(dataset: Dataset, epochs: int = 6) -> TrainingSession:
     training = TrainingConfig(epochs=epochs)
     plan = make_plan(training=training)
-    return TrainingSession(plan, BuiltinObjective(dataset, ModelConfig(), training))
+    return TrainingSession(plan, SIDE.open_estimator(MLPFamily(), dataset, training))
 
 
 def run(

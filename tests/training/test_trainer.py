@@ -7,12 +7,14 @@ import math
 import pytest
 import torch
 
-from automl.config import ModelConfig, Precision, Task
+from automl.config import Precision, Task
 from automl.data.dataset import Dataset
-from automl.training.params import MLPParams
+from automl.training.mlp.family import MLPFamily, MLPParams
+from automl.training.mlp.heavy import SIDE
 from automl.training.tensors import DataOnDevices
 from automl.training.trainer import DivergedError, Problem, Trainer
 from automl.trial import Params
+from tests.features import width, x_of
 
 
 def make_trainer(
@@ -24,10 +26,11 @@ def make_trainer(
 ) -> Trainer:
     problem = Problem(
         task=dataset.task,
-        n_inputs=dataset.n_features,
+        n_inputs=width(dataset),
         n_outputs=1 if dataset.task is Task.regression else len(dataset.classes),
         target_scale=dataset.target_scale,
-        model=ModelConfig(),
+        family=MLPFamily(),
+        networks=SIDE,
         precision=precision,
     )
     data = DataOnDevices(dataset, problem.dtype).on("cpu")
@@ -67,7 +70,7 @@ def test_the_validation_loss_is_that_of_the_model(disc: Dataset) -> None:
     metrics = trainer.run_epoch(0)
     y = torch.tensor(disc.validation.y)
     with torch.no_grad():
-        out = trainer.model(torch.tensor(disc.validation.x))
+        out = trainer.model(torch.tensor(x_of(disc, disc.validation)))
     loss = torch.nn.functional.cross_entropy(out, y).item()
     assert metrics["val_loss"] == pytest.approx(loss, rel=1e-5)
     assert metrics["val_error"] == (out.argmax(1) != y).double().mean().item()

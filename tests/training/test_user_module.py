@@ -14,23 +14,25 @@ import pytest
 import torch
 
 import automl
-from automl.config import DataConfig, ModelConfig, ModelKind, Precision, Task, TrainingConfig
+from automl.config import DataConfig, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
 from automl.training import checkpoint
-from automl.training.builtin import BuiltinObjective
-from automl.training.pack_module import ModulePackTrainer
-from automl.training.packing import pack_key, pack_size
-from automl.training.params import OPTIMIZERS, ModuleParams
+from automl.training.packs.key import pack_size
+from automl.training.packs.module_trainer import ModulePackTrainer
+from automl.training.params import OPTIMIZERS
 from automl.training.plan import check_space, check_values, declare
+from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
+from automl.training.python.heavy import SIDE
 from automl.training.session import TrainingSession
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Failed, Finished, ParamValue
+from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 from tests.training.networks import normed
-from tests.training.test_pack_trainer import data, metrics_of
-from tests.training.test_packs import Sweep, Trials
+from tests.training.packs.test_pack import Sweep, Trials
+from tests.training.packs.test_trainer import data, metrics_of
 
 HERE = "tests.training.networks"
 N_EPOCHS = 4
@@ -38,13 +40,13 @@ N_EPOCHS = 4
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def model_config(name: str) -> ModelConfig:
-    return ModelConfig(kind=ModelKind.python, target=f"{HERE}:{name}")
+def family(name: str) -> PythonFamily:
+    return PythonFamily(target=f"{HERE}:{name}")
 
 
 def problem(name: str, precision: Precision, task: Task = Task.classification) -> Problem:
     n_outputs = 3 if task is Task.classification else 1
-    return Problem(task, 5, n_outputs, 3.0, model_config(name), precision)
+    return Problem(task, 5, n_outputs, 3.0, family(name), SIDE, precision)
 
 
 ARGUMENTS: dict[str, dict[str, ParamValue]] = {
@@ -72,10 +74,10 @@ def lanes(name: str, optimizer: str, n: int = 5) -> list[ModuleParams]:
 
 
 def pack(of: Problem, params: ModuleParams) -> ModulePackTrainer:
-    plan = make_plan(model=of.model, training=TrainingConfig(precision=of.precision))
+    plan = make_plan(family=of.family, training=TrainingConfig(precision=of.precision))
     given = dict(params.arguments) | {"optimizer": params.optimizer, "batch_size": 50}
-    key = pack_key(plan, given, on_host=True)
-    assert key is not None
+    key = plan.pack_key(given, on_host=True)
+    assert isinstance(key, ModuleKey)
     assert pack_size(key, "auto") > 1
     return ModulePackTrainer(of, key, data(of), device="cpu")
 
@@ -181,8 +183,8 @@ def test_states_go_from_a_pack_to_training_alone_and_back(optimizer: str) -> Non
 
 def session(dataset: Dataset, name: str) -> TrainingSession:
     training = TrainingConfig(epochs=N_EPOCHS, precision=Precision.float64)
-    plan = make_plan(model=model_config(name), training=training)
-    return TrainingSession(plan, BuiltinObjective(dataset, plan.model, training))
+    plan = make_plan(family=family(name), training=training)
+    return TrainingSession(plan, SIDE.open_estimator(family(name), dataset, training))
 
 
 def run_pack(dataset: Dataset, name: str, folder: Path, **params: ParamValue) -> Sweep:
@@ -222,15 +224,15 @@ def test_what_cannot_be_stacked_trains_one_by_one_and_says_so_once(
 def test_large_networks_train_together_only_where_that_is_asked_for(
     disc: Dataset, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = make_plan(model=model_config("normed"))
-    key = pack_key(plan, {"width": 200}, on_host=True)
+    plan = make_plan(family=family("normed"))
+    key = plan.pack_key({"width": 200}, on_host=True)
     assert key is not None
     with pytest.raises(
         ValueError, match=r"4\d,\d\d\d weights; on a CPU networks of more than 16,384"
     ):
-        BuiltinObjective(disc, plan.model, plan.training).open_pack(key, "cpu")
-    asked = BuiltinObjective(disc, plan.model, plan.training, packs_large=True)
-    assert isinstance(asked.open_pack(key, "cpu"), ModulePackTrainer)
+        SIDE.open_estimator(family("normed"), disc, plan.training).open_pack(key, "cpu")
+    asked = SIDE.open_estimator(family("normed"), disc, plan.training, packs_large=True)
+    assert isinstance(asked.open_pack(key, "cpu").trainer, ModulePackTrainer)
 
 
 def test_dropout_of_the_module_follows_from_the_seed(disc: Dataset, tmp_path: Path) -> None:
@@ -267,7 +269,7 @@ def test_best_pt_predicts_and_needs_the_function(tmp_path: Path) -> None:
     run_pack(dataset, "normed", tmp_path, width=16)
     path = tmp_path / "trial-00002" / checkpoint.BEST
     predictor = automl.load(path, build=normed)
-    x = dataset.validation.x
+    x = x_of(dataset, dataset.validation)
     right = predictor.predict(x) == np.array(dataset.classes)[dataset.validation.y]
     assert right.mean() > 0.8
     with pytest.raises(AutoMLError, match=rf"its network was built by {HERE}:normed, and no code"):
@@ -278,17 +280,17 @@ def test_best_pt_predicts_and_needs_the_function(tmp_path: Path) -> None:
 
 
 def test_the_space_may_hold_what_the_function_and_the_training_take(disc: Dataset) -> None:
-    declaration = declare(make_plan(model=model_config("Convolution")), disc)
+    declaration = declare(make_plan(family=family("Convolution")), disc)
     check_space(declaration, ["channels", "lr", "clip_norm"], "val_error")
     with pytest.raises(ConfigError, match=r"space\.depth: unknown here; .*: channels, lr, batch_"):
         check_space(declaration, ["channels", "depth"], "val_loss")
     with pytest.raises(ConfigError, match="space: channels not there"):
         check_space(declaration, ["lr"], "val_loss")
-    assert declare(make_plan(model=model_config("any_params")), disc).params is None
+    assert declare(make_plan(family=family("any_params")), disc).params is None
 
 
 def test_values_of_the_training_are_checked_and_others_are_not() -> None:
-    plan = make_plan(model=model_config("normed"))
+    plan = make_plan(family=family("normed"))
     check_values(plan, {"width": [-3], "depth": ["deep"]})
     with pytest.raises(ConfigError, match=r"space\.lr=-1\.0: must be"):
         check_values(plan, {"lr": [-1.0]})
@@ -304,7 +306,7 @@ def test_values_of_the_training_are_checked_and_others_are_not() -> None:
 )
 def test_a_function_that_cannot_be_called_says_why(disc: Dataset, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        declare(make_plan(model=model_config(name)), disc)
+        declare(make_plan(family=family(name)), disc)
     assert str(caught.value).startswith(f"model.target={HERE}:{name}: ")
 
 

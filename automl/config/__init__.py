@@ -1,0 +1,86 @@
+"""Every setting: its name, type, unit, default and check, and nothing else. One file per group.
+
+Plain dataclasses, because Hydra composes into them (a frozen one cannot be a schema). `cli/` turns
+the composed config into a `Config` once; below that nobody sees Hydra. Options that users choose
+by name (`data=csv`) are files in `conf/`, which list only what makes them differ from here; where
+the options of a group differ in their keys (models, samplers, pruners) each has a class of its own
+where it is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from automl.config.admission import AdmissionConfig
+from automl.config.checks import check, check_positive, check_target, parse_bytes
+from automl.config.data import DataConfig, DataKind, Task
+from automl.config.devices import DevicesConfig, DevicesKind
+from automl.config.execution import ExecutionConfig, ExecutionKind
+from automl.config.model import ModelConfig
+from automl.config.objective import ObjectiveConfig, ObjectiveKind
+from automl.config.pruner import (
+    PRUNERS,
+    HalvingPrunerConfig,
+    MedianPrunerConfig,
+    NoPrunerConfig,
+    PrunerConfig,
+)
+from automl.config.sampler import SamplerConfig
+from automl.config.study import STUDY_NAME, StudyConfig
+from automl.config.tracking import KeepCheckpoints, TrackingConfig
+from automl.config.training import Precision, TrainingConfig
+from automl.config.ui import UIConfig
+
+__all__ = [
+    "PRUNERS",
+    "STUDY_NAME",
+    "AdmissionConfig",
+    "Config",
+    "DataConfig",
+    "DataKind",
+    "DevicesConfig",
+    "DevicesKind",
+    "ExecutionConfig",
+    "ExecutionKind",
+    "HalvingPrunerConfig",
+    "KeepCheckpoints",
+    "MedianPrunerConfig",
+    "ModelConfig",
+    "NoPrunerConfig",
+    "ObjectiveConfig",
+    "ObjectiveKind",
+    "Precision",
+    "PrunerConfig",
+    "SamplerConfig",
+    "StudyConfig",
+    "Task",
+    "TrackingConfig",
+    "TrainingConfig",
+    "UIConfig",
+    "check",
+    "check_positive",
+    "check_target",
+    "parse_bytes",
+]
+
+
+@dataclass
+class Config:
+    """One sweep, composed and checked."""
+
+    study: StudyConfig = field(default_factory=StudyConfig)
+    space: dict[str, Any] = field(default_factory=dict)
+    """A search space entry per param; see `search/space.py` for its forms."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Which one by default says `conf/sweep.yaml`, as for sampler and pruner."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    pruner: PrunerConfig = field(default_factory=HalvingPrunerConfig)
+    devices: DevicesConfig = field(default_factory=DevicesConfig)
+    admission: AdmissionConfig = field(default_factory=AdmissionConfig)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    ui: UIConfig = field(default_factory=UIConfig)

@@ -1,0 +1,46 @@
+"""When a trial may start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from automl.config.checks import check, check_positive, parse_bytes
+
+
+@dataclass
+class AdmissionConfig:
+    """When a trial may start."""
+
+    request: str | None = None
+    """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
+    headroom: str = "256MiB"
+    """Memory kept free on every device."""
+    max_concurrent_trials: int | None = None
+    """Trials at once over all devices; none: one per core of the machine."""
+    stale_seconds: float = 5.0
+    """A reading older than this admits nothing."""
+
+    def __post_init__(self) -> None:
+        if self.request is not None:
+            check(
+                parse_bytes("admission.request", self.request) > 0,
+                "admission.request",
+                self.request,
+                "must be greater than 0.",
+            )
+        parse_bytes("admission.headroom", self.headroom)
+        check(
+            self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
+            "admission.max_concurrent_trials",
+            self.max_concurrent_trials,
+            "must be at least 1.",
+        )
+        check_positive("admission.stale_seconds", self.stale_seconds)
+
+    @property
+    def request_bytes(self) -> int | None:
+        return None if self.request is None else parse_bytes("admission.request", self.request)
+
+    @property
+    def headroom_bytes(self) -> int:
+        return parse_bytes("admission.headroom", self.headroom)

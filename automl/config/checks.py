@@ -1,0 +1,46 @@
+"""Checks that settings share. Each names the key, the value and the rule."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from automl.errors import ConfigError
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SIZE_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _SIZE_UNITS |= {f"{_letter}iB": 1024**_power, f"{_letter}B": 1000**_power}
+
+
+def parse_bytes(key: str, text: str) -> int:
+    """`512MiB` → 536870912. Raises ConfigError naming `key` for anything that is not a size."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2] not in _SIZE_UNITS:
+        raise ConfigError(
+            f"{key}={text}: a size is a number and a unit, such as 512MiB, 3GiB or 1.5GB."
+        )
+    return int(float(match[1]) * _SIZE_UNITS[match[2]])
+
+
+def check(holds: bool, key: str, value: object, rule: str) -> None:
+    """Raises ConfigError naming key, value and rule unless it holds."""
+    if not holds:
+        raise ConfigError(f"{key}={value}: {rule}")
+
+
+def check_positive(key: str, value: float | None) -> None:
+    """For numbers greater than 0, where None is no number."""
+    check(
+        value is None or (math.isfinite(value) and value > 0), key, value, "must be greater than 0."
+    )
+
+
+def check_target(group: str, target: str | None) -> None:
+    """For the name of a function of the user's."""
+    check(
+        target is not None and re.fullmatch(r"[\w.]+:[\w.]+", target) is not None,
+        f"{group}.target",
+        target,
+        f"{group}=python needs {group}.target=module:function.",
+    )

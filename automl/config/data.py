@@ -1,0 +1,68 @@
+"""The table to learn from."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from automl.config.checks import check
+
+
+class DataKind(enum.Enum):
+    disc = "disc"
+    digits = "digits"
+    csv = "csv"
+
+
+class Task(enum.Enum):
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
+@dataclass
+class DataConfig:
+    """The table to learn from, and how it is split."""
+
+    kind: DataKind = DataKind.disc
+    path: str | None = None
+    """CSV or Parquet file (kind csv)."""
+    target: str | None = None
+    """Name of the column to predict (kind csv)."""
+    task: Task = Task.auto
+    """auto: text and integers of at most 20 values are classes, all else is regression."""
+    test_path: str | None = None
+    """A test table of its own; none: the test part is split off `path`."""
+    validation_fraction: float = 0.2
+    """Share of the rows that choose among trials."""
+    test_fraction: float = 0.2
+    """Share of the rows that no sweep ever sees (where `test_path` is none)."""
+    split_seed: int = 0
+    n_train: int = 1000
+    """Training points (kind disc)."""
+    n_validation: int = 500
+    """Validation points (kind disc)."""
+
+    def __post_init__(self) -> None:
+        for key in ("validation_fraction", "test_fraction"):
+            value = getattr(self, key)
+            check(0 < value < 1, f"data.{key}", value, "must be between 0 and 1.")
+        check(
+            self.validation_fraction + self.test_fraction < 1,
+            "data.validation_fraction + data.test_fraction",
+            self.validation_fraction + self.test_fraction,
+            "must leave rows for training: make one of them smaller.",
+        )
+        check(
+            0 <= self.split_seed < 2**32,
+            "data.split_seed",
+            self.split_seed,
+            "must be from 0 to 4294967295.",
+        )
+        check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
+        check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
+        if self.kind is DataKind.csv:
+            check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
+            check(
+                self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
+            )

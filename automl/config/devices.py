@@ -1,0 +1,29 @@
+"""Which devices trials may use."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from automl.config.checks import check_positive
+
+
+class DevicesKind(enum.Enum):
+    auto = "auto"
+    host = "host"
+    nvml = "nvml"
+
+
+@dataclass
+class DevicesConfig:
+    """Which devices trials may use, and how often they are looked at."""
+
+    kind: DevicesKind = DevicesKind.auto
+    """auto: the GPUs that both NVML and torch see, else the host; nvml: NVML's word alone."""
+    only: list[str] = field(default_factory=list)
+    """UUIDs, or their beginnings; empty: all."""
+    interval_seconds: float = 0.5
+    """Time from one reading to the next."""
+
+    def __post_init__(self) -> None:
+        check_positive("devices.interval_seconds", self.interval_seconds)

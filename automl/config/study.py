@@ -1,0 +1,61 @@
+"""The study: its name, its goal and where it is kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from automl.config.checks import check, check_positive
+from automl.trial import Direction
+
+STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass
+class StudyConfig:
+    """The study: its name, its goal and where it is kept."""
+
+    name: str | None = None
+    """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
+    n_trials: int = 20
+    """Trials of the study in all, over every sweep; failed and pruned ones count."""
+    timeout_seconds: float | None = None
+    """No new trials after this many seconds of one sweep; none: no limit."""
+    grace_seconds: float = 30.0
+    """How long running trials may take to write a checkpoint after Ctrl-C."""
+    metric: str = "val_loss"
+    """The reported metric that is optimised."""
+    direction: Direction = Direction.minimize
+    """Whether small or large values of the metric are good: minimize or maximize."""
+    seed: int = 0
+    """Seeds the sampler, and with the trial's number every random draw of a trial."""
+    storage: str | None = None
+    """An Optuna storage URL; none: a journal in the study directory."""
+    dir: str = "studies"
+    """The folder that holds a directory per study."""
+    copy: bool | None = None
+    """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
+    enqueue: list[dict[str, Any]] = field(default_factory=list)
+    """Params to try first, in this order; params not named are sampled."""
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check(
+                STUDY_NAME.fullmatch(self.name) is not None,
+                "study.name",
+                self.name,
+                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
+                "letter or digit.",
+            )
+        check(self.n_trials >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
+        check_positive("study.timeout_seconds", self.timeout_seconds)
+        check(
+            math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
+            "study.grace_seconds",
+            self.grace_seconds,
+            "must be 0 or more.",
+        )
+        check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
+        check(bool(self.dir), "study.dir", self.dir, "must name a folder.")

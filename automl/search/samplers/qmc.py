@@ -1,0 +1,54 @@
+"""Quasi-Monte Carlo: points that cover the space more evenly than random ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from automl.config import check
+from automl.search.samplers.by_optuna import OptunaSampler
+from automl.search.samplers.sampler import Search, trial_seed
+from automl.search.space import Param
+
+if TYPE_CHECKING:
+    from automl.search.numbered_qmc import NumberedQMC
+
+
+@dataclass
+class QMC(OptunaSampler):
+    """Quasi-Monte Carlo: covers the space more evenly than random draws."""
+
+    qmc_type: str = "sobol"
+    """sobol or halton."""
+    scramble: bool = True
+
+    def __post_init__(self) -> None:
+        check(
+            self.qmc_type in ("sobol", "halton"),
+            "sampler.qmc_type",
+            self.qmc_type,
+            "must be sobol or halton.",
+        )
+
+    def n_may_pend(self, n_ended: int) -> None:
+        return None
+
+    def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...]:
+        return params
+
+    def make(self, search: Search, number: int) -> NumberedQMC:
+        """With the study's seed: seeded anew for each trial, points would no longer be even."""
+        from optuna.samplers import RandomSampler
+
+        from automl.search.numbered_qmc import NumberedQMC
+
+        sampler = NumberedQMC(
+            qmc_type=self.qmc_type,
+            scramble=self.scramble,
+            seed=search.study_seed,
+            independent_sampler=RandomSampler(seed=trial_seed(search.study_seed, number)),
+            warn_asynchronous_seeding=False,
+            warn_independent_sampling=False,
+        )
+        sampler.point = number - len(search.enqueued)
+        return sampler

@@ -1,0 +1,62 @@
+"""The contract of samplers: one class per option, in a file named for it.
+
+The fields of the class are the option's arguments (`sampler.n_startup_trials=5`), so it is Hydra's
+schema as well; hence plain dataclasses, and no import of Optuna before a study is opened. To add a
+sampler is to add a file here and one in `conf/sampler/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from automl.config import SamplerConfig
+from automl.search.space import Param, Space
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    import optuna
+
+Choose: TypeAlias = Callable[[Param], ParamValue]
+"""Gives the value of a param that is searched and there in the trial, in its domain's type."""
+OpenView: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
+"""Opens the study as it stands, for a sampler to look at; what that notes down is dropped."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a sampler is opened for."""
+
+    space: Space
+    study_seed: int
+    enqueued: Sequence[Params]
+    """Whole params that are tried before the first of the sampler's own."""
+    open_view: OpenView
+
+
+class Proposals(Protocol):
+    """An open sampler. What it proposes follows from the number and the trials that have ended."""
+
+    def __call__(self, number: int) -> Choose | None:
+        """How the params of trial `number` are chosen; None: there are no more."""
+
+
+@dataclass
+class Sampler(SamplerConfig, ABC):
+    """Proposes params."""
+
+    @abstractmethod
+    def n_may_pend(self, n_ended: int) -> int | None:
+        """How many trials may be asked for and not ended without harm; None: any number."""
+
+    @abstractmethod
+    def open(self, search: Search) -> Proposals:
+        """Make it ready for a study. Raises ConfigError for a space that it cannot take."""
+
+
+def trial_seed(study_seed: int, number: int) -> int:
+    """32 bits for NumPy that differ from trial to trial and from study seed to study seed."""
+    return int.from_bytes(hashlib.sha256(f"{study_seed}:{number}".encode()).digest()[:4], "big")

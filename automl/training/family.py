@@ -1,0 +1,163 @@
+"""The contract of families: what kind of model is trained, one folder each.
+
+A family has a light side and a heavy one. The light side is a class whose fields are the settings
+of `model=NAME`; the parent process asks it by names and arithmetic, and loads no torch for that.
+The heavy side is a module that the worker imports by its name. To add a family is to add a folder
+with a `family.py`, and `conf/model/NAME.yaml`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
+
+from automl.config import ModelConfig, TrainingConfig
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from automl.data.columns import Columns
+    from automl.data.dataset import Dataset, Rows
+    from automl.training.objective import TrialContext
+
+
+Builder: TypeAlias = Callable[..., Any]
+"""(n_inputs, n_outputs, **arguments) → a `torch.nn.Module` of the user's."""
+
+
+class PackKey(Protocol):
+    """Trials of one study whose keys are equal can train together, on one kind of device."""
+
+    @property
+    def n_lanes(self) -> int:
+        """How many are worth training together; 1: none."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass
+class Family(ModelConfig, ABC):
+    """The light side."""
+
+    @property
+    @abstractmethod
+    def users_target(self) -> tuple[str, str] | None:
+        """Key and value of the setting that names a function of the user's; None: there is none."""
+
+    @abstractmethod
+    def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """The params that it takes (None: any), and those that must be in the space.
+
+        May import the user's module, so it is called where that may be. Raises ConfigError.
+        """
+
+    @abstractmethod
+    def check_value(self, name: str, value: ParamValue) -> None:
+        """Raise ValueError where it cannot take this value of this param."""
+
+    @abstractmethod
+    def check_space(self, names: tuple[str, ...]) -> None:
+        """Raise ConfigError where params of a space do not go together."""
+
+    @abstractmethod
+    def request_bytes(
+        self, params: Params, dataset: Dataset, training: TrainingConfig
+    ) -> int | None:
+        """Memory that a trial will want on its device, rather too much; None: not known."""
+
+    @abstractmethod
+    def pack_key(
+        self, params: Params, training: TrainingConfig, *, on_host: bool
+    ) -> PackKey | None:
+        """What a trial can train together with; None: it trains alone."""
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """What may not change while a study lasts, as JSON values."""
+
+    heavy: ClassVar[str]
+    """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""
+
+
+class HeavySide(Protocol):
+    """For the process that trains, or predicts."""
+
+    def open_estimator(
+        self, family: Any, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+    ) -> Estimator:
+        """Make it ready to train.
+
+        `packs_large`: trials may train together where they are too large to gain by it.
+        """
+
+    def read_model(
+        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
+    ) -> Model:
+        """The model of a `best.pt` of so many bytes, from what its estimator reported as the best.
+
+        The file may be a stranger's: nothing that it names is imported, and nothing made that is
+        larger than it. `build` is the caller's own. Raises ValueError and the like for a state
+        that contradicts itself, `model_file.NeedsBuilder` where it cannot be made without.
+        """
+
+
+class Estimator(Protocol):
+    """Trains one trial after another, called as a user's function is."""
+
+    def __call__(self, trial: TrialContext) -> None:
+        """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
+
+    def open_pack(self, key: PackKey, device: str) -> Any:
+        """A pack (`packs.pack.OpenPack`) without trials yet. Raises whatever says that such trials
+        must train alone."""
+
+
+class Model(Protocol):
+    """A trained model."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Classes, or 1."""
+
+    def check_columns(self, columns: Columns) -> None:
+        """Raise ValueError where it was not trained on such columns."""
+
+    def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
+        """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
+
+
+@functools.cache
+def families() -> dict[str, type[Family]]:
+    """The class of each option of `model=`: the one that NAME/family.py defines."""
+    package = importlib.import_module("automl.training")
+    found: dict[str, type[Family]] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.ispkg and find_spec(f"automl.training.{info.name}.family") is not None:
+            module = importlib.import_module(f"automl.training.{info.name}.family")
+            for cls in vars(module).values():
+                if _is_option(cls) and cls.__module__ == module.__name__:
+                    found[info.name] = cls
+    return found
+
+
+def heavy_side(family: type[Family]) -> HeavySide:
+    """Imports what the family trains and predicts with."""
+    return cast(HeavySide, importlib.import_module(family.heavy).SIDE)
+
+
+def _is_option(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Family) and not inspect.isabstract(value)
+
+
+def name_of(family: Family) -> str:
+    """What the user chose it by, and what `best.pt` says."""
+    return next(name for name, cls in families().items() if cls is type(family))

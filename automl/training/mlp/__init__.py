@@ -1,0 +1,1 @@
+"""The built-in network, a multilayer perceptron: `model=mlp`."""

@@ -1,0 +1,179 @@
+"""The light side of the built-in network: its params, its memory, what trains together."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from automl.config import Precision, TrainingConfig
+from automl.errors import ConfigError
+from automl.training.network_family import NetworkFamily, NetworkKey
+from automl.training.params import (
+    RULES,
+    TRAINING_NAMES,
+    TrainingParams,
+    check_value,
+    is_number,
+    is_whole,
+)
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+_EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
+_BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
+_LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
+
+# Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
+# times as fast up to 32 units, 4 up to 64, 1.6 up to 128; 64 lanes add nothing to 32.
+_LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
+# A GPU is idle under one small network; these bound the memory of activations at batch 256 to
+# some 100 MiB.
+_LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
+
+MLP_RULES = {
+    **RULES,
+    "depth": (is_whole(0), "a whole number from 0"),
+    "width": (is_whole(1), "a whole number from 1"),
+    "dropout": (is_number(0, below=1), "a number from 0 to below 1"),
+}
+
+
+class Growth(enum.Enum):
+    """How the width of an MLP goes from layer to layer."""
+
+    constant = "constant"
+    doubling = "doubling"
+
+
+@dataclass(frozen=True)
+class MLPParams(TrainingParams):
+    """The params of one trial; what the space lacks has its default."""
+
+    depth: int = 2
+    """Hidden layers; 0 is a linear model."""
+    width: int = 64
+    """Units per hidden layer (growth constant)."""
+    dropout: float = 0.0
+    """Share of each hidden layer's units that a training step leaves out."""
+
+    def __post_init__(self) -> None:
+        for name in MLP_RULES:
+            check_value(name, getattr(self, name), MLP_RULES)
+
+    @classmethod
+    def of(cls, params: Params) -> MLPParams:
+        """From a trial's params."""
+        return cls(**params)  # type: ignore[arg-type]  # __post_init__ checks each
+
+    def hidden_widths(self, growth: Growth) -> tuple[int, ...]:
+        """Units of each hidden layer, from the input on."""
+        if growth is Growth.doubling:
+            return tuple(2**layer for layer in range(1, self.depth + 1))
+        return (self.width,) * self.depth
+
+
+@dataclass(frozen=True)
+class MLPKey(NetworkKey):
+    """A pack pads its lanes to one width, so that a lane's arithmetic depends on its own params and
+    not on its neighbours'; the padded width is part of the key for that reason."""
+
+    width: int = 0
+    """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
+    depth: int | None = None
+    """Where layers grow, lanes have the same depth; else their depths may differ."""
+
+    @property
+    def n_lanes(self) -> int:
+        widest = self.width if self.depth is None else padded_width(2**self.depth)
+        return (_LANES_ON_HOST if self.on_host else _LANES_ON_GPU).get(widest, 1)
+
+
+@dataclass
+class MLPFamily(NetworkFamily):
+    """A multilayer perceptron: linear layers with ReLU between them."""
+
+    heavy = "automl.training.mlp.heavy"
+
+    growth: Growth = Growth.constant
+    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
+
+    @property
+    def users_target(self) -> None:
+        return None
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """With growth doubling there is no width to choose."""
+        own = ("depth", "width") if self.growth is Growth.constant else ("depth",)
+        return (*own, *TRAINING_NAMES, "dropout"), ()
+
+    def check_value(self, name: str, value: ParamValue) -> None:
+        check_value(name, value, MLP_RULES)
+
+    def check_space(self, names: tuple[str, ...]) -> None:
+        if self.growth is Growth.doubling and "width" in names:
+            raise ConfigError(
+                "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is "
+                "no width to search. Use space=doubling, or take it out with ~space.width."
+            )
+
+    def request_bytes(
+        self, params: Params, dataset: Dataset, training: TrainingConfig
+    ) -> int | None:
+        """The data, weights with gradient and optimizer state, the activations of a batch and their
+        gradients, and those of a look at the validation part."""
+        from automl.data.one_hot import n_features
+
+        mlp = self.checked_params(params)
+        if mlp is None:
+            return None
+        item_bytes = 8 if training.precision is Precision.float64 else 4
+        n_inputs, n_train, n_validation = (
+            n_features(dataset.columns),
+            len(dataset.train),
+            len(dataset.validation),
+        )
+        widths = (n_inputs, *mlp.hidden_widths(self.growth), dataset.n_outputs)
+        n_weights = sum((a + 1) * b for a, b in pairwise(widths))
+        n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
+        # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
+        n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7
+        n_evaluation = min(_EVALUATION_ROWS, n_validation) * max(widths) * 3
+        n_data = (n_train + n_validation) * (n_inputs + 2)
+        n_items = n_data + n_weights * n_copies + n_activations + n_evaluation
+        return _BASE_BYTES + n_items * item_bytes
+
+    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
+        """A linear model (depth 0) trains alone."""
+        mlp = self.checked_params(params)
+        if mlp is None or mlp.depth == 0:
+            return None
+        growing = self.growth is Growth.doubling
+        return MLPKey(
+            on_host,
+            mlp.optimizer,
+            mlp.batch_size,
+            training.precision,
+            width=0 if growing else padded_width(mlp.width),
+            depth=mlp.depth if growing else None,
+        )
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"growth": self.growth.name}
+
+    def checked_params(self, given: Params) -> MLPParams | None:
+        mlp = super().checked_params(given)
+        assert mlp is None or isinstance(mlp, MLPParams)
+        return mlp
+
+    def params(self, given: Params) -> MLPParams:
+        return MLPParams.of(given)
+
+
+def padded_width(width: int) -> int:
+    """16, 32, 64, …: the least that holds `width` units."""
+    return max(_LEAST_WIDTH, 1 << (width - 1).bit_length())

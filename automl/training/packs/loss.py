@@ -1,0 +1,71 @@
+"""Loss of all lanes of a pack at once: sums for the metrics, and the gradient of the outputs.
+
+Outputs are (K, C, B), as `mlp_pass.py` gives them; the mean over a batch is what training descends.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from automl.config import Task
+
+
+class PackLoss(Protocol):
+    """Cross entropy or squared error, lane by lane."""
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        """Add the losses of rows with targets `y` (K, B) to `totals` (K, 1, B) float64.
+
+        The gradient of their mean goes to `out_g`.
+        """
+
+    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over rows, each (K,) float64: loss, and wrong classes or squared errors."""
+
+
+class _CrossEntropy:
+    """Of class scores; targets are class numbers."""
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        columns = y.unsqueeze(1)
+        log_p = torch.log_softmax(out, 1)
+        totals.sub_(log_p.gather(1, columns))
+        torch.exp(log_p, out=log_p)
+        log_p.scatter_add_(1, columns, log_p.new_full((), -1.0).expand_as(columns))
+        torch.mul(log_p, 1 / out.shape[2], out=out_g)
+
+    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n_classes = out.shape[1]
+        log_p = torch.log_softmax(out, 1)
+        losses = log_p.gather(1, y.expand(len(out), 1, -1)).neg_()
+        # The first of the largest, as argmax has it, which takes 30 times as long in this shape.
+        ranks = torch.arange(n_classes, 0, -1, dtype=out.dtype, device=out.device).unsqueeze(1)
+        first = (out == out.amax(1, keepdim=True)).to(out.dtype).mul_(ranks).amax(1)
+        wrong = first != (n_classes - y)
+        return losses.sum((1, 2), dtype=torch.float64), wrong.sum(1, dtype=torch.float64)
+
+
+class _SquaredError:
+    """Of one value; targets are scaled."""
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        error = out - y.unsqueeze(1)
+        torch.mul(error, 2 / out.shape[2], out=out_g)
+        totals.add_(error.square_())
+
+    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = (out - y).square_().sum((1, 2), dtype=torch.float64)
+        return total, total
+
+
+def make_pack_loss(task: Task) -> PackLoss:
+    """The loss of a task."""
+    return _SquaredError() if task is Task.regression else _CrossEntropy()

@@ -1,0 +1,173 @@
+"""Packs of the built-in network: MLPs of one padded width, whose depths may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from automl.config import Precision
+from automl.training.mlp.network import MLPNetwork
+from automl.training.network import Network
+from automl.training.packs.layout import Lanes, MLPLayout
+from automl.training.packs.loss import PackLoss, make_pack_loss
+from automl.training.packs.mlp_pass import Dropout, PackedPass, Scratch, TrainingPass
+from automl.training.packs.trainer import Lane, PackTrainer, Places
+from automl.training.seeds import Stream, stream_seed
+from automl.training.tensors import DataTensors, PartTensors
+from automl.training.trainer import Problem
+
+# Numbers in one lane's activations while looking at the validation part: 16 lanes then fit the
+# second cache of a CPU. Not by the lanes there are: sums over rows would depend on the neighbours.
+_LOOK_NUMBERS_ON_HOST = 2**14
+_LOOK_NUMBERS_ON_GPU = 2**20
+
+
+class MLPPackTrainer(PackTrainer):
+    """See `PackTrainer`."""
+
+    def __init__(
+        self, problem: Problem, batch_size: int, width: int, data: DataTensors, *, device: str
+    ) -> None:
+        """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
+        lanes are of one shape."""
+        super().__init__(problem, batch_size, data, device=device)
+        dtype = torch.bfloat16 if problem.precision is Precision.bfloat16 else problem.dtype
+        self._width, self._scratch = width, Scratch(dtype, self._device)
+        parts = (PartTensors(part.x.to(dtype), part.y) for part in (data.train, data.validation))
+        self._data = DataTensors(*parts)
+        self._loss = make_pack_loss(problem.task)
+
+    def make_places(self, lanes: Mapping[int, Lane]) -> MLPPlaces:
+        by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
+        return MLPPlaces(
+            [number for number, _ in by_depth],
+            [lane for _, lane in by_depth],
+            width=self._width,
+            max_rows=self._batch_size,
+            data=self._data,
+            loss=self._loss,
+            scratch=self._scratch,
+            dtype=self.problem.dtype,
+        )
+
+    def check_state(self, state: Mapping[str, Any], network: Network) -> None:
+        shape = _mlp(network).shape
+        sizes = (shape.n_inputs, *shape.hidden_widths, shape.n_outputs)
+        wanted = [size for a, b in pairwise(sizes) for size in ((b, a), (b,))]
+        found = [tuple(weight.shape) for weight in state["weights"].values()]
+        if found != wanted:
+            raise ValueError(
+                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
+                f"{wanted}."
+            )
+
+
+class MLPPlaces(Places[MLPLayout]):
+    """See `Places`. Weights are padded; the passes are those of `mlp_pass.py`."""
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        lanes: Sequence[Lane],
+        *,
+        width: int,
+        max_rows: int,
+        data: DataTensors,
+        loss: PackLoss,
+        scratch: Scratch,
+        dtype: torch.dtype,
+    ) -> None:
+        layout = MLPLayout([_mlp(lane.network).shape for lane in lanes], width)
+        values, grads = (Lanes(layout, dtype, scratch.device) for _ in range(2))
+        super().__init__(numbers, lanes, values, grads)
+        self._data, self._loss, self._scratch, self._dtype = data, loss, scratch, dtype
+        # bfloat16 computes with a rounded copy of float32 weights, as autocast does.
+        self._mixed = scratch.dtype is not dtype
+        self._work_values, self._work_grads = (
+            Lanes(layout, scratch.dtype, scratch.device) if self._mixed else own
+            for own in (values, grads)
+        )
+        self._dropouts = [
+            Dropout(_mlp(lane.network).dropout, torch.Generator(scratch.device)) for lane in lanes
+        ]
+        self._passes: dict[int, TrainingPass] = {}
+        self._looks: dict[int, PackedPass] = {}
+        self._totals = torch.zeros(
+            len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
+        )
+
+    def begin_epoch(self) -> None:
+        self._totals.zero_()
+        for lane, dropout in zip(self.lanes, self._dropouts, strict=True):
+            if dropout.rate > 0:
+                seed = stream_seed(lane.seed, Stream.DROPOUT, lane.epoch)
+                dropout.generator.manual_seed(seed)
+
+    def find_gradients(self, rows: torch.Tensor) -> None:
+        work = self._training_pass(rows.shape[1])
+        rows = rows.reshape(-1)
+        torch.index_select(self._data.train.x, 0, rows, out=work.x)
+        y = self._data.train.y.index_select(0, rows).view(len(self.lanes), -1)
+        self._round_weights()
+        work.draw_masks()
+        out = work.forward().to(self._dtype)
+        self._loss.train(out, y, work.out_g, self._totals[:, :, : work.n_rows])
+        work.backward()
+        if self._mixed:
+            self.grads.flat.copy_(self._work_grads.flat)
+
+    def train_sums(self) -> torch.Tensor:
+        return self._totals.sum((1, 2))
+
+    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self._round_weights()
+        x, y = self._data.validation.x, self._data.validation.y
+        limit = _LOOK_NUMBERS_ON_HOST if x.device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
+        n_rows = max(64, limit // max(self.values.layout.widths))
+        loss, miss = (
+            torch.zeros(len(self.lanes), dtype=torch.float64, device=x.device) for _ in "lm"
+        )
+        for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
+            look = self._look(len(some_x))
+            look.rows.copy_(some_x)
+            more_loss, more_miss = self._loss.look(look.forward().to(self._dtype), some_y)
+            loss, miss = loss + more_loss, miss + more_miss
+        return loss, miss
+
+    def weights(self, position: int) -> dict[str, torch.Tensor]:
+        parts = self.values.of(position)
+        kinds = ("weight", "bias")
+        return {f"layers.{i // 2}.{kinds[i % 2]}": p.contiguous() for i, p in enumerate(parts)}
+
+    def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
+        self.values.write(position, list(weights.values()))
+
+    def _training_pass(self, n_rows: int) -> TrainingPass:
+        if n_rows not in self._passes:
+            self._passes[n_rows] = TrainingPass(
+                self._work_values, self._work_grads, self._scratch, n_rows, self._dropouts
+            )
+        return self._passes[n_rows]
+
+    def _look(self, n_rows: int) -> PackedPass:
+        """The pass for so many rows of the validation part."""
+        if n_rows not in self._looks:
+            self._looks[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
+        return self._looks[n_rows]
+
+    def _round_weights(self) -> None:
+        """Before a pass: bring the rounded copy up to date."""
+        if self._mixed:
+            self._work_values.flat.copy_(self.values.flat)
+
+
+def _mlp(network: Network) -> MLPNetwork:
+    assert isinstance(network, MLPNetwork)
+    return network
+
+
+def _hidden_widths(network: Network) -> tuple[int, ...]:
+    return _mlp(network).shape.hidden_widths

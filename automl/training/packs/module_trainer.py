@@ -1,0 +1,256 @@
+"""Packs of a user's own module: the same module with other weights in each lane, by `torch.func`.
+
+Every operation of the module runs once for all lanes (`vmap`), whatever it is made of. What `vmap`
+cannot do (LSTM, `.item()`, an `if` on data) and what draws random numbers in `forward` (a lane
+would depend on its neighbours) is found out by a trial step when the pack is opened.
+
+How torch sums depends on how many lanes there are and on a lane's place among them. So that a lane
+does not change by a bit when another one leaves, each keeps its place, and free places train too,
+as ghosts that nobody looks at; a small module's step costs the same with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from automl.config import Task
+from automl.training.network import Network
+from automl.training.packs.layout import Lanes, StackedLayout
+from automl.training.packs.trainer import Lane, PackTrainer, Places
+from automl.training.python.family import ModuleKey, ModuleParams
+from automl.training.seeds import Stream, stream_seed
+from automl.training.tensors import DataTensors
+from automl.training.trainer import Problem, check_output, loss_of
+
+Tensors: TypeAlias = "dict[str, torch.Tensor]"
+"""Of one lane, by the module's names."""
+MAX_WEIGHTS_ON_HOST = 2**14
+"""Larger networks gain little or lose on a CPU (`experiments/002-packs/modules.py`)."""
+_EVALUATION_ROWS = 1024  # in a pass without gradients, of each lane
+_PROBE_LANES = 3
+
+
+class ModulePackTrainer(PackTrainer):
+    """See `PackTrainer`. All lanes are built with the same arguments."""
+
+    no_grad = torch.no_grad  # torch.func differentiates; tensors of inference mode cannot be
+
+    def __init__(self, problem: Problem, key: ModuleKey, data: DataTensors, *, device: str) -> None:
+        """Raises whatever says that such a module cannot be stacked."""
+        super().__init__(problem, key.batch_size, data, device=device)
+        self._data = data
+        self._network = problem.network(ModuleParams(arguments=key.arguments))
+        seed = stream_seed(0, Stream.WEIGHTS)
+        self._skeleton = self._network.build(problem.dtype, self._device, seed)
+        self._ghost_params = ModuleParams(optimizer=key.optimizer)
+        self._numbers: list[int | None] = []
+        """Who has which place; a product of one matrix has other last bits than one among many, so
+        there are at least two."""
+        self.n_weights = sum(p.numel() for p in self._skeleton.parameters())
+        self._probe()
+        self._numbers.clear()
+
+    def make_places(self, lanes: Mapping[int, Lane]) -> ModulePlaces:
+        numbers = [n if n in lanes else None for n in self._numbers]
+        for number in lanes:
+            if number in numbers:
+                continue
+            if None in numbers:
+                numbers[numbers.index(None)] = number
+            else:
+                numbers.append(number)
+        self._numbers = [*numbers, *[None] * (2 - len(numbers))]
+        ghost = Lane(self._ghost_params, self._network, seed=0, epoch=0, arriving=None)
+        own = [ghost if n is None else lanes[n] for n in self._numbers]
+        return ModulePlaces(self._numbers, own, self.problem.task, self._skeleton, self._data)
+
+    def check_state(self, state: Mapping[str, Any], network: Network) -> None:
+        wanted = {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
+        found = {name: tuple(t.shape) for name, t in state["weights"].items()}
+        if found != wanted:
+            raise ValueError(
+                f"the checkpoint holds weights of shapes {found}, the trial's params ask for "
+                f"{wanted}."
+            )
+
+    def _probe(self) -> None:
+        """A step on a batch, and its gradients against those of one module by itself."""
+        module = self._network.build(
+            self.problem.dtype, self._device, stream_seed(1, Stream.WEIGHTS)
+        )
+        kept = self._skeleton.state_dict()
+        for name, buffer in self._skeleton.named_buffers():
+            if name not in kept and not torch.equal(buffer, module.get_buffer(name)):
+                raise ValueError(f"its buffer {name} differs by seed and is not in its state_dict")
+        lanes = {
+            number: Lane(self._ghost_params, self._network, seed=0, epoch=0, arriving=None)
+            for number in range(_PROBE_LANES)
+        }
+        with self.no_grad():
+            places = self.make_places(lanes)
+            for position in range(_PROBE_LANES):
+                places.write_weights(position, module.state_dict())
+            places.begin_epoch()
+            rows = torch.arange(self._batch_size, device=self._device).expand(_PROBE_LANES, -1)
+            places.find_gradients(rows)
+            loss = places.train_sums() / self._batch_size
+            places.evaluate()
+        x, y = self._data.train.x[: self._batch_size], self._data.train.y[: self._batch_size]
+        out = module.train()(x)
+        check_output(out, len(x), self._network)
+        expected = loss_of(self.problem.task, out, y)
+        expected.backward()  # type: ignore[no-untyped-call]
+        same = torch.allclose(loss, expected.detach().double(), rtol=1e-3, atol=1e-5)
+        trained = [p for p in module.parameters() if p.requires_grad]
+        for own, parameter in zip(places.grads.of(0), trained, strict=True):
+            grad = torch.zeros_like(own) if parameter.grad is None else parameter.grad
+            same = same and torch.allclose(own, grad, rtol=1e-2, atol=1e-4)
+        if not same:
+            raise ValueError("its gradients stacked are not those it has by itself")
+
+
+class ModulePlaces(Places[StackedLayout]):
+    """See `Places`. What is not trained (buffers, frozen parameters) is stacked beside the rest."""
+
+    def __init__(
+        self,
+        numbers: Sequence[int | None],
+        lanes: Sequence[Lane],
+        task: Task,
+        skeleton: nn.Module,
+        data: DataTensors,
+    ) -> None:
+        """`skeleton` is a module as the lanes have it; only its structure is used."""
+        trained = {n: p.detach() for n, p in skeleton.named_parameters() if p.requires_grad}
+        if not trained:
+            raise ValueError(
+                f"{type(skeleton).__name__} has no parameter that requires a gradient."
+            )
+        layout = StackedLayout(len(lanes), {name: tuple(p.shape) for name, p in trained.items()})
+        example = next(iter(trained.values()))
+        values, grads = (Lanes(layout, example.dtype, example.device) for _ in range(2))
+        super().__init__(numbers, lanes, values, grads)
+        self._skeleton, self._data = skeleton, data
+        everything = {**dict(skeleton.named_parameters()), **dict(skeleton.named_buffers())}
+        self._rest = {
+            name: tensor.detach().expand(len(lanes), *tensor.shape).clone()
+            for name, tensor in everything.items()
+            if name not in trained
+        }
+        self._names = _canonical_names(skeleton)
+        tied = {
+            name: own
+            for name, own in self._names.items()
+            if _owner(skeleton, name) is not _owner(skeleton, own)
+        }
+        self._totals = torch.zeros(len(lanes), dtype=torch.float64, device=example.device)
+        functional = _Functional(task, skeleton, tied)
+        self._find = vmap(
+            grad_and_value(functional.train_loss), in_dims=(0, 0, 0, 0), randomness="error"
+        )
+        self._look = vmap(functional.look, in_dims=(0, 0, None, None), randomness="error")
+
+    def begin_epoch(self) -> None:
+        self._totals.zero_()
+
+    def find_gradients(self, rows: torch.Tensor) -> None:
+        self._skeleton.train()
+        flat = rows.reshape(-1)
+        x, y = (
+            t.index_select(0, flat).view(*rows.shape, *t.shape[1:])
+            for t in (self._data.train.x, self._data.train.y)
+        )
+        grads, losses = self._find(dict(self.values.views), self._rest, x, y)
+        for name, view in self.grads.views.items():
+            view.copy_(grads[name])
+        self._totals.add_(losses, alpha=rows.shape[1])
+
+    def train_sums(self) -> torch.Tensor:
+        return self._totals
+
+    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self._skeleton.eval()
+        sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
+        part = self._data.validation
+        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (part.x, part.y))
+        for x, y in zip(*pieces, strict=True):
+            loss, miss = self._look(dict(self.values.views), self._rest, x, y)
+            sums[0] += loss
+            sums[1] += miss
+        return sums[0], sums[1]
+
+    def weights(self, position: int) -> dict[str, torch.Tensor]:
+        return {name: self._of(own)[position].clone() for name, own in self._names.items()}
+
+    def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, own in self._names.items():
+            self._of(own)[position].copy_(weights[name])
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return super().tensors() | {f"rest.{name}": t for name, t in self._rest.items()}
+
+    def take(self, old: Places[StackedLayout], moves: Mapping[int, int]) -> None:
+        super().take(old, moves)
+        assert isinstance(old, ModulePlaces)
+        for name, tensor in self._rest.items():
+            for there, here in moves.items():
+                tensor[here].copy_(old._rest[name][there])
+
+    def _of(self, name: str) -> torch.Tensor:
+        """A tensor of all lanes, by the name of its parameter or buffer."""
+        return self.values.views[name] if name in self.values.views else self._rest[name]
+
+
+class _Functional:
+    """A module's loss as a function of its tensors, of one lane.
+
+    Holds no places: a cycle would keep a pack's memory until Python's collector comes by.
+    """
+
+    def __init__(self, task: Task, skeleton: nn.Module, tied: Mapping[str, str]) -> None:
+        """`tied`: for a name of a parameter, the one under which it is given."""
+        self._task, self._skeleton, self._tied = task, skeleton, tied
+
+    def train_loss(
+        self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
+    ) -> torch.Tensor:
+        """The mean over a batch."""
+        return loss_of(self._task, self._call(trained, rest, x), y)
+
+    def look(
+        self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over rows of the loss, and of misses or squared errors."""
+        out = self._call(trained, rest, x)
+        loss = loss_of(self._task, out, y, "sum")
+        return loss, loss if self._task is Task.regression else (out.argmax(1) != y).sum()
+
+    def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
+        tensors = {**trained, **rest}
+        tied = {name: tensors[own] for name, own in self._tied.items()}
+        # Not tie_weights=True: after it, a submodule used twice keeps tensors of vmap's.
+        out: torch.Tensor = functional_call(self._skeleton, tensors | tied, (x,), tie_weights=False)
+        return out
+
+
+def _canonical_names(module: nn.Module) -> dict[str, str]:
+    """For each name in `state_dict`, the one under which a tied parameter is found first."""
+    first: dict[int, str] = {}
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            first.setdefault(id(tensor), name)
+    tensors = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+    return {name: first[id(tensors[name])] for name in module.state_dict()}
+
+
+def _owner(module: nn.Module, name: str) -> nn.Module:
+    """The submodule that holds a parameter or buffer."""
+    return module.get_submodule(name.rpartition(".")[0])

@@ -1,0 +1,225 @@
+"""Carries a pack of trials out: each is its own trial, with its events, checkpoints and outcome.
+
+The lanes' reports of one epoch are given together, so that lanes that reach a rung together are
+judged together; all else of a trial goes through the same `TrialContext` and `TrialRecord` as
+alone. A trial that ends leaves its lane, and the feed's next takes it, at an epoch's end. Where the
+pack itself breaks, its trials end as `Interrupted(pack_dissolved=True)`, after their checkpoints
+were written, and go on alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from automl.texts import fit_line
+from automl.training import outcome
+from automl.training.network import Network
+from automl.training.objective import TrialContext
+from automl.training.packs.trainer import PackTrainer
+from automl.training.params import TrainingParams
+from automl.training.record import TrialRecord
+from automl.training.trainer import DivergedError
+from automl.trial import (
+    Feed,
+    Interrupted,
+    OnEvent,
+    OnEvents,
+    Outcome,
+    Params,
+    Reported,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OpenPack:
+    """A pack without trials yet, and what its estimator makes of a trial's params and weights."""
+
+    trainer: PackTrainer
+    n_epochs: int
+    params: Callable[[Params], TrainingParams]
+    best: Callable[[Network, Mapping[str, torch.Tensor]], Mapping[str, Any]]
+    """What `best.pt` holds of a network with its weights."""
+
+
+@dataclass
+class _Lane:
+    """A trial in the pack."""
+
+    trial: TrialContext
+    record: TrialRecord
+    epoch: int = 0
+
+
+@dataclass
+class _Relay:
+    """A trial's own `on_event`: its report of an epoch was told together with those of others."""
+
+    on_events: OnEvents
+    answer: Verdict | None = None
+    """To the report that comes next, where it was told already."""
+
+    def __call__(self, event: TrialEvent) -> Verdict:
+        if isinstance(event, Reported) and self.answer is not None:
+            return self.answer
+        return self.on_events([event]).get(event.trial, Verdict.GO_ON)
+
+
+class _BrokenError(Exception):
+    """Raised when a pack cannot go on."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Pack:
+    """One pack, from its first trial to the last that the feed has for it; in one thread."""
+
+    def __init__(
+        self,
+        opened: OpenPack,
+        device: str,
+        *,
+        can_join: Callable[[Params], bool],
+        open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialRecord]],
+        on_events: OnEvents,
+    ) -> None:
+        self._opened, self._trainer, self._device = opened, opened.trainer, device
+        self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
+        self._lanes: dict[int, _Lane] = {}
+
+    def run(self, feed: Feed) -> None:
+        """Train until no lane is taken and the feed has no trial.
+
+        Raises only what `on_events` raised, and StorageError for a disk that takes no checkpoint.
+        """
+        try:
+            while self._fill(feed):
+                self._end_epoch(self._run_epoch())
+        except _BrokenError as error:
+            self._dissolve(error.cause)
+
+    # --- lanes ----------------------------------------------------------------------------------
+
+    def _fill(self, feed: Feed) -> bool:
+        """Give free lanes to the feed's trials; whether any lane is taken."""
+        while len(self._lanes) < feed.n_lanes and (spec := feed.next()) is not None:
+            trial, record = self._open_trial(spec, self._device, _Relay(self._on_events))
+            lane = _Lane(trial, record)
+            self._conclude(lane, self._outcome_of(lane, partial(self._begin, lane)))
+        return bool(self._lanes)
+
+    def _begin(self, lane: _Lane) -> bool:
+        """Put a trial into the pack; False: its checkpoint says that it is trained."""
+        number = lane.trial.number
+        params = self._opened.params(lane.trial.params)
+        assert self._can_join(lane.trial.params), f"a pack was fed {lane.trial.params}"
+        state = lane.trial.restore()
+        try:
+            lane.epoch = self._trainer.add(number, params, lane.trial.seed, state)
+        except torch.OutOfMemoryError as error:  # the pack's, whoever comes last
+            self._lanes[number] = lane
+            raise _BrokenError(error) from error
+        self._lanes[number] = lane
+        return lane.epoch < self._opened.n_epochs
+
+    def _conclude(self, lane: _Lane, ended: Outcome | None) -> None:
+        """Free a lane whose trial has ended, and tell its outcome."""
+        if lane.record.broken is not None:
+            raise lane.record.broken
+        if ended is None:
+            return
+        number = lane.trial.number
+        if self._lanes.pop(number, None) is not None:
+            self._trainer.remove(number)
+        self._on_events([ended])
+
+    # --- an epoch -------------------------------------------------------------------------------
+
+    def _run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]:
+        try:
+            return self._trainer.run_epoch()
+        except Exception as error:  # alone it happens to one trial only
+            raise _BrokenError(error) from error
+
+    def _end_epoch(self, ended: Mapping[int, Mapping[str, float] | DivergedError]) -> None:
+        now = time.time()
+        reports = [
+            Reported(number, now, self._lanes[number].epoch, metrics)
+            for number, metrics in ended.items()
+            if not isinstance(metrics, DivergedError)
+        ]
+        verdicts = self._on_events(reports) if reports else {}
+        for number, metrics in ended.items():
+            lane = self._lanes[number]
+            verdict = verdicts.get(number, Verdict.GO_ON)
+            step = partial(self._report, lane, metrics, verdict)
+            self._conclude(lane, self._outcome_of(lane, step))
+
+    def _report(
+        self, lane: _Lane, metrics: Mapping[str, float] | DivergedError, verdict: Verdict
+    ) -> bool:
+        """What the trial does with its epoch when it is alone; False: it was its last."""
+        if isinstance(metrics, DivergedError):
+            raise metrics
+        assert isinstance(lane.record.on_event, _Relay)
+        trainer, number = self._trainer, lane.trial.number
+        lane.record.on_event.answer = verdict
+        try:
+            lane.trial.report(
+                lane.epoch,
+                metrics,
+                checkpoint=partial(trainer.state, number, lane.epoch),
+                best=lambda: self._opened.best(trainer.network(number), trainer.weights(number)),
+            )
+        finally:
+            lane.record.on_event.answer = None
+        lane.epoch += 1
+        return lane.epoch < self._opened.n_epochs
+
+    def _outcome_of(self, lane: _Lane, step: Callable[[], bool]) -> Outcome | None:
+        """The outcome of a trial that ends with this step; None: it goes on."""
+        try:
+            if step():
+                return None
+            lane.record.write()
+            return outcome.of_return(None, lane.record)
+        except _BrokenError:
+            raise
+        except BaseException as error:  # noqa: BLE001  as alone: whatever it raised is its outcome
+            return outcome.of_exception(error, lane.record)
+
+    # --- the end of a broken pack ---------------------------------------------------------------
+
+    def _dissolve(self, error: Exception) -> None:
+        """End all trials as interrupted; what they have trained is written where it can be."""
+        cause = fit_line(f"its pack broke: {type(error).__name__}: {error}")
+        logger.warning("%d trials go on alone; %s", len(self._lanes), cause)
+        readable = self._try(self._trainer.rewind)
+        for number, lane in self._lanes.items():
+            if readable:
+                self._try(lane.record.write)
+            if lane.record.broken is not None:
+                raise lane.record.broken
+            self._on_events([Interrupted(number, time.time(), cause, pack_dissolved=True)])
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        """Whether it could be done: what broke the pack may have taken the device with it."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  the trial goes on from an earlier one
+            logger.warning("no checkpoint after its pack broke: %s", error)
+            return False
+        return True

@@ -1,0 +1,276 @@
+"""Trains many networks as one batched model, epoch by epoch: `Trainer` for all lanes of a pack.
+
+Each lane draws its weights, its shuffling and its dropout as the alone trainer does, from the same
+seeds, so a trial's losses in a pack and alone agree up to rounding, and their states are the same.
+Lanes come and go between epochs; the others do not change, on a CPU not in the last bit. Knows no
+study and writes no file. What depends on the kind of network is in `mlp_trainer.py` and
+`module_trainer.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from automl.config import Task
+from automl.training.network import Network
+from automl.training.packs.layout import Lanes, Layout
+from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
+from automl.training.params import TrainingParams
+from automl.training.seeds import Stream, stream_seed
+from automl.training.tensors import DataTensors
+from automl.training.trainer import DivergedError, Problem, check_finite
+
+AnyLayout = TypeVar("AnyLayout", bound=Layout)
+
+
+@dataclass
+class Lane:
+    """A trial in the pack."""
+
+    params: TrainingParams
+    network: Network
+    seed: int
+    epoch: int
+    """The one to train next."""
+    arriving: Mapping[str, Any] | None
+    """Its state, until it has a place."""
+
+
+class Places(ABC, Generic[AnyLayout]):
+    """Lanes in their places: all that is made anew when the lanes change."""
+
+    def __init__(
+        self,
+        numbers: Sequence[int | None],
+        lanes: Sequence[Lane],
+        values: Lanes[AnyLayout],
+        grads: Lanes[AnyLayout],
+    ) -> None:
+        """`numbers` are those of the trials in `lanes`; None: a place that no trial has."""
+        self.positions = {n: position for position, n in enumerate(numbers) if n is not None}
+        self.lanes, self.values, self.grads = lanes, values, grads
+        params = [lane.params for lane in lanes]
+        self.optimizer = make_pack_optimizer(values, grads, params)
+        self._clip = make_pack_clip(grads, params)
+
+    @abstractmethod
+    def begin_epoch(self) -> None:
+        """Make ready for an epoch of training; its sums are 0."""
+
+    @abstractmethod
+    def find_gradients(self, rows: torch.Tensor) -> None:
+        """Those of a step on the training part's rows (K, B), one order per lane, into `grads`."""
+
+    @abstractmethod
+    def train_sums(self) -> torch.Tensor:
+        """The sums (K,) of the epoch's training losses, float64."""
+
+    @abstractmethod
+    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums (K,) over the validation part, float64: losses, and misses or squared errors."""
+
+    @abstractmethod
+    def weights(self, position: int) -> dict[str, torch.Tensor]:
+        """A copy of a lane's weights, as the module's `state_dict` names them."""
+
+    @abstractmethod
+    def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take a lane's weights, as `state_dict` names them."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All that an epoch changes: the weights and the optimizer's moments."""
+        moments = {name: lanes.flat for name, lanes in self.optimizer.moments.items()}
+        return {"weights": self.values.flat, **moments}
+
+    def take(self, old: Places[AnyLayout], moves: Mapping[int, int]) -> None:
+        """Copy lanes from other places; `moves` maps their positions there to those here."""
+        self.values.take(old.values, moves)
+        for name, lanes in self.optimizer.moments.items():
+            lanes.take(old.optimizer.moments[name], moves)
+
+    def arrive(self, position: int, state: Mapping[str, Any]) -> None:
+        """Put a state into a lane; a moment that it lacks stays 0."""
+        self.write_weights(position, state["weights"])
+        for name, lanes in self.optimizer.moments.items():
+            if "optimizer" in state:
+                lanes.write_vector(position, state["optimizer"][name])
+
+    def step(self, index: int, rows: torch.Tensor) -> None:
+        """One optimizer step; `index` counts from the epoch's start."""
+        self.find_gradients(rows)
+        if self._clip is not None:
+            self._clip()
+        self.optimizer.step(index)
+
+
+class PackTrainer(ABC):
+    """The lanes of one pack: one problem, one optimizer kind, one batch size."""
+
+    no_grad: Callable[[], AbstractContextManager[Any]] = torch.inference_mode
+    """What its steps run under; a kind of network that is differentiated by torch changes it."""
+
+    def __init__(
+        self, problem: Problem, batch_size: int, data: DataTensors, *, device: str
+    ) -> None:
+        self.problem, self._device = problem, torch.device(device)
+        self._n_train, self._n_validation = len(data.train.x), len(data.validation.x)
+        self._batch_size = min(batch_size, self._n_train)
+        self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
+        self._lanes: dict[int, Lane] = {}
+        self._places: Places[Any] | None = None
+        self._before: dict[str, torch.Tensor] = {}
+
+    @abstractmethod
+    def make_places(self, lanes: Mapping[int, Lane]) -> Places[Any]:
+        """Places for these lanes, without their weights."""
+
+    @abstractmethod
+    def check_state(self, state: Mapping[str, Any], network: Network) -> None:
+        """Raise ValueError where a checkpoint holds another network than the params ask for."""
+
+    # --- who is in the pack ---------------------------------------------------------------------
+
+    def add(
+        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
+    ) -> int:
+        """Give a trial a lane, from its start or its state; returns the epoch it goes on with.
+
+        Raises ValueError for a state of another network; the pack is then as it was.
+        """
+        network = self.problem.network(params)
+        if state is not None:
+            self.check_state(state, network)
+        self._lanes[number] = Lane(
+            params=params,
+            network=network,
+            seed=seed,
+            epoch=0 if state is None else int(state["epoch"]) + 1,
+            arriving=state if state is not None else self._first_state(network, seed),
+        )
+        return self._lanes[number].epoch
+
+    def remove(self, number: int) -> None:
+        """Take a trial out; its state can be had until the next epoch."""
+        del self._lanes[number]
+
+    def network(self, number: int) -> Network:
+        """The network of a lane."""
+        return self._lanes[number].network
+
+    def weights(self, number: int) -> dict[str, torch.Tensor]:
+        """A copy of a lane's weights, as the module's `state_dict` names them."""
+        with self.no_grad():
+            places = self._require_places()
+            return places.weights(places.positions[number])
+
+    def state(self, number: int, epoch: int) -> dict[str, Any]:
+        """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
+        with self.no_grad():
+            places = self._require_places()
+            position = places.positions[number]
+            optimizer = {k: lanes.vector(position) for k, lanes in places.optimizer.moments.items()}
+            if "mean" in optimizer:
+                n_steps = (epoch + 1) * self._n_batches
+                optimizer["n_steps"] = torch.tensor(n_steps, dtype=torch.float32)
+            return {"epoch": epoch, "weights": places.weights(position), "optimizer": optimizer}
+
+    def rewind(self) -> None:
+        """After an epoch that broke: take all lanes back to its start, where states stand."""
+        if self._places is None:
+            return
+        with self.no_grad():
+            tensors = self._require_places().tensors()
+            for name, before in self._before.items():
+                tensors[name].copy_(before)
+
+    # --- training -------------------------------------------------------------------------------
+
+    def run_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
+        """Train one epoch of every lane, and return its metrics or why it cannot go on.
+
+        See `Trainer.run_epoch` for what they are. Lanes may be in different epochs.
+        """
+        with self.no_grad():
+            places = self._place()
+            self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
+            self._train(places)
+            sums = torch.stack([places.train_sums(), *places.evaluate()]).tolist()
+        ended: dict[int, dict[str, float] | DivergedError] = {}
+        for number, position in places.positions.items():
+            lane = self._lanes[number]
+            metrics = self._metrics(*(row[position] for row in sums))
+            try:
+                check_finite(metrics, lane.epoch, lane.params)
+                ended[number] = metrics
+            except DivergedError as error:
+                ended[number] = error
+            lane.epoch += 1
+        self._before = {}
+        return ended
+
+    @property
+    def _n_batches(self) -> int:
+        return -(-self._n_train // self._batch_size)
+
+    def _train(self, places: Places[Any]) -> None:
+        """One pass over the training part."""
+        lanes = places.lanes
+        places.begin_epoch()
+        n_steps = [lane.epoch * self._n_batches for lane in lanes]
+        places.optimizer.begin_epoch(n_steps, self._n_batches)
+        for index, rows in enumerate(torch.split(self._orders(lanes), self._batch_size, dim=1)):
+            places.step(index, rows)
+
+    def _orders(self, lanes: Sequence[Lane]) -> torch.Tensor:
+        """The order (K, N) of the training rows for each lane."""
+        orders = torch.empty(len(lanes), self._n_train, dtype=torch.int64)
+        for lane, order in zip(lanes, orders, strict=True):
+            self._shuffle.manual_seed(stream_seed(lane.seed, Stream.SHUFFLE, lane.epoch))
+            torch.randperm(self._n_train, generator=self._shuffle, out=order)
+        return orders.to(self._device)
+
+    def _metrics(self, train_sum: float, val_sum: float, miss_sum: float) -> dict[str, float]:
+        metrics = {
+            "train_loss": train_sum / self._n_train,
+            "val_loss": val_sum / self._n_validation,
+        }
+        if self.problem.task is Task.regression:
+            rmse = math.sqrt(miss_sum / self._n_validation)
+            metrics["val_rmse"] = self.problem.target_scale * rmse
+        else:
+            metrics["val_error"] = miss_sum / self._n_validation
+        return metrics
+
+    # --- places ---------------------------------------------------------------------------------
+
+    def _place(self) -> Places[Any]:
+        """The lanes in their places; made anew where lanes have come or gone."""
+        old = self._places
+        stayed = {n for n, lane in self._lanes.items() if lane.arriving is None}
+        if old is not None and stayed == old.positions.keys() == self._lanes.keys():
+            return old
+        places = self.make_places(self._lanes)
+        if old is not None:
+            places.take(old, {old.positions[n]: places.positions[n] for n in stayed})
+        for number, lane in self._lanes.items():
+            if lane.arriving is not None:
+                places.arrive(places.positions[number], lane.arriving)
+                lane.arriving = None
+        self._places = places
+        return places
+
+    def _require_places(self) -> Places[Any]:
+        assert self._places is not None, "a lane has a state after its first epoch"
+        return self._places
+
+    def _first_state(self, network: Network, seed: int) -> dict[str, Any]:
+        weights_seed = stream_seed(seed, Stream.WEIGHTS)
+        module = network.build(self.problem.dtype, torch.device("cpu"), weights_seed)
+        return {"weights": module.state_dict()}

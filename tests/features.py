@@ -1,0 +1,19 @@
+"""The features of a data set as a network is given them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.dataset import Dataset, Part
+from automl.data.one_hot import n_features, one_hot
+
+
+def x_of(data: Dataset, part: Part) -> npt.NDArray[np.float32]:
+    """(N, D) of one part."""
+    return one_hot(data.columns, part.rows)
+
+
+def width(data: Dataset) -> int:
+    """D."""
+    return n_features(data.columns)

@@ -1,0 +1,87 @@
+"""The contract of families: what every one of them does, a toy that is no network among them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import automl
+from automl.config import TrainingConfig
+from automl.data.dataset import Dataset
+from automl.training import checkpoint
+from automl.training.family import Family, families, name_of
+from automl.training.mlp.family import MLPFamily
+from automl.training.plan import SessionSetup
+from automl.training.python.family import PythonFamily
+from automl.training.session import open_session
+from automl.trial import Finished, Interrupted, Params, Verdict
+from tests.features import x_of
+from tests.training.conftest import HOST, Listener, make_plan, make_spec
+from tests.training.networks import normed
+from tests.training.toy_family import MeanFamily
+
+N_EPOCHS = 4
+CASES: dict[str, tuple[Family, Params]] = {
+    "mlp": (MLPFamily(), {"depth": 1, "width": 8, "lr": 0.01, "batch_size": 50}),
+    "python": (PythonFamily(target="tests.training.networks:normed"), {"width": 8, "lr": 0.01}),
+    "mean": (MeanFamily(), {"shrink": 0.1}),
+}
+
+
+@pytest.fixture(params=list(CASES))
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each family; the toy is registered meanwhile."""
+    families()["mean"] = MeanFamily
+    yield str(request.param)
+    del families()["mean"]
+
+
+def test_every_family_is_in_the_suite() -> None:
+    assert set(families()) == set(CASES) - {"mean"}
+
+
+def test_the_light_side_is_plain(name: str, disc: Dataset) -> None:
+    family, params = CASES[name]
+    assert name_of(family) == name
+    assert pickle.loads(pickle.dumps(family)) == family
+    assert json.loads(json.dumps(family.identity())) == family.identity()
+    taken, required = family.param_names()
+    assert taken is None or set(params) <= set(taken)
+    assert set(required) <= set(params)
+    for param, value in params.items():
+        family.check_value(param, value)
+    request = family.request_bytes(params, disc, TrainingConfig())
+    assert request is None or request > 0
+    key = family.pack_key(params, TrainingConfig(), on_host=True)
+    assert key == family.pack_key(dict(params), TrainingConfig(), on_host=True)
+    assert key is None or (key.n_lanes > 1 and hash(key) is not None)
+
+
+def test_it_trains_predicts_and_goes_on_as_if_never_stopped(
+    name: str, disc: Dataset, tmp_path: Path
+) -> None:
+    family, params = CASES[name]
+    plan = make_plan(family=family, training=TrainingConfig(epochs=N_EPOCHS))
+    session = open_session(SessionSetup(plan, disc))
+    whole, stopped, again = Listener(), Listener({1: Verdict.STOP}), Listener()
+    session.run(make_spec(tmp_path / "whole", params), HOST, whole)
+    session.run(make_spec(tmp_path / "parts", params), HOST, stopped)
+    session.run(make_spec(tmp_path / "parts", params), HOST, again)
+    assert isinstance(stopped.outcome, Interrupted)
+    assert isinstance(whole.outcome, Finished)
+    assert isinstance(again.outcome, Finished)
+    assert again.outcome.value == whole.outcome.value
+    x = x_of(disc, disc.validation)
+    of_each = []
+    for folder in ("whole", "parts"):
+        path = tmp_path / folder / "trial-00000" / checkpoint.BEST
+        predictor = automl.load(path, build=normed if name == "python" else None)
+        assert set(predictor.predict(x)) <= set(disc.classes)
+        of_each.append(predictor.predict_probabilities(x))
+    assert np.allclose(of_each[0].sum(axis=1), 1)
+    np.testing.assert_array_equal(of_each[0], of_each[1])
