@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException) -> int:
     """Say what ended the command; returns the exit code."""
     from automl.errors import AutoMLError
-    from automl.pictures import mute
+    from automl.running.pictures import mute
 
     if isinstance(error, KeyboardInterrupt):
         return 130  # before the sweep has taken the signal over, or after it has given it back
@@ -65,7 +65,7 @@ def _print_what_can_be() -> None:
 
 def _tell(error: BaseException) -> None:
     """One message on stderr; with AUTOML_DEBUG=1 the traceback before it."""
-    from automl.texts import fit
+    from automl.record.texts import fit
 
     if os.environ.get("AUTOML_DEBUG") == "1":
         import traceback

@@ -44,11 +44,11 @@ def _dispatch(arguments: Arguments) -> int:
     config = composed.config
     match composed.command:
         case "status":
-            from automl.status import print_status
+            from automl.running.view import print_status
 
             return print_status(config)
         case "devices":
-            from automl.status import print_devices
+            from automl.running.view import print_devices
 
             return print_devices(config)
         case "ui":
@@ -63,7 +63,7 @@ def _dispatch(arguments: Arguments) -> int:
 
 
 def _sync(config: Config) -> int:
-    from automl.place import settle_unlocked
+    from automl.record.place import settle_unlocked
     from automl.tracking.delivery import deliver_all
     from automl.tracking.run_update import StudyRef
 
@@ -79,16 +79,16 @@ def _folder(study: StudyConfig) -> Path:
 
 
 def _sweep(composed: Composed, *, resume: bool) -> int:
-    from automl.pictures import mute
+    from automl.running.pictures import mute
+    from automl.running.warm import warmed_up
     from automl.tracking.say import say_on_stdout
-    from automl.warm import warmed_up
 
     try:
         say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
     except OSError:  # nobody looks, and the sweep goes on
         mute(sys.stdout)
     with warmed_up(composed.config) as deliverer:
-        from automl.sweep import run_sweep  # takes a second: Optuna and its kin
+        from automl.running.sweep import run_sweep  # takes a second: Optuna and its kin
 
         return run_sweep(
             composed.config, composed.stored_config, resume=resume, deliverer=deliverer

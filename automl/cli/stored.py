@@ -23,8 +23,8 @@ from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
 from automl.cli.space import override_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config, StudyConfig
-from automl.credentials import carries_credential
 from automl.errors import ConfigError
+from automl.record.credentials import carries_credential
 
 STORED_NAME = "stored_config"
 FILE_NAME = "config.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from automl.texts import fit
+from automl.record.texts import fit
 from automl.trial import Failed
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from automl.execution.protocol import (
 )
 from automl.execution.slots import OwnSlot
 from automl.execution.streams import Streams, end_process
-from automl.texts import fit, fit_line
+from automl.record.texts import fit, fit_line
 from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in

@@ -26,9 +26,9 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from automl.disk import flush_folder
 from automl.errors import StorageError, StudyInUseError
-from automl.sealed import is_damaged, seal
+from automl.record.disk import flush_folder
+from automl.record.sealed import is_damaged, seal
 
 _CHUNK_BYTES = 64 * 1024
 FLUSH_SECONDS = 0.05

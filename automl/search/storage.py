@@ -20,10 +20,10 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalStorage
 
-from automl.credentials import mask_urls
 from automl.errors import AutoMLError, ConfigError, StorageError
+from automl.record.credentials import mask_urls
+from automl.record.texts import fit_line
 from automl.search.journal import LockedJournal
-from automl.texts import fit_line
 
 JOURNAL = "journal.log"
 

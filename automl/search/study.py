@@ -23,6 +23,7 @@ from optuna.trial import TrialState as OptunaState
 
 from automl.config import PrunerConfig, StudyConfig
 from automl.errors import StorageError
+from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
 from automl.search.identity import (
@@ -38,7 +39,6 @@ from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, view_for
 from automl.search.thinning import Point
-from automl.texts import fit_line
 from automl.trial import (
     Failed,
     Finished,

@@ -7,8 +7,8 @@ from pathlib import Path
 from mlflow.exceptions import MlflowException
 
 from automl.errors import ConfigError
+from automl.record.events import read_events
 from automl.tracking.confirmed import delivered_to
-from automl.tracking.events import read_events
 from automl.tracking.shared_view import VIEW_TAG, minimizes, runs_by_value, runs_with_view
 from automl.tracking.store import explain, open_client
 from automl.tracking.uri import TrackingUri

@@ -7,9 +7,9 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from automl.credentials import mask_urls
-from automl.masking import mask_credentials
-from automl.texts import cut, printable
+from automl.record.credentials import mask_urls
+from automl.record.masking import mask_credentials
+from automl.record.texts import cut, printable
 
 MAX_PARAM_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 5000

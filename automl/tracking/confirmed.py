@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
-from automl.sealed import is_damaged, seal
+from automl.record.sealed import is_damaged, seal
 
 _HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
 _HEADER_BYTES = len(seal(_HEADER.format(offset=0, pid=0).encode()) + b"\n")

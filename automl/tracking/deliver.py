@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from automl.config import KeepCheckpoints
 from automl.errors import AutoMLError, StudyInUseError
+from automl.record.redact import redact
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
-from automl.tracking.redact import redact
 from automl.tracking.run_update import StudyRef
 from automl.tracking.uri import TrackingUri
 

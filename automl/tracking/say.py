@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
-from automl.texts import fit
+from automl.record.texts import fit
 
 Say: TypeAlias = Callable[[str], object]
 

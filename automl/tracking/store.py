@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 
 from automl.errors import ConfigError
-from automl.tracking.redact import redact
+from automl.record.redact import redact
 from automl.tracking.uri import TrackingUri
 
 CONNECT_SECONDS = 5.0

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 
 from automl.config import KeepCheckpoints
+from automl.record.events import read_events
 from automl.tracking.confirmed import Confirmed
-from automl.tracking.events import read_events
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG

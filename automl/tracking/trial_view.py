@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from automl.config import KeepCheckpoints
-from automl.texts import cut, cut_middle
+from automl.record.texts import cut, cut_middle
 from automl.tracking.cleaning import (
     MAX_TAG_CHARACTERS,
     clean_key,

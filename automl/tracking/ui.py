@@ -19,8 +19,8 @@ from typing import IO
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
+from automl.record.redact import redact
 from automl.tracking.environment import set_defaults
-from automl.tracking.redact import redact
 from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.shared_view import EXPERIMENTS
 from automl.tracking.uri import TrackingUri, resolve_uri

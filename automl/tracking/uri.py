@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
-from automl.tracking.redact import redact
+from automl.record.redact import redact
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 """MLflow's own default in the working directory: a bare `mlflow ui` there shows the runs."""

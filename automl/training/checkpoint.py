@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from automl.disk import flush_folder, make_folder
 from automl.errors import StorageError
+from automl.record.disk import flush_folder, make_folder
 from automl.training.archive import refuse_foreign
 
 LAST = "last.pt"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
-from automl.disk import flush_folder, make_folder
+from automl.record.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
 
 State: TypeAlias = Mapping[str, Any]

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from automl.texts import fit, fit_line
+from automl.record.texts import fit, fit_line
 from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
-from automl.training.record import TrialRecord
+from automl.training.reports import TrialReports
 from automl.trial import (
     Failed,
     Finished,
@@ -40,7 +40,7 @@ _NO_MEMORY_TEXTS = (
 )
 
 
-def of_return(returned: object, record: TrialRecord) -> Outcome:
+def of_return(returned: object, record: TrialReports) -> Outcome:
     """The outcome of an objective that returned."""
     if record.verdict is Verdict.PRUNE:  # it swallowed the exception
         return of_exception(TrialPruned("pruned"), record)
@@ -57,7 +57,7 @@ def of_return(returned: object, record: TrialRecord) -> Outcome:
     return Finished(number, time.time(), value)
 
 
-def of_exception(error: BaseException, record: TrialRecord) -> Outcome:
+def of_exception(error: BaseException, record: TrialReports) -> Outcome:
     """The outcome of an objective that raised."""
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
@@ -108,12 +108,12 @@ def _finite(returned: object) -> tuple[float | None, str]:
     return value, ""
 
 
-def _never_reported(record: TrialRecord) -> bool:
+def _never_reported(record: TrialReports) -> bool:
     """Whether there were reports, and none had the study's metric: no other trial's will."""
     return record.n_reports > 0 and record.goal.metric not in record.metric_names
 
 
-def _no_value(record: TrialRecord) -> str:
+def _no_value(record: TrialReports) -> str:
     """Why the reports hold no value of the study's metric."""
     goal = record.goal
     if not record.n_reports:

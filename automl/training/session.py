@@ -13,14 +13,14 @@ from typing import cast
 import torch
 
 from automl.config import ObjectiveKind
-from automl.texts import fit_line
+from automl.record.texts import fit_line
 from automl.training import outcome
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.record import Goal, TrialRecord
+from automl.training.reports import Goal, TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
@@ -135,9 +135,9 @@ class TrainingSession:
 
     def _open_trial(
         self, spec: TrialSpec, device: str, on_event: OnEvent
-    ) -> tuple[TrialContext, TrialRecord]:
+    ) -> tuple[TrialContext, TrialReports]:
         """What the objective sees of a trial, and the side of it that the objective does not."""
-        record = TrialRecord(
+        record = TrialReports(
             spec=spec,
             goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
             on_event=on_event,
@@ -146,14 +146,14 @@ class TrainingSession:
         seed = trial_seed(spec.study_seed, spec.number)
         return TrialContext(spec, device=device, seed=seed, record=record), record
 
-    def _carry_out(self, trial: TrialContext, record: TrialRecord) -> Outcome:
+    def _carry_out(self, trial: TrialContext, record: TrialReports) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""
         try:
             return outcome.of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
             return outcome.of_exception(error, record)
 
-    def _train(self, trial: TrialContext, record: TrialRecord) -> object:
+    def _train(self, trial: TrialContext, record: TrialReports) -> object:
         """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
         try:
             returned = self._objective(trial)

@@ -21,8 +21,8 @@ from pathlib import Path
 import pandas as pd
 
 from automl import load
-from automl.status import read_view
-from automl.tracking.events import read_events
+from automl.record.events import read_events
+from automl.running.view import read_view
 from automl.trial import Reported
 
 HERE = Path(__file__).resolve().parent

@@ -31,7 +31,7 @@ from whole_process import (
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.devices.reader import open_reader
-from automl.tracking.events import read_events
+from automl.record.events import read_events
 from automl.trial import (
     HOST_UUID,
     Event,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from whole_process import ProcessFailedError, fresh_folder, ours, parent_folder, run, write
 
-from automl.tracking.events import read_events
+from automl.record.events import read_events
 from automl.trial import Reported, Started
 
 _BAD_KEY = "study.n_trialz=3"

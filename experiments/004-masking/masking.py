@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from automl.credentials import mask_urls
-from automl.masking import mask_credentials
-from automl.texts import fit, fit_line
+from automl.record.credentials import mask_urls
+from automl.record.masking import mask_credentials
+from automl.record.texts import fit, fit_line
 from automl.tracking.cleaning import clean_key
 
 SHAPES = {

@@ -13,7 +13,7 @@ from automl.config import (
     HalvingPrunerConfig,
     MedianPrunerConfig,
 )
-from automl.prepare import flat_settings
+from automl.running.prepare import flat_settings
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import Random
 from tests.cli.conftest import Compose, Refuse

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.tracking.events import read_events
+from automl.record.events import read_events
 from automl.trial import (
     Event,
     Failed,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.study_directory import is_held
-from automl.tracking.events import EventLog
+from automl.record.directory import is_held
+from automl.record.events import EventLog
 from automl.trial import Event, Finished, SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until

@@ -14,7 +14,7 @@ import pytest
 
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.status import SweepView, write_view
+from automl.running.view import SweepView, write_view
 from tests.end_to_end.program import PATIENCE_SECONDS, Done, Program
 
 

@@ -20,8 +20,8 @@ import automl
 from automl.cli import main
 from automl.errors import StorageError
 from automl.execution.inline import InlineExecutor
+from automl.record.directory import is_held
 from automl.search.journal import LockedJournal
-from automl.study_directory import is_held
 
 STUDY = Path("studies") / "silent"
 BEGAN, BROKE, HELD_AT_EXIT = "began", "broke", "held-at-exit"

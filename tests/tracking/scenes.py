@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from automl.tracking.events import EventLog
+from automl.record.events import EventLog
 from automl.trial import (
     Checkpointed,
     CheckpointKind,

@@ -14,9 +14,9 @@ import pytest
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError, StudyInUseError
+from automl.record.events import EventLog
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.delivery import Delivery, deliver_all, spawn
-from automl.tracking.events import EventLog
 from automl.tracking.uri import resolve_uri
 from automl.trial import CheckpointKind
 from tests.tracking.conftest import Shown

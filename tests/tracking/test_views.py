@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from automl.config import KeepCheckpoints
+from automl.record.redact import redact, redact_settings
 from automl.tracking.cleaning import clean_key, clean_params, clean_tags
-from automl.tracking.redact import redact, redact_settings
 from automl.tracking.run_update import RunUpdate
 from automl.tracking.shared_view import shared_view
 from automl.tracking.study_view import StudyView

@@ -1,7 +1,7 @@
 """Carries a pack of trials out: each is its own trial, with its events, checkpoints and outcome.
 
 The lanes' reports of one epoch are given together, so that lanes that reach a rung together are
-judged together; all else of a trial goes through the same `TrialContext` and `TrialRecord` as
+judged together; all else of a trial goes through the same `TrialContext` and `TrialReports` as
 alone. A trial that ends leaves its lane, and the feed's next takes it, at an epoch's end. Where the
 pack itself breaks, its trials end as `Interrupted(pack_dissolved=True)`, after their checkpoints
 were written, and go on alone.
@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from automl.texts import fit_line
+from automl.record.texts import fit_line
 from automl.training import outcome
 from automl.training.network import Network
 from automl.training.objective import TrialContext
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
-from automl.training.record import TrialRecord
+from automl.training.reports import TrialReports
 from automl.training.trainer import DivergedError
 from automl.trial import (
     Feed,
@@ -58,7 +58,7 @@ class _Lane:
     """A trial in the pack."""
 
     trial: TrialContext
-    record: TrialRecord
+    record: TrialReports
     epoch: int = 0
 
 
@@ -93,7 +93,7 @@ class Pack:
         device: str,
         *,
         can_join: Callable[[Params], bool],
-        open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialRecord]],
+        open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialReports]],
         on_events: OnEvents,
     ) -> None:
         self._opened, self._trainer, self._device = opened, opened.trainer, device

@@ -1,0 +1,1 @@
+"""What each command does, one file each; `cli/registry.py` names them."""

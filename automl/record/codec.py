@@ -1,0 +1,109 @@
+"""An event as a line of JSON and back. The line says its kind in `event`, then its fields by name,
+and last its checksum.
+
+Floats go through `json` as Python writes them: `NaN` and `Infinity` are read back as such. A field
+that a newer version added is ignored, one that it left out takes its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from automl.record.redact import redact_settings
+from automl.record.sealed import is_damaged, seal
+from automl.record.texts import (
+    MAX_CAUSE_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    cut,
+    cut_middle,
+    fit,
+    fit_line,
+)
+from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    MemoryPeak,
+    OutOfMemory,
+    Pruned,
+    Reported,
+    Started,
+    SweepEnded,
+    SweepStarted,
+    TrialState,
+)
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Started, Reported, Checkpointed, MemoryPeak),
+        *(Finished, Pruned, Interrupted, Failed, OutOfMemory),
+        *(SweepStarted, SweepEnded),
+    )
+}
+_FIELDS = {
+    kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in _KINDS.values()
+}
+# `json.dumps` with separators builds an encoder per call, which doubles its time.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class UnreadableLineError(ValueError):
+    """Raised when a line of an event log is damaged, or no event of this version."""
+
+
+def encode(event: Event) -> bytes:
+    """The line of `event`, newline included, in ASCII; its texts are cut and masked."""
+    kind = type(event)
+    fields: dict[str, object] = {"event": kind.__name__}
+    for name in _FIELDS[kind]:
+        fields[name] = getattr(event, name)
+    match event:
+        case Reported():
+            fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
+        case Started():
+            fields["params"] = dict(event.params)
+        case Checkpointed():
+            fields["kind"] = event.kind.value
+        case Failed():
+            fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
+        case Interrupted() | OutOfMemory():
+            fields["cause"] = fit_line(event.cause)
+        case SweepStarted():
+            fields["settings"] = redact_settings(event.settings)
+        case SweepEnded():
+            fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
+    return seal(_encode(fields).encode("ascii")) + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """The event of a line. Raises UnreadableLineError."""
+    if is_damaged(line.rstrip(b"\n")):
+        raise UnreadableLineError("it is not what its checksum was made of")
+    try:
+        fields = json.loads(line)
+        kind = _KINDS[fields["event"]]
+        event: Event = kind(**_values(kind, fields))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
+    return event
+
+
+def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    if "cause" in values:  # earlier versions wrote them of any length
+        values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
+    if "details" in values:
+        values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
+    if kind is Checkpointed:
+        values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
+    elif kind is SweepEnded:
+        n_by_state = values["n_by_state"].items()
+        values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
+    return values

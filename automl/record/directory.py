@@ -1,0 +1,214 @@
+"""The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
+
+    studies/<name>/config.yaml  journal.log  events.log  place.json  status.json  checkpoints/  lock
+
+Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
+dies, however that comes, so that there is no stale lock to remove.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StudyInUseError
+from automl.record.disk import flush_folder, make_folder
+from automl.trial import trial_name
+
+_ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
+_ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
+
+
+LOOKING_SECONDS = 0.2
+"""A lock that is held for longer is a sweep's."""
+
+
+def make_name() -> str:
+    """A study name that can be said aloud: `brave-otter-3f9a`."""
+    return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
+
+
+def log_path(directory: Path, number: int) -> Path:
+    """What a trial of the study at `directory` printed, and why it failed."""
+    return directory / "logs" / f"{trial_name(number)}.log"
+
+
+def command_line(command: str, study: StudyConfig) -> str:
+    """What to type to have `command` done with the study."""
+    where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
+    return f"python -m automl {command} study.name={study.name}{where}"
+
+
+class StudyDirectory:
+    """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
+
+    def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
+        self.path = path
+        self.fresh = fresh
+        """Made by this sweep: it is removed again if the sweep cannot begin."""
+        self._lock_fd = lock_fd
+        self._stays_locked = False
+
+    @classmethod
+    def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+        """Make or take the directory `study.dir/study.name`.
+
+        Raises ConfigError where it must exist and does not, or cannot be made; StudyInUseError
+        when a living sweep holds it.
+        """
+        assert config.name is not None
+        path = Path(config.dir).absolute() / config.name
+        if must_exist and not path.is_dir():
+            raise ConfigError(
+                f"study.name={config.name}: there is no such study in {config.dir}; "
+                f"{existing(path.parent)}"
+            )
+        fresh = not path.exists()
+        try:
+            for folder in make_folder(path):
+                flush_folder(folder)
+            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(
+                f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
+                "name another folder with study.dir=…"
+            ) from error
+        _lock(lock_fd, config)
+        return cls(path, fresh=fresh, lock_fd=lock_fd)
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.log"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
+
+    def checkpoints(self, number: int) -> Path:
+        return self.path / "checkpoints" / trial_name(number)
+
+    def __enter__(self) -> StudyDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stays_locked:
+            return
+        if kind is not None and self.fresh and not self.config.exists():
+            # Refused before it began: leave nothing behind, if that can be.
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock_fd)
+
+    def stay_locked(self) -> None:
+        """The lock goes back when this process ends, and not before: trials of it run on."""
+        self._stays_locked = True
+
+
+def _lock(lock_fd: int, study: StudyConfig) -> None:
+    if not _take_lock(lock_fd):
+        holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
+        os.close(lock_fd)
+        raise StudyInUseError(
+            f"study.name={study.name}: another sweep works on this study "
+            f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
+            f"See it with: {command_line('status', study)}"
+        )
+    me = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
+    with contextlib.suppress(OSError):  # full: what cannot do without the disk says so
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, json.dumps(me | {"since": time.time()}).encode(), 0)
+
+
+def _take_lock(lock_fd: int) -> bool:
+    """Whether it is ours now; who only looks (`is_held`) has it for a moment, and is waited for."""
+    deadline = time.monotonic() + LOOKING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOKING_SECONDS / 40)
+
+
+def _holder_text(holder: str) -> str:
+    try:
+        who = json.loads(holder)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+        return f"pid {who['pid']} of {who['user']} on {who['host']}, since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not written its name yet"
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
+    seen, as in a study of another user's."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, whole; a power cut may leave neither."""
+    with _replacing(path) as file:
+        file.write(text)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write atomically, and return when the new file is on disk."""
+    with _replacing(path) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    flush_folder(path.parent)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file beside `path` that takes its place in the end."""
+    fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
+            os.unlink(beside)
+        raise
+
+
+def existing(folder: Path) -> str:
+    """The studies in a folder, for a message."""
+    names = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
+    return f"there are: {', '.join(names)}" if names else "it holds no study yet"

@@ -1,0 +1,1 @@
+"""One sweep while it runs: the only room that knows all parts."""

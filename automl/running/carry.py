@@ -1,0 +1,126 @@
+"""What a pool thread does: carry one admitted trial through the executor and follow its events.
+
+Each event goes to the event log first and then to the study, whose verdict is all that travels
+back into the trial. Nothing here decides what starts next; the main thread learns of outcomes
+and of given-back reservations by messages.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from automl.admission.ledger import Ledger
+from automl.errors import StorageError
+from automl.execution.executor import Executor, TrialFeed
+from automl.record.events import EventLog
+from automl.running.messages import Broke, Ended, Message, Released
+from automl.search.study import Study
+from automl.trial import (
+    Hosted,
+    MemoryPeak,
+    OnEvents,
+    Outcome,
+    Placement,
+    Reported,
+    Started,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+
+class Carrier:
+    """Carries trials; one object serves all pool threads."""
+
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        log: EventLog,
+        study: Study,
+        ledger: Ledger,
+        post: Callable[[Message], None],
+    ) -> None:
+        self._executor = executor
+        self._log = log
+        self._study = study
+        self._ledger = ledger
+        self._post = post
+        self.stopping = threading.Event()
+        """Set: every trial is told to stop at its next report."""
+        self.latest: dict[int, Reported] = {}
+        """The last report of each running trial, for the display."""
+        self.devices: dict[int, str] = {}
+        """Where each trial has run last."""
+
+    def carry(self, key: int, feed: TrialFeed, placement: Placement) -> None:
+        """Run an execution to its end and give its reservation back, whatever happens."""
+        try:
+            with self._ledger.held(key):
+                self._executor.execute(feed, placement, self._on_events(key))
+        except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
+            self._post(Broke(error))
+        finally:
+            self._post(Released(key))
+
+    def feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
+        """Trials to carry; each is recorded as started when the executor takes it."""
+        device = device_label(placement)
+
+        def started(spec: TrialSpec) -> None:
+            self.devices[spec.number] = device
+            self._append(Started(spec.number, time.time(), params=spec.params, device=device))
+
+        return TrialFeed(specs, started)
+
+    def _on_events(self, key: int) -> OnEvents:
+        def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            for event in events:
+                self._take(event, key)
+            verdicts = self._judge([e for e in events if isinstance(e, Reported)])
+            if not self.stopping.is_set():
+                return verdicts
+            stop = {event.trial: Verdict.STOP for event in events}
+            return stop | {n: v for n, v in verdicts.items() if v is not Verdict.GO_ON}
+
+        return on_events
+
+    def _judge(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
+        """Reports of one message are judged together."""
+        if not reports:
+            return {}
+        try:
+            return self._study.report(reports)
+        except StorageError as error:  # the main thread has every trial write a checkpoint and stop
+            self._post(Broke(error))
+            return {}
+
+    def _append(self, event: TrialEvent) -> None:
+        try:
+            self._log.append(event)  # a step logged before an interruption is dropped here
+        except StorageError as error:
+            self._post(Broke(error))
+            raise
+
+    def _take(self, event: TrialEvent, key: int) -> None:
+        if isinstance(event, Hosted):
+            self._ledger.assign(key, event.pid)
+            return
+        self._append(event)
+        match event:
+            case Reported():
+                if event.trial not in self.latest:  # its context is surely up by now
+                    self._ledger.context_up(key, time.monotonic())
+                self.latest[event.trial] = event
+            case MemoryPeak(peak_bytes=peak_bytes):
+                self._ledger.observe_peak(key, peak_bytes)
+            case Outcome():
+                self.latest.pop(event.trial, None)
+                self._post(Ended(event))
+
+
+def device_label(placement: Placement) -> str:
+    """For the tag `automl.device`: `cpu`, or the GPU's name and UUID."""
+    return "cpu" if placement.on_host else f"{placement.device_name} {placement.device_uuid}"

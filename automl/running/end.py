@@ -1,0 +1,135 @@
+"""The end of a sweep: the summary, the last events to MLflow, the closing table, the exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from automl.errors import AutoMLError, StorageError, SweepFailedError
+from automl.record.directory import command_line
+from automl.running.display import Display, clock, failure_lines, print_best
+from automl.running.loop import Loop
+from automl.running.messages import StopReason
+from automl.running.parts import Parts
+from automl.running.pictures import Pictures
+from automl.running.view import BestRow, SweepView, write_view
+from automl.trial import SweepEnded, TrialState
+
+DRAIN_SECONDS = 600.0
+"""How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+N_BEST_SHOWN = 5
+EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
+
+
+class Closing:
+    """Finishes one sweep."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        loop: Loop,
+        display: Display,
+        view: Callable[[str], SweepView],
+        pictures: Pictures,
+    ) -> None:
+        self._parts = parts
+        self._loop = loop
+        self._display = display
+        self._say = display.say
+        self._view = view
+        self._pictures = pictures
+
+    @property
+    def _stop(self) -> StopReason | None:
+        return self._loop.stop
+
+    def finish(self) -> int:
+        """Returns the exit code. Raises AutoMLError when the sweep failed."""
+        self._display.end()
+        if self._stop is not StopReason.BROKEN:
+            self._record_end()
+        if self._stop is not StopReason.BROKEN:
+            self._deliver()
+        with self._pictures.of("status.json"):
+            write_view(self._parts.directory.status, self._view(self._how()))
+        with self._pictures.of("the results"):
+            self._show_results()
+        if self._stop is not None:
+            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
+        address = self._parts.delivery.address()
+        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
+        self._raise_failure()
+        return EXIT_CODES.get(self._stop, 0) if self._stop else 0
+
+    def _how(self) -> str:
+        return "done" if self._stop is None else self._stop.value
+
+    def _record_end(self) -> None:
+        best = self._parts.study.best()
+        ended = SweepEnded(
+            time=time.time(),
+            done=self._stop in (None, StopReason.TIMEOUT),
+            failed=self._stop is StopReason.FAILING,
+            n_by_state=self._counts(),
+            best_trial=None if best is None else best.number,
+            best_value=None if best is None else best.value,
+        )
+        try:
+            self._parts.log.append(ended)
+        except StorageError as error:  # raised after the line that goes on has been printed
+            self._loop.break_off(error)
+
+    def _deliver(self) -> None:
+        delivery = self._parts.delivery
+        if lag := delivery.lag():
+            self._say(f"delivering {lag} events to MLflow")
+        if not delivery.drain(DRAIN_SECONDS):
+            self._say(
+                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
+                f"lost. Deliver them with: {command_line('sync', self._parts.config.study)}"
+            )
+
+    def _show_results(self) -> None:
+        study = self._parts.study
+        ranking = study.ranking(N_BEST_SHOWN)
+        if ranking:
+            rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
+            print_best(rows, self._parts.config.study.metric)
+        view = self._view(self._how())
+        for line in failure_lines(view):
+            self._say(line)
+        counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
+        self._say(f"{self._name}: {counts} in {clock(view.seconds)}")
+        best = study.best()
+        if best is not None:
+            path = self._parts.directory.checkpoints(best.number) / "best.pt"
+            if path.exists():
+                self._say(f"best model: {os.path.relpath(path)}")
+
+    def _counts(self) -> dict[TrialState, int]:
+        """Trials by state; what the study still calls running has been interrupted by now."""
+        counts = dict(self._parts.study.counts())
+        n_left = counts.pop(TrialState.RUNNING, 0)
+        return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}
+
+    @property
+    def _name(self) -> str:
+        return self._parts.study.name
+
+    def _raise_failure(self) -> None:
+        loop = self._loop
+        if self._stop is StopReason.BROKEN:
+            assert loop.error is not None
+            if isinstance(loop.error, AutoMLError):
+                raise loop.error
+            raise AutoMLError(f"{type(loop.error).__name__}: {loop.error}") from loop.error
+        if self._stop is StopReason.FAILING:
+            assert loop.last_failure is not None
+            raise SweepFailedError(
+                f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
+            )
+        if self._stop in EXIT_CODES or self._parts.study.counts().get(TrialState.FINISHED):
+            return
+        cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
+        raise SweepFailedError(f"no trial finished{cause}")

@@ -1,0 +1,46 @@
+"""The failed trials of a study by cause: how many, and which was the first. For people alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from automl.record.history import TrialHistory
+from automl.record.texts import fit_line
+from automl.running.view import FailureRow
+from automl.trial import Failed
+
+MAX_CAUSES = 1_000
+"""Kept apart; whatever fails for another reason after so many is only counted."""
+MAX_SHOWN = 5
+_MAX_CHARACTERS = 300
+_NUMBER = re.compile(r"\d+")
+
+
+class Failures:
+    """Counts; bounded, whatever ten thousand trials find to say. For one thread."""
+
+    def __init__(self, history: Mapping[int, TrialHistory]) -> None:
+        self._rows: dict[str, FailureRow] = {}
+        """By the cause without its numbers, which are often the trial's, a row's or a size."""
+        self._trials: set[int] = set()
+        for trial in history.values():
+            if isinstance(trial.outcome, Failed):
+                self.add(trial.outcome)
+
+    def add(self, failed: Failed) -> None:
+        """Count a failed trial; one that was counted changes nothing."""
+        if failed.trial in self._trials:
+            return
+        self._trials.add(failed.trial)
+        cause = fit_line(failed.cause, _MAX_CHARACTERS)
+        key = _NUMBER.sub("0", cause)
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)
+        elif len(self._rows) < MAX_CAUSES:
+            self._rows[key] = FailureRow(1, cause, failed.trial)
+
+    def rows(self) -> tuple[FailureRow, ...]:
+        """The most frequent causes first, a few of them."""
+        return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])

@@ -1,0 +1,117 @@
+"""The open parts of one sweep: opened in the order in which they can refuse, closed in reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from automl.config import Config, ExecutionKind
+from automl.devices.reader import DeviceReader
+from automl.errors import StorageError
+from automl.execution.executor import Executor
+from automl.execution.inline import InlineExecutor
+from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
+from automl.execution.workers import WorkersExecutor
+from automl.record.directory import StudyDirectory, write_durably
+from automl.record.events import EventLog
+from automl.record.place import settle
+from automl.running.lost_events import put_back
+from automl.running.prepare import Prepared
+from automl.search.pruners import make_pruner
+from automl.search.study import Study
+from automl.tracking.delivery import DelivererProcess, Delivery
+from automl.tracking.run_update import StudyRef
+
+READY_SECONDS = 60.0
+"""How long MLflow may take to open its store."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The open parts of one sweep."""
+
+    prepared: Prepared
+    directory: StudyDirectory
+    reader: DeviceReader
+    study: Study
+    log: EventLog
+    delivery: Delivery
+    executor: Executor
+
+    @property
+    def config(self) -> Config:
+        return self.prepared.config
+
+
+def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
+    """The executor that the config names."""
+    if prepared.config.execution.kind is ExecutionKind.inline:
+        return InlineExecutor(prepared.entry, directory.path / "logs")
+    return WorkersExecutor(prepared.entry, directory.path / "logs", worker_limits(prepared))
+
+
+def worker_limits(prepared: Prepared) -> WorkerLimits:
+    """What worker processes are held to; they wait for a verdict at the study's own rungs."""
+    execution = prepared.config.execution
+    return WorkerLimits(
+        max_workers=prepared.max_concurrent_trials,
+        trial_timeout_seconds=execution.trial_timeout_seconds,
+        silence_timeout_seconds=execution.silence_timeout_seconds,
+        recycle_after_trials=execution.recycle_after_trials,
+        recycle_growth_bytes=execution.recycle_growth_bytes,
+        judging=Judging(prepared.config.study.metric, make_pruner(prepared.pruner).rungs),
+    )
+
+
+def _store_config(directory: StudyDirectory, stored_config: str) -> None:
+    """No picture: without it the study cannot be resumed. Raises StorageError."""
+    try:
+        write_durably(directory.config, stored_config)
+    except OSError as error:
+        raise StorageError(
+            f"{directory.config} cannot be written ({error.strerror}): make room or mend the disk, "
+            "then give the same command again."
+        ) from error
+
+
+@contextmanager
+def open_parts(
+    prepared: Prepared,
+    directory: StudyDirectory,
+    reader: DeviceReader,
+    *,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
+) -> Iterator[Parts]:
+    """Open study, event log, MLflow's delivery and executor; close them in the other order."""
+    config = prepared.config
+    with ExitStack() as stack:
+        study = Study.open(
+            config.study,
+            space=prepared.space,
+            sampler=prepared.sampler,
+            pruner=prepared.pruner,
+            identity=prepared.identity,
+            directory=directory.path,
+        )
+        stack.callback(study.close)
+        place = settle(directory.path, config.study, study.uuid, study.stored_name)
+        study.keep_uuid(place.study_uuid)
+        ref = StudyRef(place.study_uuid, place.name, place.former_names)
+        # Not before the study has agreed: the process makes MLflow's database where there is none.
+        delivery = Delivery.start(
+            directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
+        )
+        stack.callback(delivery.stop)
+        log = EventLog.open(directory.events)  # while MLflow is being loaded
+        stack.callback(log.close)
+        delivery.wait_usable(READY_SECONDS)
+        if n_lost := put_back(study, log):
+            note = f"events.log had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            prepared = replace(prepared, notes=(*prepared.notes, note))
+        _store_config(directory, stored_config)
+        executor = make_executor(prepared, directory)
+        stack.callback(executor.close)
+        yield Parts(prepared, directory, reader, study, log, delivery, executor)

@@ -1,0 +1,81 @@
+"""Makes the view of a running sweep: what the live table, `status.json` and the closing show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from automl.running.carry import Carrier, device_label
+from automl.running.failures import Failures
+from automl.running.loop import Loop
+from automl.running.parts import Parts
+from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
+from automl.trial import TrialState
+
+
+class Viewer:
+    """Looks at one sweep; for the main thread."""
+
+    def __init__(self, parts: Parts, loop: Loop, carrier: Carrier, failures: Failures) -> None:
+        self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
+        self._began_seconds = time.monotonic()
+        self._n_ended_before = self.n_ended
+
+    def view(self, ended: str | None = None) -> SweepView:
+        """The sweep as it stands."""
+        parts, seconds = self._parts, time.monotonic() - self._began_seconds
+        counts = {state.value: n for state, n in parts.study.counts().items()}
+        left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
+        counts[TrialState.RUNNING.value] = len(self._loop.running)
+        counts["waiting"] = len(self._loop.waiting)
+        left -= len(self._loop.running) + len(self._loop.waiting)
+        counts[TrialState.INTERRUPTED.value] = left
+        best = parts.study.best()
+        return SweepView(
+            study=parts.study.name,
+            directory=str(parts.directory.path),
+            time=time.time(),
+            n_trials=self._loop.n_trials,
+            metric=parts.config.study.metric,
+            counts=counts,
+            best=None if best is None else BestRow(best.number, best.value, best.params),
+            running=tuple(self._running_rows()),
+            waiting=tuple(self._waiting_rows()),
+            failures=self._failures.rows(),
+            seconds=seconds,
+            seconds_left=self._seconds_left(seconds),
+            n_undelivered=parts.delivery.lag(),
+            trouble=parts.delivery.trouble(),
+            ended=ended,
+        )
+
+    def _running_rows(self) -> Iterator[RunningRow]:
+        now = time.monotonic()
+        for number, running in sorted(self._loop.running.items()):
+            report = self._carrier.latest.get(number)
+            yield RunningRow(
+                number=number,
+                device=device_label(running.placement),
+                params=running.waiting.trial.params,
+                seconds=now - running.since_seconds,
+                step=None if report is None else report.step,
+                metrics={} if report is None else report.metrics,
+            )
+
+    def _waiting_rows(self) -> Iterator[WaitingRow]:
+        for waiting in self._loop.waiting:
+            yield WaitingRow(waiting.trial.number, waiting.reason)
+        if not self._loop.waiting and self._loop.refusal is not None:
+            yield WaitingRow(None, self._loop.refusal)
+
+    @property
+    def n_ended(self) -> int:
+        """Trials of the study that have come to their end."""
+        counts = self._parts.study.counts()
+        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
+        return sum(counts.get(state, 0) for state in final)
+
+    def _seconds_left(self, seconds: float) -> float | None:
+        ended = self.n_ended
+        here = ended - self._n_ended_before
+        return None if here <= 0 else seconds / here * (self._loop.n_trials - ended)

@@ -1,0 +1,206 @@
+"""The study directory: names, the lock, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from automl.config import STUDY_NAME, StudyConfig
+from automl.errors import ConfigError, StudyInUseError
+from automl.record.directory import (
+    StudyDirectory,
+    is_held,
+    make_name,
+    write_atomically,
+    write_durably,
+)
+from automl.trial import trial_name
+from tests.lossy_disk import LossyDisk
+
+
+def settings(folder: Path, name: str = "brave-otter") -> StudyConfig:
+    return StudyConfig(name=name, dir=str(folder))
+
+
+def test_a_made_up_name_is_allowed_and_new() -> None:
+    names = {make_name() for _ in range(50)}
+    assert all(STUDY_NAME.fullmatch(name) for name in names)
+    assert len(names) > 40
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-1", "0", "x" * 128])
+def test_names_that_are_allowed(name: str) -> None:
+    assert StudyConfig(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-a", "_a", "a/b", "a b", "ä", "x" * 129])
+def test_names_that_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"study\.name=.*1 to 128 letters"):
+        StudyConfig(name=name)
+
+
+def test_trial_names_sort_as_their_numbers() -> None:
+    assert trial_name(7) == "trial-00007"
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+def test_a_study_that_must_exist_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "calm-crane").mkdir()
+    (tmp_path / "calm-crane" / "config.yaml").touch()
+    with pytest.raises(ConfigError, match=r"study\.name=brave-otter: .* there are: calm-crane"):
+        StudyDirectory.open(settings(tmp_path), must_exist=True)
+    assert not (tmp_path / "brave-otter").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "studies").touch()
+    with pytest.raises(ConfigError, match=r"study\.dir=.*cannot be written.*study\.dir=…"):
+        StudyDirectory.open(settings(tmp_path / "studies"), must_exist=False)
+
+
+def test_a_study_refused_before_it_began_leaves_nothing(tmp_path: Path) -> None:
+    directory = StudyDirectory.open(settings(tmp_path), must_exist=False)
+    assert directory.fresh
+    with pytest.raises(ConfigError), directory:
+        raise ConfigError("the space is wrong")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_that_failed_later_stays(tmp_path: Path) -> None:
+    directory = StudyDirectory.open(settings(tmp_path), must_exist=False)
+    directory.config.touch()
+    with pytest.raises(ConfigError), directory:
+        raise ConfigError("the disk is full")
+    assert (tmp_path / "brave-otter" / "config.yaml").exists()
+    with StudyDirectory.open(settings(tmp_path), must_exist=True) as directory:
+        assert not directory.fresh
+
+
+# --- the lock -------------------------------------------------------------------------------------
+
+
+def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        assert is_held(directory.path)
+        holder = rf"pid {os.getpid()} of \S+ on {re.escape(socket.gethostname())}, since 20"
+        with pytest.raises(StudyInUseError, match=holder) as caught:
+            StudyDirectory.open(settings(tmp_path), must_exist=False)
+    assert "python -m automl status study.name=brave-otter" in str(caught.value)
+    assert not is_held(directory.path)
+
+
+def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        (directory.path / "lock").write_text("")
+        with pytest.raises(StudyInUseError, match="has not written its name yet"):
+            StudyDirectory.open(settings(tmp_path), must_exist=False)
+
+
+def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        directory.config.touch()
+    command = [sys.executable, "-c", LOOK, str(directory.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"looking\n"
+        try:
+            for _ in range(2000):
+                with StudyDirectory.open(settings(tmp_path), must_exist=True):
+                    pass
+        finally:
+            process.kill()
+
+
+LOOK = """
+import sys
+from pathlib import Path
+from automl.record.directory import is_held
+
+sys.stdout.write("looking\\n")
+sys.stdout.flush()
+while True:
+    is_held(Path(sys.argv[1]))
+"""
+HOLD = """
+import sys
+from pathlib import Path
+from automl.config import StudyConfig
+from automl.record.directory import StudyDirectory
+
+with StudyDirectory.open(StudyConfig(name="brave-otter", dir=sys.argv[1]), must_exist=False):
+    sys.stdout.write("held\\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
+def test_the_lock_of_a_killed_sweep_is_free(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(StudyInUseError, match=f"pid {process.pid} "):
+            StudyDirectory.open(settings(tmp_path), must_exist=True)
+        process.kill()
+        process.wait()
+    with StudyDirectory.open(settings(tmp_path), must_exist=True) as directory:
+        assert is_held(directory.path)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left_beside(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    for text in ("old", "new"):
+        write_atomically(path, text)
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "\ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_power_cut_leaves_the_old_text_or_the_new_one(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    seen: list[str] = []
+
+    def look() -> None:
+        for cut in lossy_disk.both_power_cuts():
+            path = cut / "config.yaml"
+            seen.append(path.read_text() if path.exists() else "a: 0")
+
+    lossy_disk.on_step = look
+    for text in ("a: 1", "a: 2"):
+        write_durably(tmp_path / "config.yaml", text)
+        assert seen[-2:] == [text, text], "it is on disk when the function returns"
+    assert seen == sorted(seen)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_picture_costs_no_flush(tmp_path: Path, lossy_disk: LossyDisk) -> None:
+    write_atomically(tmp_path / "status.json", "{}")
+    assert lossy_disk.flushed.empty()
+
+
+def test_a_new_study_and_its_folder_are_there_after_a_power_cut(
+    tmp_path: Path, lossy_disk: LossyDisk
+) -> None:
+    with StudyDirectory.open(settings(tmp_path / "a" / "studies"), must_exist=False) as directory:
+        write_durably(directory.config, "a: 1")
+    assert lossy_disk.content(directory.config) == b"a: 1"

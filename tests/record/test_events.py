@@ -1,0 +1,450 @@
+"""The event log: nothing lost, nothing twice, whole lines only, whatever happens to its process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from automl.errors import StorageError
+from automl.record.codec import decode, encode
+from automl.record.events import EventLog, read_events
+from automl.tracking.lines import LineCounter
+from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    MemoryPeak,
+    Outcome,
+    OutOfMemory,
+    Pruned,
+    Reported,
+    Started,
+    SweepEnded,
+    SweepStarted,
+    TrialState,
+)
+from tests.flips import one_bit_flipped, unsealed
+from tests.lossy_disk import LossyDisk, no_room_beyond
+from tests.tracking.scenes import begin, finish, interrupt, report, sweep_started, trial
+
+EVENTS: list[Event] = [
+    Started(3, 1.5, params={"lr": 0.1, "n": 2, "kind": "ä", "on": True, "no": None}, device="cpu"),
+    Reported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
+    Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
+    MemoryPeak(3, 2.75, peak_bytes=2**40),
+    Finished(3, 3.5, value=-0.5),
+    Pruned(4, 3.5, step=2, value=1.0),
+    Interrupted(5, 3.5, cause="killed", by_worker_death=True),
+    Failed(6, 3.5, cause="ValueError: x", details="line\nline", hopeless=True),
+    OutOfMemory(7, 3.5, cause="no room"),
+    SweepStarted(0.5, "s", "u", {"a.b": "1"}),
+    SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.log"
+
+
+def events_of(path: Path) -> list[Event]:
+    return [event for event, _ in read_events(path)]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_is_read_back_as_it_was(event: Event) -> None:
+    line = encode(event)
+    assert line.count(b"\n") == 1
+    assert decode(line) == event
+
+
+def test_nan_is_read_back() -> None:
+    event = decode(encode(Reported(0, 1.0, step=0, metrics={"loss": math.nan})))
+    assert isinstance(event, Reported)
+    assert math.isnan(event.metrics["loss"])
+
+
+def test_no_credential_is_written(path: Path) -> None:
+    url, key = "postgresql://ann:s3cret@db/x", "tracking.token"
+    with EventLog.open(path) as log:
+        log.append(SweepStarted(0.0, "s", "u", {"study.storage": url, key: "s3cret"}))
+        log.append(Failed(0, 1.0, cause=f"cannot reach {url}", details=f"at {url}"))
+        log.append(OutOfMemory(1, 1.0, cause=url))
+    assert "s3cret" not in path.read_text()
+
+
+def test_offsets_lead_from_event_to_event(path: Path) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    offsets = [0, *(offset for _, offset in read_events(path))]
+    for n, offset in enumerate(offsets):
+        assert [event for event, _ in read_events(path, offset)] == EVENTS[n:]
+
+
+def test_a_step_is_logged_once(path: Path) -> None:
+    with EventLog.open(path) as log:
+        assert log.append(begin(0))
+        assert log.append(report(0, 0))
+        assert not log.append(report(0, 0))
+        assert log.append(report(1, 0))
+        log.append(interrupt(0))
+    with EventLog.open(path) as log:
+        assert not log.append(report(0, 0))
+        assert log.append(report(0, 1))
+    assert events_of(path).count(report(0, 0)) == 1
+
+
+def test_nothing_follows_the_end_of_a_trial(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append(finish(0))
+        assert not log.append(report(0, 7))
+    with EventLog.open(path) as log:
+        assert not log.append(interrupt(0))
+        assert log.append(begin(1))
+    assert events_of(path) == [finish(0), begin(1)]
+
+
+def test_history_tells_how_each_trial_stands(path: Path) -> None:
+    died = Interrupted(2, 9.0, cause="signal 9", by_worker_death=True)
+    with EventLog.open(path) as log:
+        events = [*trial(0), begin(1), report(1, 0), begin(2), died, begin(2), report(2, 5)]
+        for event in [sweep_started(), *events]:
+            log.append(event)
+        assert log.history == {}
+    with EventLog.open(path) as log:
+        history = log.history
+    assert history[0].outcome == finish(0)
+    assert history[1].outcome is None
+    assert history[1].steps == {0}
+    assert history[1].started == begin(1).time
+    assert (history[2].n_starts, history[2].n_worker_deaths) == (2, 1)
+    assert history[2].outcome is None
+
+
+def test_any_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:
+    whole = encode(begin(0)) + encode(report(0, 0))
+    last = encode(finish(0))
+    for n in range(1, len(last)):
+        path = tmp_path / str(n) / "events.log"
+        path.parent.mkdir()
+        path.write_bytes(whole + last[:n])
+        assert events_of(path) == [begin(0), report(0, 0)]
+        with EventLog.open(path) as log:
+            assert log.history[0].outcome is None
+            log.append(interrupt(0))
+        assert events_of(path) == [begin(0), report(0, 0), interrupt(0)]
+        (aside,) = path.parent.glob("events.log.torn-*")
+        assert aside.read_bytes() == last[:n]
+
+
+def test_a_long_torn_tail_is_cut(path: Path) -> None:
+    path.write_bytes(encode(begin(0)) + b"\0" * 200_000)
+    EventLog.open(path).close()
+    assert path.read_bytes() == encode(begin(0))
+
+
+def test_a_line_that_is_no_event_is_left_out_aloud(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_bytes(encode(begin(0)) + b'{"event": "FromTheFuture"}\n' + encode(finish(0)))
+    with caplog.at_level(logging.WARNING):
+        assert events_of(path) == [begin(0), finish(0)]
+    assert "no event" in caplog.text
+
+
+def test_no_log_is_no_events(path: Path) -> None:
+    assert events_of(path) == []
+    assert LineCounter(path).count() == 0
+
+
+def test_32_threads_write_whole_lines_in_their_order(path: Path) -> None:
+    n_threads, n_steps = 32, 50
+    barrier = threading.Barrier(n_threads)
+
+    def work(number: int) -> None:
+        barrier.wait()
+        for event in trial(number, n_steps):
+            log.append(event)
+
+    with EventLog.open(path) as log:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(n_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    events = events_of(path)
+    assert len(events) == n_threads * (n_steps + 2) == LineCounter(path).count()
+    for number in range(n_threads):
+        own = [event for event in events if getattr(event, "trial", None) == number]
+        assert own == trial(number, n_steps)
+
+
+def test_two_threads_report_one_step_once(path: Path) -> None:
+    barrier = threading.Barrier(8)
+    taken: list[bool] = []
+
+    def work() -> None:
+        barrier.wait()
+        taken.append(log.append(report(0, 0)))
+
+    with EventLog.open(path) as log:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(taken) == [False] * 7 + [True]
+
+
+class MeetingStep(int):
+    """A step that, looked up, lets another thread look it up too, if it can."""
+
+    meeting: threading.Barrier
+
+    def __hash__(self) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.meeting.wait(0.2)
+        return int.__hash__(self)
+
+
+def test_no_thread_looks_a_step_up_while_another_writes_it(path: Path) -> None:
+    MeetingStep.meeting = threading.Barrier(2)
+    event = Reported(0, 1.0, MeetingStep(3), {"loss": 0.5})
+    with EventLog.open(path) as log, ThreadPoolExecutor(2) as pool:
+        taken = list(pool.map(log.append, [event, event]))
+    assert sorted(taken) == [False, True]
+    assert len(events_of(path)) == 1
+
+
+def test_what_append_has_taken_survives_kill_9(path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from automl.record.events import EventLog\n"
+        "from tests.tracking.scenes import report\n"
+        "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
+        "for step in range(10**6):\n"
+        "    log.append(report(0, step))\n"
+        "    print(step, flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            if int(line) == 500:
+                writer.kill()
+                break
+        last = int((line + writer.stdout.read()).split()[-1])
+    steps = [event.step for event in events_of(path) if isinstance(event, Reported)]
+    assert steps == list(range(len(steps)))
+    assert len(steps) > last
+
+
+def test_a_full_disk_is_told_and_stays_told(path: Path) -> None:
+    """No byte beyond 4,000 can be written to a file in that process."""
+    code = (
+        "import sys, pathlib, resource\n"
+        "from automl.errors import StorageError\n"
+        "from automl.record.events import EventLog\n"
+        "from tests.tracking.scenes import begin, report\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+        "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
+        "n, told = 0, []\n"
+        "for event in [*(report(0, step) for step in range(99)), begin(1)]:\n"
+        "    try:\n"
+        "        n += log.append(event)\n"
+        "    except StorageError as error:\n"
+        "        told.append(str(error))\n"
+        "log.close()\n"
+        "import json; print(json.dumps([n, told]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    n_taken, told = json.loads(done.stdout)
+    assert 0 < n_taken < 99
+    assert len(told) == 100 - n_taken
+    assert all("make room" in message and str(path) in message for message in told)
+    assert len(events_of(path)) == n_taken
+    with EventLog.open(path) as log:  # room was made: the torn line is cut, and on it goes
+        assert log.append(report(0, n_taken))
+    assert len(events_of(path)) == n_taken + 1
+
+
+def test_a_closed_log_takes_nothing(path: Path) -> None:
+    log = EventLog.open(path)
+    log.close()
+    log.close()
+    with pytest.raises(StorageError, match="closed"):
+        log.append(begin(0))
+
+
+def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"events\.log cannot be opened"):
+        EventLog.open(tmp_path / "missing" / "events.log")
+
+
+# --- what a power cut leaves, and a disk that fails -----------------------------------------------
+
+
+def left_of(disk: LossyDisk, path: Path) -> list[Event]:
+    """The events that are still there after a power cut now."""
+    return events_of(disk.after_power_cut() / path.name)
+
+
+@pytest.mark.parametrize(
+    "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
+)
+def test_what_must_not_be_lost_is_on_disk_when_append_returns(
+    event: Event, path: Path, lossy_disk: LossyDisk
+) -> None:
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        log.append(event)
+        assert left_of(lossy_disk, path) == [report(0, 0), event]
+
+
+def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        for step in range(3):
+            log.append(report(0, step))
+            while lossy_disk.flushed.get(timeout=10) != path:
+                pass
+            assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_closed_log_is_on_disk(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        while lossy_disk.flushed.get(timeout=10) != path:
+            pass
+        log.append(report(0, 1))  # the flusher has just been at work, and rests
+    assert lossy_disk.content(path) == path.read_bytes()
+
+
+def test_a_write_that_failed_refuses_everything_after(path: Path) -> None:
+    """There is room again, but half of a line is in the file: nothing may be glued onto it."""
+    with EventLog.open(path) as log:
+        log.append(report(0, 0))
+        with (
+            no_room_beyond(path.stat().st_size + 20),
+            pytest.raises(StorageError, match=r"File too large.*make room"),
+        ):
+            log.append(report(0, 1))
+        for event in (report(0, 2), finish(0), sweep_started()):
+            with pytest.raises(StorageError, match="File too large"):
+                log.append(event)
+    assert events_of(path) == [report(0, 0)]
+    with EventLog.open(path) as log:
+        log.append(report(0, 1))
+    assert events_of(path) == [report(0, 0), report(0, 1)]
+
+
+def test_an_outcome_whose_flush_failed_is_not_taken(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+                log.append(finish(0))
+
+
+def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: LossyDisk) -> None:
+    with EventLog.open(path) as log:
+        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+        log.append(report(0, 0))
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "event-log")
+        thread.join(timeout=10)  # it ends with the first failure
+        with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+            log.append(report(0, 1))
+
+
+def test_a_last_flush_that_failed_is_told_by_close(path: Path, lossy_disk: LossyDisk) -> None:
+    log = EventLog.open(path)
+    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
+    log.append(report(0, 0))
+    with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
+        log.close()
+    log.close()
+
+
+def test_a_log_closed_meanwhile_writes_into_no_other_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the call that writes a line and the kernel it is closed, and another file opened."""
+    log, other = EventLog.open(path), path.with_name("other")
+    closer = threading.Thread(target=log.close)
+    write, files = os.write, []
+
+    def write_late(fd: int, line: bytes) -> int:
+        closer.start()
+        closer.join(0.2)  # where it waits for us, as it should, it has not ended after that
+        files.append(other.open("ab"))
+        return write(fd, line)
+
+    monkeypatch.setattr(os, "write", write_late)
+    log.append(report(0, 0))
+    monkeypatch.undo()
+    closer.join()
+    files[0].close()
+    assert other.read_bytes() == b""
+    assert events_of(path) == [report(0, 0)]
+
+
+# --- flipped bits ---------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_costs_its_line_and_changes_none(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    for content in one_bit_flipped(path.read_bytes(), 300):
+        path.write_bytes(content)
+        with caplog.at_level(logging.WARNING):
+            events = events_of(path)
+        left = iter(EVENTS)
+        assert all(event in left for event in events), "in their order, and none is another"
+        if len(events) < len(EVENTS) - 1:  # a lost newline costs the line after it, too
+            assert "is no event and is left out" in caplog.text
+        caplog.clear()
+
+
+def test_a_flipped_bit_of_a_log_without_checksums_is_no_error(path: Path) -> None:
+    with EventLog.open(path) as log:
+        for event in EVENTS:
+            log.append(event)
+    assert unsealed(path.read_bytes()) != path.read_bytes()
+    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
+        path.write_bytes(content)
+        EventLog.open(path).close()
+
+
+def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:
+    """Earlier versions wrote them whole."""
+    failed = Failed(0, 1.0, "x" * 100_000, "y" * 100_000)
+    assert len(encode(failed)) < 30_000
+    fields = {"event": "Failed", "trial": 0, "time": 1.0, "hopeless": False}
+    line = json.dumps(fields | {"cause": failed.cause, "details": failed.details}) + "\n"
+    path.write_text(line)
+    ((read, _),) = read_events(path)
+    assert isinstance(read, Failed)
+    assert len(read.cause) <= 1_000
+    assert len(read.details) < 30_000
+    with EventLog.open(path) as log:
+        outcome = log.history[0].outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.details == "", "of ten thousand trials nobody reads it again"

@@ -1,0 +1,327 @@
+"""The main loop's decisions on a simulated machine: its ports, its messages and the checks.
+
+The main thread hears of everything a moment late, as from a queue. What must always hold is
+checked from the machine's own books, never by the code under test.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Limits, Request
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.loop import Loop
+from automl.running.messages import (
+    Asked,
+    DevicesRead,
+    Ended,
+    Kind,
+    Message,
+    Released,
+    Signalled,
+    StopReason,
+    Tick,
+)
+from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory, Placement
+from tests.running.simulated_machine import (
+    CONTEXT_BYTES,
+    PID,
+    Hosted,
+    Lane,
+    Machine,
+    Plan,
+    Stranger,
+)
+
+_STOPS_AFTER = 0.4
+"""Until the next report of any trial, at which it learns that the sweep stops."""
+
+
+@dataclass
+class World:
+    """A machine, and the loop's ports into it."""
+
+    totals: dict[str, int]
+    plans: Sequence[Plan]
+    strangers: Sequence[Stranger] = ()
+    limits: Limits = field(default_factory=lambda: Limits(4, 0, 5.0))
+    ledger: Ledger = field(default_factory=Ledger)
+    own_processes: bool = False
+    """Trials run in workers, as with the default executor: whose pid is known late."""
+    told_after: float = 0.0
+    """How late the main thread hears."""
+    reading_seconds: float = 0.7
+    reading_takes: float = 0.0
+    blind: bool = False
+    """Mutation: readings always show empty devices, as if NVML were never asked."""
+    silent_between: tuple[float, float] = (0.0, 0.0)
+    """NVML hangs: no reading arrives."""
+    stop_at: float | None = None
+    """When somebody presses Ctrl-C."""
+
+    def __post_init__(self) -> None:
+        self.now = 0.0
+        self.machine = Machine(self.totals, self.strangers, self.own_processes)
+        self.told: dict[int, Outcome] = {}
+        self.interrupted: set[int] = set()
+        """Left for the next sweep."""
+        self.started: list[int] = []
+        self.attempts: dict[int, int] = {}
+        """Starts of each trial, less those in packs that were dissolved."""
+        self.packs: dict[int, list[int]] = {}
+        """Trials of each execution, by its key, in the order in which they were given to it."""
+        self.most_pending: int | None = None
+        self.stopping = False
+        self._read_at = 0.0
+        self._n_asked = 0
+        self._order = itertools.count()
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        pid = None if self.own_processes else PID
+        self.loop = Loop(self, self.ledger, self.limits, len(self.plans), 0, pid=pid)
+
+    # --- ports ---
+
+    def ask(self) -> Asked | None:
+        assert self._n_asked < len(self.plans), "more trials than the study may have"
+        self._n_asked += 1
+        return Asked(self._n_asked - 1, {})
+
+    def request_for(self, trial: Asked) -> Request:
+        return Request(self.plans[trial.number].request_bytes)
+
+    def n_may_pend(self) -> int | None:
+        return self.most_pending
+
+    def kind_of(self, trial: Asked) -> Kind | None:
+        return self.plans[trial.number].kind
+
+    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+        assert len(trials) == n_lanes
+        key = trials[0].number
+        process = self.machine.process_on(placement.device_uuid)
+        process.n_executions += 1
+        execution = Hosted(key, placement, n_lanes, process)
+        self.machine.executions[key] = execution
+        self.packs[key] = []
+        for trial in trials:
+            self.feed(key, trial)
+        self._check_admission(execution)
+        self._at(self.plans[key].hosted_after, partial(self._host, execution))
+
+    def feed(self, key: int, trial: Asked) -> None:
+        assert not self.stopping, "a trial started after Ctrl-C"
+        self.packs[key].append(trial.number)
+        self.started.append(trial.number)
+        execution = self.machine.executions.get(key)
+        if execution is None or execution.over:
+            return  # nobody takes it any more
+        assert not any(trial.number in e.lanes for e in self.machine.executions.values())
+        execution.fed.append(trial.number)
+        self._check_promise(execution)
+        self._fill(execution)
+
+    def tell(self, outcome: Outcome) -> None:
+        assert outcome.trial not in self.told, "told twice"
+        self.told[outcome.trial] = outcome
+
+    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
+        self.tell(Failed(trial.number, self.now, cause))
+
+    def stop_trials(self) -> None:
+        self.stopping = True
+        for execution in self.machine.executions.values():
+            for lane in execution.lanes.values():
+                self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def end_idle(self) -> None:
+        if self.own_processes:
+            self.machine.processes = [p for p in self.machine.processes if p.n_executions]
+
+    # --- what the executor and the pool's threads do ---
+
+    def _host(self, execution: Hosted) -> None:
+        if self.own_processes:
+            self.ledger.assign(execution.key, execution.process.pid)
+        execution.runs = True
+        self._fill(execution)
+
+    def _fill(self, execution: Hosted) -> None:
+        while execution.runs and execution.fed and len(execution.lanes) < execution.n_lanes:
+            number = execution.fed.popleft()
+            lane = Lane(number, self.plans[number], self.now)
+            execution.lanes[number] = lane
+            self.attempts[number] = self.attempts.get(number, 0) + 1
+            self._at(lane.plan.reports_after, partial(self._report, execution, lane))
+            self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            if self.stopping:
+                self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def _report(self, execution: Hosted, lane: Lane) -> None:
+        if lane in execution.lanes.values():
+            execution.process.has_context = True
+            self.ledger.context_up(execution.key, self.now)
+
+    def _stop_lane(self, execution: Hosted, lane: Lane) -> None:
+        if lane in execution.lanes.values():
+            self.interrupted.add(lane.number)
+            self._tell_end(execution, Interrupted(lane.number, self.now, "the sweep stops"))
+
+    def _end_lane(self, execution: Hosted, lane: Lane) -> None:
+        if lane not in execution.lanes.values():
+            return
+        in_pack = execution.n_lanes > 1
+        too_large = lane.plan.peak_bytes > self.machine.can_get(execution, lane, self.now)
+        dies = lane.plan.ends == "dies twice" or (
+            lane.plan.ends == "dies" and self.attempts[lane.number] == 1
+        )
+        if dies and not too_large and self.own_processes:
+            self.machine.processes.remove(execution.process)
+        if in_pack and (dies or too_large):
+            self._dissolve(execution)
+            return
+        peak = min(lane.plan.peak_bytes, self.machine.can_get(execution, lane, self.now))
+        self.ledger.observe_peak(execution.key, 0 if in_pack else peak)
+        self._tell_end(execution, self._outcome(lane, too_large=too_large, dies=dies))
+
+    def _outcome(self, lane: Lane, *, too_large: bool, dies: bool) -> Outcome:
+        number = lane.number
+        if too_large:
+            return OutOfMemory(number, self.now, "CUDA out of memory")
+        if dies:
+            return Interrupted(number, self.now, "killed by SIGSEGV", by_worker_death=True)
+        if lane.plan.ends in ("failed", "failed alike", "hopeless"):
+            cause = f"ValueError: {number}" if lane.plan.ends == "failed" else "ValueError: no"
+            return Failed(number, self.now, cause, hopeless=lane.plan.ends == "hopeless")
+        return Finished(number, self.now, 0.0)
+
+    def _dissolve(self, execution: Hosted) -> None:
+        """The pack breaks: its trials are to go on alone; what it was fed it never took."""
+        for number in list(execution.lanes):
+            self.attempts[number] -= 1
+            ended = Interrupted(number, self.now, "its pack died", pack_dissolved=True)
+            self._tell_end(execution, ended, takes_more=False)
+
+    def _tell_end(self, execution: Hosted, outcome: Outcome, *, takes_more: bool = True) -> None:
+        del execution.lanes[outcome.trial]
+        self._post(Ended(outcome))
+        if takes_more:
+            self._fill(execution)
+        if not execution.lanes:
+            execution.over = True
+            execution.process.n_executions -= 1
+            self._at(0.1, partial(self._release, execution.key))
+
+    def _release(self, key: int) -> None:
+        del self.machine.executions[key]
+        self.ledger.release(key)
+        self._post(Released(key))
+
+    # --- the world ---
+
+    def run(self) -> None:
+        """Until the loop is done, then check that the books are straight."""
+        self._read()
+        if self.stop_at is not None:
+            self._at(self.stop_at, partial(self._post, Signalled(StopReason.INTERRUPTED)))
+        for _ in range(5_000):
+            if self.loop.done:
+                break
+            self.now, _, happens = heapq.heappop(self._heap)
+            happens()
+            self._check_memory()
+        assert self.loop.done, "the sweep never ends"
+        assert self.ledger.view().reservations == (), "a reservation was not given back"
+        if not self.stopping:
+            assert sorted(self.told) == list(range(len(self.plans))), "a trial got lost"
+
+    def _at(self, after: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self.now + after, next(self._order), happens))
+
+    def _post(self, message: Message) -> None:
+        self._at(self.told_after, partial(self._handle, message))
+
+    def _handle(self, message: Message) -> None:
+        self.loop.handle(message, self.now)
+        self._check_books()
+
+    def _read(self) -> None:
+        """The reader's thread: what ours hold, the driver's word, what ours hold."""
+        self._at(self.reading_seconds, self._read)
+        begin, end = self.silent_between
+        if begin <= self.now < end:
+            self._post(Tick())
+            return
+        begun, before = self.now, self._held()
+        self._at(self.reading_takes / 2, partial(self._ask_driver, begun, before))
+
+    def _ask_driver(self, begun: float, before: dict[tuple[str, int], int]) -> None:
+        devices = self.machine.snapshots(self.now)
+        if self.blind:
+            devices = tuple(DeviceSnapshot(u, "sim", t, t) for u, t in self.totals.items())
+        self._at(self.reading_takes / 2, partial(self._end_reading, begun, before, devices))
+
+    def _end_reading(
+        self,
+        begun: float,
+        before: dict[tuple[str, int], int],
+        devices: tuple[DeviceSnapshot, ...],
+    ) -> None:
+        self._post(DevicesRead(Reading(begun, self.now, devices, before, self._held())))
+
+    def _reading(self) -> Reading:
+        """All at once, for a test that handles messages itself."""
+        held = self._held()
+        return Reading(self.now, self.now, self.machine.snapshots(self.now), held, held)
+
+    def _held(self) -> dict[tuple[str, int], int]:
+        return {} if self.blind else self.machine.held_bytes(self.now)
+
+    # --- what must always hold ---
+
+    def _check_admission(self, new: Hosted) -> None:
+        """On the device admitted to: all promises, all contexts, strangers as they were read, and
+        the headroom fit into it; a trial of unknown size is alone there."""
+        uuid, reading = new.placement.device_uuid, self.loop.reading
+        assert reading is not None
+        there = self.machine.on(uuid)
+        assert len(self.machine.executions) <= self.limits.max_concurrent_trials
+        assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
+        busy = {e.process for e in there}
+        ours = {p for p in self.machine.processes if p.uuid == uuid and p.has_context} | busy
+        taken = sum(e.placement.reservation_bytes for e in there) + len(ours) * CONTEXT_BYTES
+        taken += self.machine.strangers_bytes(uuid, reading.begun_seconds)
+        too_much = taken + self.limits.headroom_bytes - self.totals[uuid]
+        assert too_much <= 0, f"over-committed by {too_much}"
+
+    def _check_promise(self, execution: Hosted) -> None:
+        """What was reserved is at least what its trials ask for."""
+        if execution.placement.exclusive:
+            return
+        numbers = [*execution.lanes, *execution.fed]
+        asked = [self.plans[number].request_bytes for number in numbers]
+        assert None not in asked, "of unknown size, and not alone"
+        too_little = sum(size or 0 for size in asked) - execution.placement.reservation_bytes
+        assert too_little <= 0, f"promised {too_little} less than its trials ask for"
+
+    def _check_books(self) -> None:
+        """Every trial that was asked for is in one place (until the study takes nothing more)."""
+        loop = self.loop
+        if loop.error is not None:
+            return
+        known = {n for e in loop.executions.values() for n in e.members}
+        known |= {waiting.trial.number for waiting in loop.waiting} | set(loop.running)
+        known |= set(self.told) | self.interrupted
+        assert known == set(range(self._n_asked)), "a trial got lost"
+        assert not set(self.told) & {w.trial.number for w in loop.waiting}, "told and waiting"
+
+    def _check_memory(self) -> None:
+        """The real memory of no device is ever exceeded (unless a stranger grew into it)."""
+        if any(s.from_seconds > 0 for s in self.strangers):
+            return
+        for uuid, total in self.totals.items():
+            assert self.machine.used_bytes(uuid, self.now) <= total, "out of memory"

@@ -1,0 +1,163 @@
+"""What a pool thread does with the events of its execution, whatever the executor does to it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from automl.admission.ledger import Ledger
+from automl.config import MedianPrunerConfig
+from automl.execution.inline import InlineExecutor
+from automl.record.events import EventLog, read_events
+from automl.running.carry import Carrier
+from automl.running.messages import Broke, Ended, Message, Released
+from automl.search.study import Study
+from automl.trial import (
+    Entry,
+    Feed,
+    Finished,
+    Hosted,
+    MemoryPeak,
+    OnEvents,
+    Placement,
+    Reported,
+    Started,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+from tests.search.conftest import Studies, ask, finish, report
+
+GPU = Placement("GPU-a", "x", 5)
+KEY = 3
+REPORT = Reported(KEY, 1.0, 0, {"val_loss": 9.0})
+FINISHED = Finished(KEY, 2.0, 9.0)
+
+
+class Scripted(InlineExecutor):
+    """Gives these events one by one, looks around after each, and may break at the end."""
+
+    def __init__(self, events: Sequence[TrialEvent], error: BaseException | None) -> None:
+        super().__init__(Entry("none"), Path("unused"))
+        self.events, self.error = events, error
+        self.look: Callable[[], None] = lambda: None
+        self.answers: list[Mapping[int, Verdict]] = []
+
+    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        assert feed.next() is not None
+        for event in self.events:
+            self.answers.append(on_events([event]))
+            self.look()
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass
+class Scene:
+    """A study with three trials that ended well, and a fourth to be carried."""
+
+    study: Study
+    log_path: Path
+    ledger: Ledger = field(default_factory=Ledger)
+    messages: list[Message] = field(default_factory=list)
+
+    def carry(
+        self, *events: TrialEvent, error: BaseException | None = None, stopping: bool = False
+    ) -> Scripted:
+        """Carry the trial through these events."""
+        executor = Scripted(events, error)
+        executor.look = lambda: self.seen.append(self.ledger.view())
+        self.seen = [self.ledger.view()]
+        with EventLog.open(self.log_path) as log:
+            carrier = Carrier(
+                executor=executor,
+                log=log,
+                study=self.study,
+                ledger=self.ledger,
+                post=self.messages.append,
+            )
+            self.carrier = carrier
+            if stopping:
+                carrier.stopping.set()
+            self.ledger.reserve(KEY, GPU)
+            feed = carrier.feed([TrialSpec(KEY, {"lr": 0.1}, "", 0)], GPU)
+            carrier.carry(KEY, feed, GPU)
+        return executor
+
+    @property
+    def logged(self) -> list[type]:
+        return [type(event) for event, _ in read_events(self.log_path)]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with warnings.catch_warnings():  # opening a study sets filters for the whole process
+        study = Studies(tmp_path).open(
+            pruner=MedianPrunerConfig(n_warmup_steps=0, n_startup_trials=KEY)
+        )
+        for number in range(KEY):
+            assert ask(study).number == number
+            for step in range(2):
+                report(study, number, step, 1.0)
+            finish(study, number)
+        assert ask(study).number == KEY
+        yield Scene(study, tmp_path / "events.log")
+        study.close()
+
+
+def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) -> None:
+    scene.carry(Hosted(KEY, 0.5, 77), REPORT, FINISHED)
+    assert scene.logged == [Started, Reported, Finished]
+    assert scene.messages == [Ended(FINISHED), Released(KEY)]
+    assert scene.carrier.latest == {}
+
+
+def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
+    scene.carry(Hosted(KEY, 0.5, 77), REPORT, MemoryPeak(KEY, 1.5, 9), FINISHED)
+    _, hosted, reported, peaked, _ = scene.seen
+    assert list(hosted.contexts) == [("GPU-a", 77)]
+    assert hosted.contexts["GPU-a", 77].ready_seconds is None
+    assert reported.contexts["GPU-a", 77].ready_seconds is not None
+    assert [r.counted_bytes for r in peaked.reservations] == [9]
+
+
+def test_whatever_breaks_the_reservation_comes_back_before_it_is_said(scene: Scene) -> None:
+    error = RuntimeError("broke")
+    held: list[int] = []
+    scene.messages = Noticing(lambda: held.append(len(scene.ledger.view().reservations)))
+    scene.carry(REPORT, error=error)
+    assert list(scene.messages) == [Broke(error), Released(KEY)]
+    assert held == [0, 0]
+
+
+class Noticing(list[Message]):
+    """Looks around when something is posted."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self.look = look
+
+    def append(self, message: Message) -> None:
+        super().append(message)
+        self.look()
+
+
+def test_the_studys_verdict_travels_back(scene: Scene) -> None:
+    assert scene.carry(REPORT).answers == [{KEY: Verdict.PRUNE}]
+
+
+def test_while_the_sweep_stops_a_trial_that_is_pruned_is_told_so(scene: Scene) -> None:
+    good = Reported(KEY, 1.0, 0, {"other": 1.0})
+    worse = Reported(KEY, 1.5, 1, {"val_loss": 9.0})
+    executor = scene.carry(Hosted(KEY, 0.5, 77), good, worse, stopping=True)
+    assert executor.answers == [{KEY: Verdict.STOP}, {KEY: Verdict.STOP}, {KEY: Verdict.PRUNE}]
+
+
+def test_a_feed_records_the_begin_of_a_trial_that_is_taken(scene: Scene) -> None:
+    scene.carry(FINISHED)
+    (started, _), *_ = read_events(scene.log_path)
+    assert started == Started(KEY, started.time, {"lr": 0.1}, "x GPU-a")
