@@ -70,23 +70,124 @@ class TrialSpec:
     study_seed: int
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where an admitted trial runs, and what was reserved for it there."""
+# --- where a trial runs -------------------------------------------------------------------------
 
-    device_uuid: str
+LOCAL_NODE = "local"
+"""The node of a sweep that runs on one machine."""
+HOST_UUID = "host"
+
+
+class DeviceKind(enum.Enum):
+    """What trains: a machine's cores and main memory, or a GPU."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, order=True)
+class DeviceId:
+    """Address of a device."""
+
+    node: str
+    uuid: str
     """`GPU-…` or `MIG-…` as NVML prints it, or `host`."""
-    device_name: str
-    reservation_bytes: int
-    exclusive: bool = False
-    """The trial has the device to itself (its memory is unknown, or this is its last attempt)."""
+
+    @property
+    def kind(self) -> DeviceKind:
+        return DeviceKind.CPU if self.uuid == HOST_UUID else DeviceKind.GPU
 
     @property
     def on_host(self) -> bool:
-        return self.device_uuid == HOST_UUID
+        return self.kind is DeviceKind.CPU
 
 
-HOST_UUID = "host"
+HOST = DeviceId(LOCAL_NODE, HOST_UUID)
+"""This machine's memory and cores."""
+
+
+@dataclass(frozen=True, order=True)
+class ProcessId:
+    """Address of a process."""
+
+    node: str
+    pid: int
+
+
+class RequestSource(enum.Enum):
+    """How it is known what memory a trial wants."""
+
+    DECLARED = "declared"
+    ESTIMATED = "estimated"
+    UNKNOWN = "unknown"
+    RAN_OUT = "ran out"
+    """A trial that ran out of memory asks for more than that."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a trial asks for."""
+
+    memory_bytes: int | None
+    """On each of its devices. None: not known; then it gets a GPU to itself, and on the host
+    counts by cores only."""
+    source: RequestSource = RequestSource.DECLARED
+    n_devices: int = 1
+    """All of one node, and of one kind."""
+    alone: bool = False
+    """The last attempt of a trial that ran out of memory: the largest device, to itself."""
+    kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
+    """Where it can run at all."""
+
+    def __post_init__(self) -> None:
+        assert self.memory_bytes is None or self.memory_bytes >= 0, self
+        assert self.n_devices >= 1, self
+        assert self.kinds, self
+
+
+UNKNOWN = Request(None, RequestSource.UNKNOWN)
+"""Nothing is known of what it wants."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a placement holds of one device."""
+
+    device: DeviceId
+    device_name: str
+    reservation_bytes: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an admitted trial runs, and what was reserved for it there: nearly always one share."""
+
+    shares: tuple[Share, ...]
+    exclusive: bool = False
+    """The trial has its devices to itself (its memory is unknown, or this is its last attempt)."""
+
+    def __post_init__(self) -> None:
+        assert self.shares, "a placement is somewhere"
+        assert len({(d.node, d.kind) for d in self.devices}) == 1, f"{self}: of one node and kind"
+        assert len(set(self.devices)) == len(self.shares), f"{self}: a device has one share"
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        return tuple(share.device for share in self.shares)
+
+    @property
+    def node(self) -> str:
+        return self.shares[0].device.node
+
+    @property
+    def on_host(self) -> bool:
+        return self.shares[0].device.on_host
+
+    @property
+    def label(self) -> str:
+        """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID."""
+        if self.on_host:
+            return "cpu"
+        return ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
 
 
 # --- what happens to a trial --------------------------------------------------------------------
@@ -129,16 +230,18 @@ class Checkpointed(TrialEvent):
 
 @dataclass(frozen=True)
 class MemoryPeak(TrialEvent):
-    """The most memory that the trial held on its device so far."""
+    """The most memory that the trial held on any of its devices so far."""
 
     peak_bytes: int
+    n_lanes: int = 1
+    """Above 1: what a pack held that this trial was of, with so many at once."""
 
 
 @dataclass(frozen=True)
 class Hosted(TrialEvent):
     """The process that carries the trial out is known, and its memory is seen there. Not logged."""
 
-    pid: int
+    process: ProcessId
 
 
 @dataclass(frozen=True)
@@ -251,8 +354,9 @@ class Session(Protocol):
         `Interrupted(pack_dissolved=True)`.
         """
 
-    def held_bytes(self) -> int:
-        """Device memory that this process holds now, caches included (0 where it uses none)."""
+    def held_bytes(self) -> Sequence[int]:
+        """Memory that this process holds now of each device it sees, in their order, caches
+        included; empty where it uses none."""
 
     def give_back_memory(self) -> None:
         """Empty caches between trials."""

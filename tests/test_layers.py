@@ -171,13 +171,14 @@ assert study.ask().number == 0
 study.close()
 """
 PLACE = """
-from automl.admission.ledger import LedgerView
-from automl.admission.policy import Limits, Request, place
+from automl.admission.ledger import LedgerSnapshot
+from automl.admission.policy import Limits, place
 from automl.devices.device import DeviceSnapshot, Reading
-device = DeviceSnapshot("GPU-a", "a GPU", 2**34, 2**34, 0.0, (), None)
-now = Reading(0.0, 0.1, (device,), {}, {}, None)
+from automl.trial import LOCAL_NODE, DeviceId, Request
+gpu = DeviceId(LOCAL_NODE, "GPU-a")
+now = Reading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
 limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-assert place(Request(2**30), now, LedgerView(), limits, now_seconds=0.2).device_uuid == "GPU-a"
+assert place(Request(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2).devices == (gpu,)
 """
 
 

@@ -12,25 +12,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from automl.trial import Placement
+from automl.trial import DeviceId, Placement, ProcessId
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """Memory promised to one placed trial (or pack) on one device."""
+    """Memory promised to one placed trial (or pack) on its devices."""
 
     key: int
     """Number of the trial (of a pack: of its first)."""
     placement: Placement
-    pid: int | None = None
-    """Process that trains it; None until known."""
+    process: ProcessId | None = None
+    """That trains it; None until known."""
     peak_bytes: int = 0
-    """The most it was seen to hold."""
+    """The most it was seen to hold on any of its devices."""
+
+    def counted_bytes(self, device: DeviceId) -> int:
+        """What admission counts: the promise, or the observed peak where that is larger."""
+        promises = (s.reservation_bytes for s in self.placement.shares if s.device == device)
+        return max(next(promises), self.peak_bytes)
 
     @property
-    def counted_bytes(self) -> int:
-        """What admission counts: the promise, or the observed peak where that is larger."""
-        return max(self.placement.reservation_bytes, self.peak_bytes)
+    def holder(self) -> ProcessId:
+        """Its process; one that is not known yet has a negative stand-in."""
+        return self.process or ProcessId(self.placement.node, -1 - self.key)
 
 
 @dataclass(frozen=True)
@@ -46,20 +51,20 @@ class Context:
 
 
 @dataclass(frozen=True)
-class LedgerView:
+class LedgerSnapshot:
     """The ledger at one moment."""
 
     reservations: tuple[Reservation, ...] = ()
-    contexts: Mapping[tuple[str, int], Context] = field(default_factory=dict)
-    """By (device uuid, pid); a process that is not known yet has a negative stand-in."""
+    contexts: Mapping[tuple[DeviceId, ProcessId], Context] = field(default_factory=dict)
+    """On GPUs; of a process that is not known yet by its stand-in."""
 
-    def on(self, device_uuid: str) -> tuple[Reservation, ...]:
-        return tuple(r for r in self.reservations if r.placement.device_uuid == device_uuid)
+    def on(self, device: DeviceId) -> tuple[Reservation, ...]:
+        return tuple(r for r in self.reservations if device in r.placement.devices)
 
-    def n_pending_contexts(self, device_uuid: str, reading_begun_seconds: float) -> int:
+    def n_pending_contexts(self, device: DeviceId, reading_begun_seconds: float) -> int:
         return sum(
-            uuid == device_uuid and context.pending(reading_begun_seconds)
-            for (uuid, _), context in self.contexts.items()
+            where == device and context.pending(reading_begun_seconds)
+            for (where, _), context in self.contexts.items()
         )
 
 
@@ -69,23 +74,23 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reservations: dict[int, Reservation] = {}
-        self._contexts: dict[tuple[str, int], Context] = {}
+        self._contexts: dict[tuple[DeviceId, ProcessId], Context] = {}
 
-    def reserve(self, key: int, placement: Placement, pid: int | None = None) -> None:
+    def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
-            self._reservations[key] = Reservation(key, placement, pid)
-            if not placement.on_host:
-                self._contexts.setdefault(_context_key(self._reservations[key]), Context())
+            held = self._reservations[key] = Reservation(key, placement, process)
+            for place in _places(held):
+                self._contexts.setdefault(place, Context())
 
     def release(self, key: int) -> None:
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
-            place = _context_key(self._reservations.pop(key))
-            context = self._contexts.get(place)
-            shared = any(_context_key(held) == place for held in self._reservations.values())
-            if context is not None and context.ready_seconds is None and not shared:
-                del self._contexts[place]  # it never came, or its process died before we heard
+            left = _places(self._reservations.pop(key))
+            shared = {place for held in self._reservations.values() for place in _places(held)}
+            for place in left:
+                if self._is_awaited(place) and place not in shared:
+                    del self._contexts[place]  # never came, or its process died before we heard
 
     @contextmanager
     def held(self, key: int) -> Iterator[None]:
@@ -95,13 +100,14 @@ class Ledger:
         finally:
             self.release(key)
 
-    def assign(self, key: int, pid: int) -> None:
-        """The process that trains it is known now; a context promised without one is its."""
+    def assign(self, key: int, process: ProcessId) -> None:
+        """The process that trains it is known now; contexts promised without one are its."""
         with self._lock:
-            held, assigned = self._reservations[key], replace(self._reservations[key], pid=pid)
-            self._reservations[key] = assigned
-            if (context := self._contexts.pop(_context_key(held), None)) is not None:
-                self._contexts.setdefault(_context_key(assigned), context)
+            before = self._reservations[key]
+            assigned = self._reservations[key] = replace(before, process=process)
+            for old, new in zip(_places(before), _places(assigned), strict=True):
+                if (context := self._contexts.pop(old, None)) is not None:
+                    self._contexts.setdefault(new, context)
 
     def observe_peak(self, key: int, peak_bytes: int) -> None:
         with self._lock:
@@ -110,16 +116,20 @@ class Ledger:
                 self._reservations[key] = replace(seen, peak_bytes=peak_bytes)
 
     def context_up(self, key: int, now_seconds: float) -> None:
-        """CUDA runs in the trial's process; readings begun later see its context as foreign."""
+        """CUDA runs in the trial's process; readings begun later see its contexts as foreign."""
         with self._lock:
-            place = _context_key(self._reservations[key])
-            if place in self._contexts and self._contexts[place].ready_seconds is None:
-                self._contexts[place] = Context(now_seconds)
+            for place in _places(self._reservations[key]):
+                if self._is_awaited(place):
+                    self._contexts[place] = Context(now_seconds)
 
-    def view(self) -> LedgerView:
+    def snapshot(self) -> LedgerSnapshot:
         with self._lock:
-            return LedgerView(tuple(self._reservations.values()), dict(self._contexts))
+            return LedgerSnapshot(tuple(self._reservations.values()), dict(self._contexts))
+
+    def _is_awaited(self, place: tuple[DeviceId, ProcessId]) -> bool:
+        return place in self._contexts and self._contexts[place].ready_seconds is None
 
 
-def _context_key(held: Reservation) -> tuple[str, int]:
-    return held.placement.device_uuid, -1 - held.key if held.pid is None else held.pid
+def _places(held: Reservation) -> tuple[tuple[DeviceId, ProcessId], ...]:
+    """Where it brings a CUDA context: on each of its GPUs."""
+    return tuple((device, held.holder) for device in held.placement.devices if not device.on_host)

@@ -1,42 +1,31 @@
-"""Whether a trial may start now, and on which device. Pure: no lock, no clock, no NVML, no torch.
+"""Whether a trial may start now, and on which devices. Pure: no lock, no clock, no NVML, no torch.
 
-    reserved(p)  what our process p holds of the device
-    hold(p)    = max(reserved(p), Σ max(request, observed peak) over its admitted trials)
-    foreign    = max(0, total − free − Σ reserved(p))
-    room       = total − foreign − Σ hold(p) − contexts not yet visible − headroom
-    admit      ⇔ request ≤ room  and  the reading is fresh  and  running < limit
+    admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit
 
-`reserved` is read just before and just after the driver is asked, while it may change: `foreign`
-is computed with the smaller and `hold` with the larger, so that both err on the safe side.
+on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
+formula of room, `reasons.py` the words of a refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automl.admission.ledger import LedgerView
-from automl.devices.device import DeviceSnapshot, Reading
-from automl.trial import HOST_UUID, Placement
+from automl.admission.account import DeviceAccount, account, context_bytes
+from automl.admission.ledger import LedgerSnapshot
+from automl.admission.reasons import (
+    Refusal,
+    at_limit,
+    no_room,
+    no_such_devices,
+    too_large,
+    unfit,
+)
+from automl.devices.device import Reading
+from automl.trial import DeviceKind, Placement, ProcessId, Request, Share
 
-GIB = 1024**3
-
-ALL_TAKEN = "waiting: all places are taken"
-"""How a refusal begins that is as it should be."""
-
-CUDA_CONTEXT_BYTES = 600 * 1024**2
-"""What a new process takes of a GPU before its first tensor. Measured 400–560 MiB on current
-drivers and torch; counted only until the driver shows the real figure."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """Memory that a trial asks for on its device."""
-
-    memory_bytes: int | None
-    """None: not known; then it gets a GPU to itself, and on the host counts by cores only."""
-    alone: bool = False
-    """The last attempt of a trial that ran out of memory: the largest device, to itself."""
+_SAME_SIZE = 0.99
+"""Devices of one model differ a little in what the driver leaves of them."""
 
 
 @dataclass(frozen=True)
@@ -48,81 +37,16 @@ class Limits:
     stale_seconds: float
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a trial does not start now, in words for the display."""
-
-    reason: str
-    never: bool = False
-    """No device could ever hold it, even empty."""
-
-
-@dataclass(frozen=True)
-class DeviceAccount:
-    """Where the memory of a device is, by one reading and the ledger. Sizes in bytes."""
-
-    device: DeviceSnapshot
-    foreign_bytes: int
-    hold_bytes: int
-    pending_bytes: int
-    headroom_bytes: int
-    n_trials: int
-    exclusive: bool
-    own_pids: frozenset[int]
-
-    @property
-    def room_bytes(self) -> int:
-        return (
-            self.device.total_bytes
-            - self.foreign_bytes
-            - self.hold_bytes
-            - self.pending_bytes
-            - self.headroom_bytes
-        )
-
-
-def account(
-    device: DeviceSnapshot, reading: Reading, ledger: LedgerView, headroom_bytes: int
-) -> DeviceAccount:
-    """Add up one device. See the head of this module for the formula."""
-    reservations = ledger.on(device.uuid)
-    visible = {p.pid: p.used_bytes for p in device.processes if p.used_bytes is not None}
-    before = _reserved_by_pid(device.uuid, reading.reserved_before)
-    after = _reserved_by_pid(device.uuid, reading.reserved_after)
-    low = {pid: min(before.get(pid, 0), after.get(pid, 0)) for pid in {*before, *after}}
-    high = {pid: max(before.get(pid, 0), after.get(pid, 0)) for pid in low}
-    promised: dict[int | None, int] = {}
-    for r in reservations:
-        promised[r.pid] = promised.get(r.pid, 0) + r.counted_bytes
-        if r.pid is not None and r.pid not in high and r.pid in visible:
-            # A process that cannot report counts by the driver's own word.
-            low[r.pid] = high[r.pid] = visible[r.pid] or 0
-    hold = sum(max(high.get(p, 0), promised.get(p, 0)) for p in {*high, *promised} if p is not None)
-    pending = 0
-    if device.uuid != HOST_UUID:
-        pending = CUDA_CONTEXT_BYTES * ledger.n_pending_contexts(device.uuid, reading.begun_seconds)
-    return DeviceAccount(
-        device=device,
-        foreign_bytes=max(0, device.total_bytes - device.free_bytes - sum(low.values())),
-        hold_bytes=hold + promised.get(None, 0),
-        pending_bytes=pending,
-        headroom_bytes=headroom_bytes,
-        n_trials=len(reservations),
-        exclusive=any(r.placement.exclusive for r in reservations),
-        own_pids=frozenset(p for p in {*high, *promised} if p is not None),
-    )
-
-
 def place(
     request: Request,
     reading: Reading | None,
-    ledger: LedgerView,
+    ledger: LedgerSnapshot,
     limits: Limits,
     *,
     now_seconds: float,
-    pid: int | None = None,
+    process: ProcessId | None = None,
 ) -> Placement | Refusal:
-    """Choose a device, or say why there is none.
+    """Choose devices, or say why there are none.
 
     Trials spread over devices first (fewest trials, then least busy): idle GPUs are the greater
     waste, and first come, first served already keeps large requests from starving. Among equals
@@ -130,83 +54,105 @@ def place(
 
     Parameters
     ----------
-    pid: the process that would train it, where it is known before (threads of this process).
+    process: that which would train it, where it is known before (threads of this process).
     now_seconds: `time.monotonic()`.
     """
-    if (stale := _unfit(reading, limits, now_seconds)) is not None:
-        return stale
+    if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
+        return unseen
     assert reading is not None
     accounts = [account(d, reading, ledger, limits.headroom_bytes) for d in reading.devices]
-    if (never := _never(request, accounts)) is not None:
+    teams = _teams(request, accounts)
+    if (never := _never(request, accounts, teams)) is not None:
         return never
     if len(ledger.reservations) >= limits.max_concurrent_trials:
-        return at_limit(limits)
+        return at_limit(limits.max_concurrent_trials)
     if request.alone:
-        accounts = [max(accounts, key=lambda a: a.device.total_bytes)]
-    fitting = [a for a in accounts if _fits(request, a, ledger, pid)]
+        teams = _largest(request, teams)
+    fitting = _fitting(request, teams, ledger, process)
     if not fitting:
-        return Refusal(_why(request, accounts))
-    best = min(fitting, key=lambda a: (a.n_trials, _load(a), a.room_bytes, a.device.uuid))
-    return _placement(request, best)
+        return no_room(request, [a for team in teams for a in team])
+    return _placement(request, min(fitting, key=lambda chosen: [_order(a) for a in chosen]))
 
 
-def at_limit(limits: Limits) -> Refusal:
-    """As many run as may."""
-    return Refusal(f"{ALL_TAKEN}, admission.max_concurrent_trials={limits.max_concurrent_trials}")
+def _teams(
+    request: Request, accounts: Sequence[DeviceAccount]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """The devices of each node and kind that could serve the request at all, if enough."""
+    teams: dict[tuple[str, DeviceKind], list[DeviceAccount]] = {}
+    for a in accounts:
+        if a.device.address.kind in request.kinds:
+            address = a.device.address
+            teams.setdefault((address.node, address.kind), []).append(a)
+    return [team for team in teams.values() if len(team) >= request.n_devices]
 
 
-def _reserved_by_pid(uuid: str, reserved: Mapping[tuple[str, int], int]) -> dict[int, int]:
-    return {pid: size for (device, pid), size in reserved.items() if device == uuid}
-
-
-def _unfit(reading: Reading | None, limits: Limits, now_seconds: float) -> Refusal | None:
-    """A reading that is missing, failed or old admits nothing (and stops nothing)."""
-    if reading is None:
-        return Refusal("waiting: for the first reading of the devices")
-    if reading.error is not None:
-        return Refusal(f"waiting: the devices cannot be read: {reading.error}")
-    age = now_seconds - reading.begun_seconds
-    if age > limits.stale_seconds:
-        return Refusal(
-            f"waiting: the last reading of the devices is {age:.1f} s old, "
-            f"admission.stale_seconds={limits.stale_seconds:g}"
-        )
-    if not reading.devices:
-        return Refusal("waiting: no device is left")
-    return None
-
-
-def _empty_room(a: DeviceAccount) -> int:
-    """Room on the device if nothing else were there."""
-    context = 0 if a.device.uuid == HOST_UUID else CUDA_CONTEXT_BYTES
-    return a.device.total_bytes - a.headroom_bytes - context
-
-
-def _never(request: Request, accounts: list[DeviceAccount]) -> Refusal | None:
-    largest = max(accounts, key=_empty_room)
-    if request.memory_bytes is None or request.memory_bytes <= _empty_room(largest):
+def _never(
+    request: Request,
+    accounts: Sequence[DeviceAccount],
+    teams: Sequence[Sequence[DeviceAccount]],
+) -> Refusal | None:
+    """Not even if nothing else were there."""
+    if not teams:
+        return no_such_devices(request, _most_devices(request, accounts))
+    tightest = max((_by_size(team)[request.n_devices - 1] for team in teams), key=_empty_room)
+    if request.memory_bytes is None or request.memory_bytes <= tightest.empty_room_bytes:
         return None
-    return Refusal(
-        f"{gib(request.memory_bytes)} asked, but at most {gib(_empty_room(largest))} fit on the "
-        f"largest device ({label(largest.device)})",
-        never=True,
-    )
+    return too_large(request, tightest)
 
 
-def _fits(request: Request, a: DeviceAccount, ledger: LedgerView, pid: int | None) -> bool:
+def _most_devices(request: Request, accounts: Sequence[DeviceAccount]) -> int:
+    counts: dict[tuple[str, DeviceKind], int] = {}
+    for a in accounts:
+        where = (a.device.address.node, a.device.address.kind)
+        counts[where] = counts.get(where, 0) + (a.device.address.kind in request.kinds)
+    return max(counts.values(), default=0)
+
+
+def _largest(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each node its devices of the largest size, on those nodes that have the largest."""
+    sizes = [_by_size(team)[request.n_devices - 1].device.total_bytes for team in teams]
+    least = _SAME_SIZE * max(sizes)
+    large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
+    return [team for team in large if len(team) >= request.n_devices]
+
+
+def _fitting(
+    request: Request,
+    teams: Sequence[Sequence[DeviceAccount]],
+    ledger: LedgerSnapshot,
+    process: ProcessId | None,
+) -> Sequence[Sequence[DeviceAccount]]:
+    """The best devices of each node and kind that has enough with room."""
+    fitting = []
+    for team in teams:
+        fit = sorted((a for a in team if _fits(request, a, ledger, process)), key=_order)
+        if len(fit) >= request.n_devices:
+            fitting.append(fit[: request.n_devices])
+    return fitting
+
+
+def _fits(
+    request: Request, a: DeviceAccount, ledger: LedgerSnapshot, process: ProcessId | None
+) -> bool:
     if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
         return False
-    new_context = a.device.uuid != HOST_UUID and (
-        pid is None or (a.device.uuid, pid) not in ledger.contexts
-    )
-    context = CUDA_CONTEXT_BYTES if new_context else 0
-    if request.memory_bytes is None and a.device.uuid != HOST_UUID:
+    has_context = process is not None and (a.device.address, process) in ledger.contexts
+    context = 0 if has_context else context_bytes(a.device.address)
+    if request.memory_bytes is None and not a.device.address.on_host:
         return a.room_bytes - context > 0
     return (request.memory_bytes or 0) + context <= a.room_bytes
 
 
 def _wants_all(request: Request, a: DeviceAccount) -> bool:
-    return request.alone or (request.memory_bytes is None and a.device.uuid != HOST_UUID)
+    """On the host a trial of unknown size counts by cores."""
+    return request.alone or (request.memory_bytes is None and not a.device.address.on_host)
+
+
+def _order(a: DeviceAccount) -> tuple[int, float, int, str, str]:
+    """The first is taken."""
+    return a.n_trials, _load(a), a.room_bytes, a.device.address.node, a.device.address.uuid
 
 
 def _load(a: DeviceAccount) -> float:
@@ -214,46 +160,22 @@ def _load(a: DeviceAccount) -> float:
     return round((a.device.utilisation or 0.0) * 4) / 4
 
 
-def _placement(request: Request, a: DeviceAccount) -> Placement:
-    whole = _wants_all(request, a)
-    context = 0 if a.device.uuid == HOST_UUID else CUDA_CONTEXT_BYTES
-    reserved = max(0, a.room_bytes - context) if whole else (request.memory_bytes or 0)
-    return Placement(a.device.uuid, a.device.name, reserved, exclusive=whole)
+def _empty_room(a: DeviceAccount) -> int:
+    return a.empty_room_bytes
 
 
-def _why(request: Request, accounts: list[DeviceAccount]) -> str:
-    """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
-    roomiest = max(accounts, key=lambda a: a.room_bytes)
-    asked = (
-        "a device to itself" if request.memory_bytes is None else gib(request.memory_bytes)
-    ) + " asked"
-    if roomiest.exclusive:
-        return f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself"
-    text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
-    if roomiest.n_trials:
-        text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
-    if (holder := _largest_holder(roomiest)) is not None:
-        text += f"; {holder}"
-    elif roomiest.foreign_bytes:
-        text += f"; {gib(roomiest.foreign_bytes)} held by others"
-    return text
+def _by_size(team: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
+    return sorted(team, key=_empty_room, reverse=True)
 
 
-def _largest_holder(a: DeviceAccount) -> str | None:
-    known = [p for p in a.device.processes if p.used_bytes and p.pid not in a.own_pids]
-    if not known or not a.foreign_bytes:
-        return None
-    p = max(known, key=lambda p: p.used_bytes or 0)
-    return f"{gib(p.used_bytes or 0)} held by pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
+def _placement(request: Request, chosen: Sequence[DeviceAccount]) -> Placement:
+    shares = tuple(
+        Share(a.device.address, a.device.name, _reserved_bytes(request, a)) for a in chosen
+    )
+    return Placement(shares, exclusive=_wants_all(request, chosen[0]))
 
 
-def gib(size_bytes: int) -> str:
-    """A size for people, in GiB."""
-    return f"{size_bytes / GIB:.1f} GiB"
-
-
-def label(device: DeviceSnapshot) -> str:
-    """A device for people: `host`, or the beginning of its UUID and its name."""
-    if device.uuid == HOST_UUID:
-        return HOST_UUID
-    return f"{device.uuid[:12]}… ({device.name})"
+def _reserved_bytes(request: Request, a: DeviceAccount) -> int:
+    if not _wants_all(request, a):
+        return request.memory_bytes or 0
+    return max(0, a.room_bytes - context_bytes(a.device.address))

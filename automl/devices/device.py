@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from automl.errors import AutoMLError
+from automl.trial import DeviceId, ProcessId
+
+HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
+"""What our own processes hold of their devices."""
 
 
 class DeviceReadError(AutoMLError):
@@ -32,37 +36,32 @@ class DeviceProcess:
 class DeviceSnapshot:
     """One device at one moment."""
 
-    uuid: str
-    """`GPU-…` or `MIG-…` as NVML prints it, or `host`."""
+    address: DeviceId
     name: str
     total_bytes: int
     free_bytes: int
     utilisation: float | None = None
     """0 to 1: the share of time in which some kernel ran; None: not known, or the host."""
     processes: tuple[DeviceProcess, ...] = ()
-    n_cores: int | None = None
-    """Cores that this process may use (the host only)."""
 
     def __post_init__(self) -> None:
         assert self.total_bytes > 0, self
         assert 0 <= self.free_bytes <= self.total_bytes, self
         assert self.utilisation is None or 0 <= self.utilisation <= 1, self
-        assert self.n_cores is None or self.n_cores >= 1, self
 
 
 @dataclass(frozen=True)
 class Reading:
     """All devices at one moment, and what our own processes held just before and just after.
 
-    Times are `time.monotonic()`. A reading that failed has an `error` and no devices.
+    A reading that failed has an `error` and no devices.
     """
 
     begun_seconds: float
-    ended_seconds: float
+    """`time.monotonic()`"""
     devices: tuple[DeviceSnapshot, ...] = ()
-    reserved_before: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Bytes by (device uuid, pid)."""
-    reserved_after: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    reserved_before: HeldBytes = field(default_factory=dict)
+    reserved_after: HeldBytes = field(default_factory=dict)
     error: str | None = None
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from automl.devices import cgroup
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.trial import HOST_UUID
+from automl.trial import HOST
 
 
 class HostReader(DeviceReader):
@@ -27,11 +27,10 @@ class HostReader(DeviceReader):
         total, free = host_memory(self._root)
         return (
             DeviceSnapshot(
-                uuid=HOST_UUID,
+                address=HOST,
                 name="cpu",
                 total_bytes=total,
                 free_bytes=free,
-                n_cores=usable_cores(self._root),
             ),
         )
 

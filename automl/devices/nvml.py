@@ -22,6 +22,7 @@ from automl.devices.device import DeviceProcess, DeviceReader, DeviceReadError, 
 from automl.devices.host import host_memory
 from automl.devices.processes import name_and_user
 from automl.errors import AutoMLError
+from automl.trial import LOCAL_NODE, DeviceId
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class NvmlReader(DeviceReader):
                 log.warning("%s (%s) is left out: %s", gpu.uuid, gpu.name, _words(error))
             return None
         return DeviceSnapshot(
-            uuid=gpu.uuid,
+            address=DeviceId(LOCAL_NODE, gpu.uuid),
             name=gpu.name,
             total_bytes=total,
             free_bytes=min(free, total),

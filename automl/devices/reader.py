@@ -11,12 +11,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
-from automl.devices.device import DeviceReader, DeviceReadError, Reading
+from automl.devices.device import DeviceReader, DeviceReadError, HeldBytes, Reading
 from automl.devices.host import HostReader
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.selection import hides_all, only, same_device, visible
@@ -27,8 +27,8 @@ __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "ta
 
 log = logging.getLogger(__name__)
 
-Reserved: TypeAlias = Callable[[], Mapping[tuple[str, int], int]]
-"""Bytes that our own processes hold now, by (device uuid, pid)."""
+Reserved: TypeAlias = Callable[[], HeldBytes]
+"""What our own processes hold now."""
 
 STOP_SECONDS = 2.0
 """How long stopping waits for a read; one that hangs is left behind."""
@@ -162,4 +162,4 @@ def take_reading(reader: DeviceReader, reserved: Reserved) -> Reading:
     except Exception as failure:  # were this thread to die, trials would wait mutely
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
-    return Reading(begun, time.monotonic(), devices, before, dict(reserved()), error)
+    return Reading(begun, devices, before, dict(reserved()), error)

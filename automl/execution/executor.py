@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from automl.trial import Entry, Feed, OnEvents, Placement, Session, TrialSpec
+from automl.trial import (
+    DeviceId,
+    Entry,
+    Feed,
+    OnEvents,
+    Placement,
+    ProcessId,
+    Session,
+    TrialSpec,
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,8 @@ class Executor(Protocol):
         `on_events` raises, and its own defects.
         """
 
-    def held_bytes(self) -> Mapping[tuple[str, int], int]:
-        """By (device uuid, pid): GPU memory that our processes hold now. Any thread."""
+    def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
+        """Memory that our processes hold now of their devices. Any thread."""
 
     def stop_trials(self) -> None:
         """Tell all running trials to stop at their next report."""

@@ -11,7 +11,18 @@ from pathlib import Path
 
 from automl.execution.executor import Capabilities, open_session
 from automl.execution.output import append_failure, output_path
-from automl.trial import Entry, Failed, Feed, OnEvents, Placement, Session, TrialEvent, Verdict
+from automl.trial import (
+    DeviceId,
+    Entry,
+    Failed,
+    Feed,
+    OnEvents,
+    Placement,
+    ProcessId,
+    Session,
+    TrialEvent,
+    Verdict,
+)
 
 
 class InlineExecutor:
@@ -41,7 +52,7 @@ class InlineExecutor:
                 self._session = open_session(self._entry)
             return self._session
 
-    def held_bytes(self) -> Mapping[tuple[str, int], int]:
+    def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         return {}
 
     def stop_trials(self) -> None:

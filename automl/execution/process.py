@@ -17,8 +17,7 @@ from pathlib import Path
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
-from automl.execution.slots import Slots
-from automl.trial import TrialSpec, Verdict
+from automl.trial import ProcessId, TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _END_SECONDS = 2.0
@@ -60,6 +59,8 @@ class WorkerLimits:
     """When a trial or a worker is ended."""
 
     max_workers: int
+    max_devices: int = 1
+    """The most devices that a trial may have."""
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = 1000
@@ -72,10 +73,11 @@ class WorkerLimits:
 
 
 class WorkerProcess:
-    """A child process of one device. One pool thread speaks to it at a time; any may stop it."""
+    """A child process of some devices, nearly always one. One pool thread speaks to it at a time;
+    any may stop it."""
 
-    def __init__(self, setup: WorkerSetup, slots: Slots) -> None:
-        self.device_uuid, self.slot, self._slots = setup.device_uuid, setup.slot, slots
+    def __init__(self, setup: WorkerSetup) -> None:
+        self.devices, self.slot = setup.devices, setup.slot
         self.idle = True
         """Ready for work; false from `begin` until it says that it is idle again."""
         self._n_trials = 0
@@ -84,13 +86,17 @@ class WorkerProcess:
         self.pipe, theirs = CONTEXT.Pipe()
         self._bell, their_bell = CONTEXT.Pipe(duplex=False)
         self.process = start_child(
-            f"automl-worker-{setup.slot}", worker.main, setup, theirs, their_bell
+            f"automl-worker-{setup.slot.number}", worker.main, setup, theirs, their_bell
         )
         theirs.close()
         their_bell.close()
         assert self.process.pid is not None
         self.pid: int = self.process.pid
         self._memory_at_start_bytes = _resident_bytes(self.pid)
+
+    @property
+    def address(self) -> ProcessId:
+        return ProcessId(self.devices[0].node, self.pid)
 
     @property
     def grown_bytes(self) -> int:
@@ -111,7 +117,7 @@ class WorkerProcess:
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             self._send(Answer(verdicts))
         if waits:
-            self._slots.answer(self.slot)
+            self.slot.answer()
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""
@@ -163,7 +169,7 @@ class WorkerProcess:
     def _send(self, message: ToWorker) -> None:
         with self._sending, suppress(OSError):  # dead: whoever waits for its word is told so
             self.pipe.send(message)
-            self._slots.sent(self.slot)  # only now, so that the message is there
+            self.slot.sent()  # only now, so that the message is there
 
 
 def _resident_bytes(pid: int) -> int:

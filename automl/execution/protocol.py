@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from automl.execution.slots import Numbers
-from automl.trial import Entry, Placement, TrialEvent, TrialSpec, Verdict
+from automl.execution.slots import Slot
+from automl.trial import DeviceId, Entry, Placement, TrialEvent, TrialSpec, Verdict
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class WorkerSetup:
     """What a new worker is told."""
 
     entry: Entry
-    device_uuid: str
-    numbers: Numbers
-    slot: int
+    devices: tuple[DeviceId, ...]
+    slot: Slot
     judging: Judging | None
     """None: no report can."""
 

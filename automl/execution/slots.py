@@ -1,7 +1,7 @@
 """Numbers that a worker and its parent share in memory: read often, with nobody waiting.
 
-Three aligned 8-byte numbers per worker, each written by one side only, so that no lock is needed.
-Admission needs what a worker holds of its device just before and after it asks the driver, without
+Aligned 8-byte numbers, some per worker, each written by one side only, so that no lock is needed.
+Admission needs what a worker holds of its devices just before and after it asks the driver, without
 waiting for a worker that is busy: the worker writes it ten times a second. And a trial needs to
 know at each report what the parent has said since: asking its pipe would cost as much as the
 report.
@@ -9,6 +9,8 @@ report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,50 +19,60 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-_HELD, _ANSWERED, _SENT = range(3)
-_SLOT_NUMBERS = 3
+_ANSWERED, _SENT, _HELD = range(3)
 
 
-class Slots:
-    """The parent's side: as many slots as there can be workers."""
+@dataclass(frozen=True)
+class Slot:
+    """The numbers of one worker; `held` comes once for each device that a worker may have."""
 
-    def __init__(self, n_slots: int) -> None:
-        self.numbers: Numbers = RawArray("q", n_slots * _SLOT_NUMBERS)
+    numbers: Numbers
+    number: int
+    n_devices: int
 
-    def clear(self, slot: int) -> None:
+    @property
+    def first(self) -> int:
+        """Where its numbers begin."""
+        return self.number * (_HELD + self.n_devices)
+
+    def clear(self) -> None:
         """Before a new worker takes the slot."""
-        for which in (_HELD, _ANSWERED, _SENT):
-            self.numbers[slot * _SLOT_NUMBERS + which] = 0
+        for which in range(_HELD + self.n_devices):
+            self.numbers[self.first + which] = 0
 
-    def held_bytes(self, slot: int) -> int:
-        """What the slot's worker held of its device when it last wrote."""
-        return self.numbers[slot * _SLOT_NUMBERS + _HELD]
+    # --- the parent's side ---
 
-    def answer(self, slot: int) -> None:
+    def held_bytes(self, device: int) -> int:
+        """What the worker held of that of its devices when it last wrote."""
+        return self.numbers[self.first + _HELD + device]
+
+    def answer(self) -> None:
         """Its oldest question without an answer has one. From one thread at a time."""
-        self.numbers[slot * _SLOT_NUMBERS + _ANSWERED] += 1
+        self.numbers[self.first + _ANSWERED] += 1
 
-    def sent(self, slot: int) -> None:
+    def sent(self) -> None:
         """One more message is in its pipe. From one thread at a time."""
-        self.numbers[slot * _SLOT_NUMBERS + _SENT] += 1
+        self.numbers[self.first + _SENT] += 1
 
-
-class OwnSlot:
-    """The worker's side."""
-
-    def __init__(self, numbers: Numbers, slot: int) -> None:
-        self._numbers, self._first = numbers, slot * _SLOT_NUMBERS
+    # --- the worker's side ---
 
     @property
     def n_answered(self) -> int:
         """Questions for a verdict that have their answer."""
-        return self._numbers[self._first + _ANSWERED]
+        return self.numbers[self.first + _ANSWERED]
 
     @property
     def n_sent(self) -> int:
         """Messages that the parent sent."""
-        return self._numbers[self._first + _SENT]
+        return self.numbers[self.first + _SENT]
 
-    def write(self, held_bytes: int) -> None:
-        """What this process holds of its device."""
-        self._numbers[self._first + _HELD] = held_bytes
+    def write(self, held_bytes: Sequence[int]) -> None:
+        """What this process holds of its devices, in their order."""
+        for device, size in enumerate(held_bytes[: self.n_devices]):
+            self.numbers[self.first + _HELD + device] = size
+
+
+def make_slots(n_slots: int, n_devices: int = 1) -> list[Slot]:
+    """As many as there can be workers, of so many devices each."""
+    numbers: Numbers = RawArray("q", n_slots * (_HELD + n_devices))
+    return [Slot(numbers, number, n_devices) for number in range(n_slots)]

@@ -1,6 +1,6 @@
 """The process that trains: takes trials over a pipe, sends their events back, until told to end.
 
-Belongs to one device for life: `CUDA_VISIBLE_DEVICES` is set before anything asks CUDA. Events go
+Belongs to its devices for life: `CUDA_VISIBLE_DEVICES` is set before anything asks CUDA. Events go
 one way; the verdict on a report is seen at the next one at the latest.
 """
 
@@ -36,10 +36,10 @@ from automl.execution.protocol import (
     Work,
     WorkerSetup,
 )
-from automl.execution.slots import OwnSlot
+from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
 from automl.record.texts import fit, fit_line
-from automl.trial import HOST_UUID, Reported, Session, TrialEvent, TrialSpec, Verdict
+from automl.trial import Reported, Session, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
@@ -59,13 +59,12 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry work out until there is no more, or none can be."""
-    if setup.device_uuid != HOST_UUID:
-        os.environ["CUDA_VISIBLE_DEVICES"] = setup.device_uuid
+    if not setup.devices[0].on_host:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in setup.devices)
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
-    slot = OwnSlot(setup.numbers, setup.slot)
-    reporter = Reporter(pipe, outbox, slot, setup.judging)
+    reporter = Reporter(pipe, outbox, setup.slot, setup.judging)
     streams = Streams()
     session: Session | None = None
     while (work := reporter.next_work()) is not None:
@@ -78,7 +77,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 outbox.ring(CannotOpen(cause, fit(traceback.format_exc())))
                 return
             streams.keep()
-            _keep_telling(session, slot, outbox)
+            _keep_telling(session, setup.slot, outbox)
         outbox.put(Begun())
         try:
             _carry_out(session, work, reporter)
@@ -86,7 +85,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             outbox.ring(CannotStore(str(error)))
             return
         session.give_back_memory()
-        slot.write(session.held_bytes())
+        setup.slot.write(session.held_bytes())
         outbox.ring(Idle())
 
 
@@ -146,7 +145,7 @@ class _Warnings(logging.Handler):
         self._outbox.put(Said(fit_line(record.getMessage())))
 
 
-def _keep_telling(session: Session, slot: OwnSlot, outbox: Outbox) -> None:
+def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
     """What is held of the device and what was gathered, in a thread, until the process ends."""
 
     def tell() -> None:
@@ -178,7 +177,7 @@ class Reporter:
     """
 
     def __init__(
-        self, pipe: Connection, outbox: Outbox, slot: OwnSlot, judging: Judging | None
+        self, pipe: Connection, outbox: Outbox, slot: Slot, judging: Judging | None
     ) -> None:
         self._pipe, self._outbox, self._slot = pipe, outbox, slot
         self._judging = judging

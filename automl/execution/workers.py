@@ -18,24 +18,23 @@ from automl.execution.executor import Capabilities
 from automl.execution.output import output_path
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import WorkerSetup
-from automl.execution.slots import Slots
+from automl.execution.slots import Slot, make_slots
 from automl.execution.supervision import Supervision
-from automl.trial import HOST_UUID, Entry, Feed, Hosted, OnEvents, Placement
+from automl.trial import DeviceId, Entry, Feed, Hosted, OnEvents, Placement, ProcessId
 
 logger = logging.getLogger(__name__)
 
 
 class WorkersExecutor:
-    """Keeps workers warm per device and carries each trial, or pack of trials, in one of them."""
+    """Keeps workers warm per set of devices; carries each trial, or pack of trials, in one."""
 
     can = Capabilities(own_process=True, timeouts=True, own_output=True, packs=True)
 
     def __init__(self, entry: Entry, output_directory: Path, limits: WorkerLimits) -> None:
         self._entry, self._output, self._limits = entry, output_directory, limits
-        self._slots = Slots(limits.max_workers)
         self._lock = threading.Lock()  # guards all below
         self._said: set[str] = set()
-        self._free_slots = list(range(limits.max_workers))
+        self._free_slots = make_slots(limits.max_workers, limits.max_devices)
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
         self._killed_for: str | None = None
@@ -51,18 +50,17 @@ class WorkersExecutor:
                 killed_for = self._killed_for
             if killed_for is not None:
                 supervision.kill(killed_for)
-            on_events([Hosted(first.number, time.time(), worker.pid)])
+            on_events([Hosted(first.number, time.time(), worker.address)])
             supervision.run(first, placement, output_path(self._output, first.number))
 
-    def held_bytes(self) -> Mapping[tuple[str, int], int]:
+    def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """See `Executor.held_bytes`. On a GPU what the worker says, on the host its growth."""
         with self._lock:
             workers = [*self._idle, *self._busy]
             return {
-                (w.device_uuid, w.pid): w.grown_bytes
-                if w.device_uuid == HOST_UUID
-                else self._slots.held_bytes(w.slot)
+                (device, w.address): w.grown_bytes if device.on_host else w.slot.held_bytes(number)
                 for w in workers
+                for number, device in enumerate(w.devices)
             }
 
     def stop_trials(self) -> None:
@@ -107,16 +105,16 @@ class WorkersExecutor:
 
     @contextmanager
     def _worker(self, placement: Placement) -> Iterator[WorkerProcess]:
-        """A worker of the placement's device: idle before, and idle again unless it broke."""
-        worker = self._take_idle(placement.device_uuid) or self._start(placement.device_uuid)
+        """A worker of the placement's devices: idle before, and idle again unless it broke."""
+        worker = self._take_idle(placement.devices) or self._start(placement.devices)
         try:
             yield worker
         finally:
             self._put_back(worker)
 
-    def _take_idle(self, device_uuid: str) -> WorkerProcess | None:
+    def _take_idle(self, devices: tuple[DeviceId, ...]) -> WorkerProcess | None:
         with self._lock:
-            same = [worker for worker in self._idle if worker.device_uuid == device_uuid]
+            same = [worker for worker in self._idle if worker.devices == devices]
             if not same:
                 return None
             worker = same[-1]  # the one used last is the warmest
@@ -124,20 +122,17 @@ class WorkersExecutor:
             self._busy[worker] = None
             return worker
 
-    def _start(self, device_uuid: str) -> WorkerProcess:
+    def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
         slot = self._take_slot()
-        self._slots.clear(slot)
-        setup = WorkerSetup(
-            self._entry, device_uuid, self._slots.numbers, slot, self._limits.judging
-        )
-        worker = WorkerProcess(setup, self._slots)
+        slot.clear()
+        worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
         with self._lock:
             self._busy[worker] = None
         return worker
 
-    def _take_slot(self) -> int:
+    def _take_slot(self) -> Slot:
         """There are as many slots as pool threads, so that one is free or held by an idle worker
-        of another device, which then has to go."""
+        of other devices, which then has to go."""
         with self._lock:
             if self._free_slots:
                 return self._free_slots.pop()

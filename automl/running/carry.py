@@ -15,7 +15,7 @@ from automl.admission.ledger import Ledger
 from automl.errors import StorageError
 from automl.execution.executor import Executor, TrialFeed
 from automl.record.events import EventLog
-from automl.running.messages import Broke, Ended, Message, Released
+from automl.running.messages import Broke, Ended, Measured, Message, Released
 from automl.search.study import Study
 from automl.trial import (
     Hosted,
@@ -67,7 +67,7 @@ class Carrier:
 
     def feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
         """Trials to carry; each is recorded as started when the executor takes it."""
-        device = device_label(placement)
+        device = placement.label
 
         def started(spec: TrialSpec) -> None:
             self.devices[spec.number] = device
@@ -106,7 +106,7 @@ class Carrier:
 
     def _take(self, event: TrialEvent, key: int) -> None:
         if isinstance(event, Hosted):
-            self._ledger.assign(key, event.pid)
+            self._ledger.assign(key, event.process)
             return
         self._append(event)
         match event:
@@ -114,13 +114,9 @@ class Carrier:
                 if event.trial not in self.latest:  # its context is surely up by now
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
-            case MemoryPeak(peak_bytes=peak_bytes):
-                self._ledger.observe_peak(key, peak_bytes)
+            case MemoryPeak():
+                self._ledger.observe_peak(key, event.peak_bytes)
+                self._post(Measured(event))
             case Outcome():
                 self.latest.pop(event.trial, None)
                 self._post(Ended(event))
-
-
-def device_label(placement: Placement) -> str:
-    """For the tag `automl.device`: `cpu`, or the GPU's name and UUID."""
-    return "cpu" if placement.on_host else f"{placement.device_name} {placement.device_uuid}"

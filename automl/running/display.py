@@ -18,7 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from automl.admission.policy import ALL_TAKEN, DeviceAccount, gib
+from automl.admission.account import DeviceAccount
+from automl.admission.reasons import gib
 from automl.record.directory import log_path
 from automl.record.texts import fit, fit_line
 from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
@@ -180,7 +181,7 @@ def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
     for row in rows[:_MAX_WAITING_ROWS]:
         who = "next trial" if row.number is None else f"trial {row.number}"
         reason = fit_line(row.reason)  # it names other people's processes
-        yield Text(f"{who} {reason}", "dim" if row.reason.startswith(ALL_TAKEN) else "yellow")
+        yield Text(f"{who} {reason}", "dim" if row.as_it_should else "yellow")
     if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
         yield Text(f"… and {more} more waiting", "yellow")
 
@@ -279,7 +280,7 @@ def _progress_line(view: SweepView) -> str:
     if view.best is not None:
         line += f"; best {_best_text(view.metric, view.best)}"
     first = view.waiting[0] if view.waiting else None
-    if first is not None and not first.reason.startswith(ALL_TAKEN):
+    if first is not None and not first.as_it_should:
         who = "the next trial" if first.number is None else f"trial {first.number}"
         line += f"; {who} {first.reason}"
     if view.trouble:
@@ -379,7 +380,7 @@ def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
         load = "" if a.device.utilisation is None else f"{a.device.utilisation:.0%}"
         sizes = (a.device.total_bytes, a.device.free_bytes, a.foreign_bytes, a.hold_bytes)
         table.add_row(
-            f"{a.device.uuid}  {a.device.name}",
+            f"{a.device.address.uuid}  {a.device.name}",
             *(gib(size) for size in sizes),
             gib(max(0, a.room_bytes)),
             load,

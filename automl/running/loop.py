@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, Refusal, Request, at_limit, place
+from automl.admission.policy import Limits, place
+from automl.admission.reasons import Refusal, RefusalKind, at_limit
+from automl.admission.requests import ALONE_AFTER, Requests, together
 from automl.devices.device import Reading
 from automl.running.messages import (
     Asked,
@@ -24,6 +26,7 @@ from automl.running.messages import (
     Ended,
     Execution,
     Kind,
+    Measured,
     Message,
     Released,
     Running,
@@ -32,10 +35,16 @@ from automl.running.messages import (
     Tick,
     Waiting,
 )
-from automl.trial import Failed, Interrupted, Outcome, OutOfMemory, Placement
+from automl.trial import (
+    Failed,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Placement,
+    ProcessId,
+    Request,
+)
 
-OOM_GROWTH = 1.5
-"""A trial that ran out of memory asks for this much more."""
 MAX_DEATHS = 2
 """A trial under which this many processes died has failed."""
 MAX_SAME_FAILURES = 10
@@ -52,11 +61,8 @@ class Ports(Protocol):
         """How many trials may be asked for and not ended, without harm to the sampler; None: any
         number."""
 
-    def request_for(self, trial: Asked) -> Request:
-        """The memory to ask for."""
-
-    def kind_of(self, trial: Asked) -> Kind | None:
-        """What it can go together with; None: it trains alone."""
+    def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
+        """What it can go together with on such a device; None: it trains alone there."""
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         """Start them in the pool as one execution, known by its first trial's number."""
@@ -82,17 +88,16 @@ class Loop:
     """The sweep's state and its decisions. All methods belong to the main thread."""
 
     ports: Ports
+    requests: Requests
     ledger: Ledger
     limits: Limits
     n_trials: int
     """Total of the study."""
     n_asked: int
     """Trials that the study has, those to be taken over included."""
-    least_request: Request = field(default_factory=lambda: Request(0))
-    """What a trial asks for at least; none is asked for while not even that has room."""
     deadline_seconds: float | None = None
-    pid: int | None = None
-    """The process in which trials train, where all share one."""
+    process: ProcessId | None = None
+    """In which trials train, where all share one."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -100,15 +105,17 @@ class Loop:
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: Failed | None = None
-    refusal: str | None = None
+    refusal: Refusal | None = None
     """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
+    _kinds: dict[tuple[int, bool], Kind | None] = field(default_factory=dict)
+    """Of waiting trials, by number and whether on the host; asked for once."""
     _exhausted: bool = False
     _same_failures: int = 0
 
     def take_over(self, trials: Sequence[Asked]) -> None:
         """Trials of an earlier sweep that have not ended go first."""
-        self.waiting.extend(self._waiting(trial) for trial in trials)
+        self.waiting.extend(map(Waiting, trials))
 
     @property
     def done(self) -> bool:
@@ -122,6 +129,8 @@ class Loop:
         match message:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
+            case Measured(peak):
+                self.requests.learn(self.running[peak.trial].waiting.trial.params, peak)
             case Released(key):
                 self._released(key)
             case DevicesRead(reading):
@@ -168,33 +177,31 @@ class Loop:
                 case Outcome() if self.error is not None:
                     pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
-                    self._retry_larger(waiting, execution.placement, outcome)
+                    self._retry_larger(waiting, execution, outcome)
                 case Interrupted(by_worker_death=True) as outcome:
                     self._retry_after_death(waiting, outcome)
                 case Interrupted(pack_dissolved=True):
-                    self.waiting.appendleft(replace(waiting, kind=None))
+                    self.waiting.appendleft(replace(waiting, may_pack=False))
                 case None:  # fed to a pack that had just ended, or our own code broke
                     del self.running[number], self._execution_of[number]
                     self.waiting.appendleft(waiting)
                 case _:
                     pass  # final, or kept by the study for the next sweep
 
-    def _retry_larger(self, waiting: Waiting, was: Placement, outcome: OutOfMemory) -> None:
-        """1.5 times the reservation, then alone on the largest device, then never."""
-        if waiting.request.alone:
-            cause = f"does not fit, even alone on {was.device_name}: {outcome.cause}"
+    def _retry_larger(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
+        """With a larger request, then alone on the largest device, then never."""
+        if was.request.alone:
+            where = was.placement.shares[0].device_name
+            cause = f"does not fit, even alone on {where}: {outcome.cause}"
             self.ports.fail(waiting.trial, cause, too_large=True)
             return
-        request = Request(int(was.reservation_bytes * OOM_GROWTH))
-        if waiting.attempts or was.exclusive or not request.memory_bytes:
-            request = Request(None, alone=True)
-        again = replace(waiting, request=request, kind=None, attempts=waiting.attempts + 1)
+        again = replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
         self.waiting.appendleft(again)
 
     def _retry_after_death(self, waiting: Waiting, outcome: Interrupted) -> None:
         deaths = waiting.deaths + 1
         if deaths < MAX_DEATHS:
-            self.waiting.appendleft(replace(waiting, kind=None, deaths=deaths))
+            self.waiting.appendleft(replace(waiting, may_pack=False, deaths=deaths))
             return
         cause = f"{outcome.cause} ({deaths} times)"
         self.ports.fail(waiting.trial, cause, too_large=False)
@@ -222,9 +229,10 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
-        smallest = self._place(self.least_request, now_seconds)
+        smallest = self._place(self.requests.least(), now_seconds)
         if isinstance(smallest, Refusal):
-            self.refusal = self._refused(smallest)
+            self.refusal = smallest
+            self._end_idle_if_alone()
             return False
         return self._ask_ahead()
 
@@ -234,7 +242,7 @@ class Loop:
             self._exhausted = True
             return False
         self.n_asked += 1
-        self.waiting.append(self._waiting(asked))
+        self.waiting.append(Waiting(asked))
         return True
 
     def _may_ask_ahead(self) -> bool:
@@ -244,37 +252,56 @@ class Loop:
         n_pending = len(self.waiting) + len(self.running)
         return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
 
-    def _waiting(self, trial: Asked) -> Waiting:
-        return Waiting(trial, self.ports.request_for(trial), self.ports.kind_of(trial))
+    def _request(self, waiting: Waiting) -> Request:
+        return self.requests.of(waiting.trial.params, waiting.n_ran_out)
+
+    def _kind(self, waiting: Waiting, *, on_host: bool) -> Kind | None:
+        """What it can go together with on such a device; None: it trains alone there."""
+        key = (waiting.trial.number, on_host)
+        if waiting.may_pack and key not in self._kinds:
+            self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
+        return self._kinds[key] if waiting.may_pack else None
 
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
-            decision = self._place(head.request, now_seconds)
-            if isinstance(decision, Refusal) and not decision.never:
-                self.waiting[0] = replace(head, reason=self._refused(decision))
-                return  # nor is anything asked for ahead while nothing can start
-            group = self._group(head)
-            decision = self._place(_together(group), now_seconds)
-            while isinstance(decision, Refusal) and len(group) > 1:  # as many as there is room for
-                group = group[: len(group) // 2]
-                decision = self._place(_together(group), now_seconds)
+            request = self._request(head)
+            decision = self._place(request, now_seconds)
             if isinstance(decision, Placement):
-                self._start(group, decision, now_seconds)
+                self._start_with(head, request, decision, now_seconds)
+            elif decision.kind is RefusalKind.NEVER:
+                self._never_fits(head, request, decision)
             else:
-                self._never_fits(head, decision)
+                self.waiting[0] = replace(head, refusal=decision)
+                self._end_idle_if_alone()
+                return  # nor is anything asked for ahead while nothing can start
 
-    def _group(self, head: Waiting) -> list[Waiting]:
+    def _start_with(
+        self, head: Waiting, request: Request, placement: Placement, now_seconds: float
+    ) -> None:
+        """Start the head, which has a place, and as many of its kind with it as fit as one pack."""
+        group = self._group(head, on_host=placement.on_host)
+        while len(group) > 1:
+            pack = together([self._request(w) for w in group], placement.devices[0].kind)
+            decision = self._place(pack, now_seconds)
+            if isinstance(decision, Placement):
+                self._start(group, pack, decision, now_seconds)
+                return
+            group = group[: len(group) // 2]
+        self._start(group, request, placement, now_seconds)
+
+    def _group(self, head: Waiting, *, on_host: bool) -> list[Waiting]:
         """The head, and what starts with it as one pack, asked for ahead where that may be."""
-        if head.kind is None:
+        kind = self._kind(head, on_host=on_host)
+        if kind is None:
             return [head]
-        same = [waiting for waiting in self.waiting if waiting.kind == head.kind]
-        while len(same) < head.kind.n_lanes and self._may_ask_ahead() and self._ask_ahead():
-            if self.waiting[-1].kind == head.kind:
+        same = [waiting for waiting in self.waiting if self._kind(waiting, on_host=on_host) == kind]
+        while len(same) < kind.n_lanes and self._may_ask_ahead() and self._ask_ahead():
+            if self._kind(self.waiting[-1], on_host=on_host) == kind:
                 same.append(self.waiting[-1])
-        return same[: self._fair_share(head.kind)]
+        return same[: self._fair_share(kind)]
 
     def _fair_share(self, kind: Kind) -> int:
         """When nothing is left to ask for, the rest is divided among those that could run it."""
@@ -283,29 +310,37 @@ class Loop:
         n_free = max(1, self.limits.max_concurrent_trials - len(self.executions))
         return min(kind.n_lanes, math.ceil(len(self.waiting) / n_free))
 
-    def _start(self, group: Sequence[Waiting], placement: Placement, now_seconds: float) -> None:
+    def _start(
+        self, group: Sequence[Waiting], request: Request, placement: Placement, now_seconds: float
+    ) -> None:
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
+        kind = self._kind(group[0], on_host=placement.on_host) if len(group) > 1 else None
         self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
-        kind = group[0].kind if len(group) > 1 else None
-        self.executions[key] = Execution(key, placement, kind, members)
+        self.executions[key] = Execution(key, request, placement, kind, members)
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
-        self.ledger.reserve(key, placement, self.pid)
+        self.ledger.reserve(key, placement, self.process)
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:
         number = waiting.trial.number
+        for on_host in (True, False):
+            self._kinds.pop((number, on_host), None)
         self.running[number] = Running(waiting, execution.placement, now_seconds)
         self._execution_of[number] = execution.key
 
     def _refill(self, execution: Execution, now_seconds: float) -> None:
         """A lane came free: the next trial of the kind takes it, unless another waits first."""
-        if execution.kind is None or execution.n_live == 0 or self.stop is not None:
+        live = execution.live
+        if execution.kind is None or not live or self.stop is not None:
             return
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
-        if self.waiting[0].kind != execution.kind or not execution.has_room(self.waiting[0]):
+        head = self.waiting[0]
+        if self._kind(head, on_host=execution.placement.on_host) != execution.kind:
+            return
+        if not execution.has_room_for([self._request(w) for w in (*live, head)]):
             return
         waiting = self.waiting.popleft()
         execution.members[waiting.trial.number] = waiting
@@ -313,37 +348,27 @@ class Loop:
         self.ports.feed(execution.key, waiting.trial)
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
-        if len(self.executions) >= self.limits.max_concurrent_trials:
-            return at_limit(self.limits)  # reservations come back before we hear that they did
+        most = self.limits.max_concurrent_trials
+        if len(self.executions) >= most:
+            return at_limit(most)  # reservations come back before we hear that they did
         return place(
             request,
             self.reading,
-            self.ledger.view(),
+            self.ledger.snapshot(),
             self.limits,
             now_seconds=now_seconds,
-            pid=self.pid,
+            process=self.process,
         )
 
-    def _refused(self, refusal: Refusal) -> str:
-        """Its reason. Where nothing of ours runs, what lacks may be what idle processes hold."""
+    def _end_idle_if_alone(self) -> None:
+        """Where nothing of ours runs, what lacks may be what idle processes hold."""
         if not self.executions:
             self.ports.end_idle()
-        return refusal.reason
 
-    def _never_fits(self, head: Waiting, refusal: Refusal) -> None:
+    def _never_fits(self, head: Waiting, request: Request, refusal: Refusal) -> None:
         """No device is large enough. The sampler learns it; no device time is spent."""
         self.waiting.popleft()
-        if head.attempts:  # it grew past the largest device: one try alone there
-            self.waiting.appendleft(replace(head, request=Request(None, alone=True)))
+        if head.n_ran_out:  # it grew past the largest device: one try alone there
+            self.waiting.appendleft(replace(head, n_ran_out=ALONE_AFTER))
         else:
             self.ports.fail(head.trial, refusal.reason, too_large=True)
-
-
-def _together(group: Sequence[Waiting]) -> Request:
-    """A pack is one admission: as many times its largest member as it has lanes; of unknown size
-    where one of them is."""
-    if len(group) == 1:
-        return group[0].request
-    sizes = [waiting.request.memory_bytes for waiting in group]
-    known = [size for size in sizes if size is not None]
-    return Request(len(group) * max(known) if len(known) == len(group) else None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from automl.admission.policy import Request
+from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
-from automl.trial import Outcome, Params, Placement
+from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,18 @@ class Kind:
     """The most trials of this kind in one pack, at least 2."""
 
 
+_NOT_YET = Refusal("waiting: not looked at yet")
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A trial that has not been admitted yet."""
 
     trial: Asked
-    request: Request
-    kind: Kind | None = None
-    """None: it trains alone."""
-    reason: str = "waiting: not looked at yet"
-    attempts: int = 0
+    may_pack: bool = True
+    """False: it trains alone."""
+    refusal: Refusal = _NOT_YET
+    n_ran_out: int = 0
     """Times it ran out of memory."""
     deaths: int = 0
     """Processes that died under it."""
@@ -59,6 +61,7 @@ class Execution:
 
     key: int
     """Number of its first trial."""
+    request: Request
     placement: Placement
     kind: Kind | None
     members: dict[int, Waiting]
@@ -66,18 +69,19 @@ class Execution:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
 
     @property
-    def n_live(self) -> int:
-        return len(self.members) - len(self.outcomes)
+    def live(self) -> list[Waiting]:
+        """Its trials that have not ended."""
+        return [m for number, m in self.members.items() if number not in self.outcomes]
 
-    def has_room(self, waiting: Waiting) -> bool:
-        """Whether what was reserved is enough for its live trials and this one."""
+    def has_room_for(self, requests: Sequence[Request]) -> bool:
+        """Whether what was reserved is enough for trials with these requests together."""
         if self.placement.exclusive:
             return True
-        live = [m.request for number, m in self.members.items() if number not in self.outcomes]
-        sizes = [request.memory_bytes for request in (*live, waiting.request)]
+        sizes = [request.memory_bytes for request in requests]
         if None in sizes and not self.placement.on_host:
             return False
-        return sum(size or 0 for size in sizes) <= self.placement.reservation_bytes
+        reserved = min(share.reservation_bytes for share in self.placement.shares)
+        return sum(size or 0 for size in sizes) <= reserved
 
 
 class StopReason(enum.Enum):
@@ -98,6 +102,13 @@ class Ended:
     """A trial's execution came to its outcome."""
 
     outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a running trial, or the pack that it is in, was seen to hold."""
+
+    peak: MemoryPeak
 
 
 @dataclass(frozen=True)
@@ -130,4 +141,4 @@ class Tick:
     """Time passed."""
 
 
-Message: TypeAlias = Ended | Released | DevicesRead | Signalled | Broke | Tick
+Message: TypeAlias = Ended | Measured | Released | DevicesRead | Signalled | Broke | Tick

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
+from automl.admission.requests import Requests
 from automl.config import (
     PRUNERS,
     Config,
@@ -110,10 +111,13 @@ class Prepared:
             identity["training"] = plain(config.training)
         return identity
 
-    def request_bytes(self, params: Params) -> int | None:
-        """Memory to ask for: what the user declared, else the estimate; None: not known."""
-        declared = self.config.admission.request_bytes
-        return declared if declared is not None else self.plan.request_bytes(params, self.dataset)
+    @property
+    def requests(self) -> Requests:
+        """What trials ask for."""
+        return Requests(
+            lambda params: self.plan.request(params, self.dataset),
+            self.config.admission.request_bytes,
+        )
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
         """What a trial can be packed with, and how many at most; None: it trains alone."""

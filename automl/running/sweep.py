@@ -13,16 +13,18 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
-from automl.admission.ledger import Ledger, LedgerView
-from automl.admission.policy import DeviceAccount, Limits, Request, account
+from automl.admission.account import DeviceAccount, account
+from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.admission.policy import Limits
 from automl.config import Config, ExecutionKind
-from automl.devices.host import HostReader, own_memory_bytes
+from automl.devices.device import HeldBytes
+from automl.devices.host import own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import AutoMLError, StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
@@ -53,13 +55,15 @@ from automl.running.view import write_view
 from automl.running.viewer import Viewer
 from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
-    HOST_UUID,
+    HOST,
+    LOCAL_NODE,
     Failed,
     Finished,
     Interrupted,
     Outcome,
     OutOfMemory,
     Placement,
+    ProcessId,
     Pruned,
     Started,
     SweepStarted,
@@ -142,17 +146,16 @@ class Sweep:
         timeout = config.study.timeout_seconds
         self.loop = Loop(
             ports=self,
+            requests=parts.prepared.requests,
             ledger=self.ledger,
             limits=self.limits,
             n_trials=config.study.n_trials,
             n_asked=parts.study.n_asked,
-            least_request=Request(config.admission.request_bytes or 0),
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
-            pid=os.getpid() if config.execution.kind is ExecutionKind.inline else None,
+            process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
         )
         self.left_behind = False
         """Trials did not stop in time; their threads still run."""
-        self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.history)
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
@@ -217,16 +220,13 @@ class Sweep:
         asked = self.parts.study.ask()
         return None if asked is None else Asked(asked.number, asked.params)
 
-    def request_for(self, trial: Asked) -> Request:
-        return Request(self.parts.prepared.request_bytes(trial.params))
-
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
-    def kind_of(self, trial: Asked) -> Kind | None:
+    def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         if not self.parts.executor.can.packs:
             return None
-        pack = self.parts.prepared.pack_of(trial.params, on_host=self._on_host)
+        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else Kind(*pack)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
@@ -358,10 +358,10 @@ class Sweep:
             case Ended(Interrupted(pack_dissolved=True) as outcome):
                 self.display.say(f"trial {outcome.trial} goes on alone: {outcome.cause}")
 
-    def _own_memory(self) -> Mapping[tuple[str, int], int]:
+    def _own_memory(self) -> HeldBytes:
         """What this process holds, less what it held before the first trial, and its workers."""
         grown = max(0, own_memory_bytes() - self._own_memory_at_start)
-        return {(HOST_UUID, os.getpid()): grown, **self.parts.executor.held_bytes()}
+        return {(HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -405,6 +405,10 @@ class Sweep:
                 write_view(self.parts.directory.status, view)
 
 
+def _this_process() -> ProcessId:
+    return ProcessId(LOCAL_NODE, os.getpid())
+
+
 def limits(prepared: Prepared) -> Limits:
     """What the config sets for admission."""
     admission = prepared.config.admission
@@ -422,4 +426,4 @@ def device_accounts(config: Config) -> list[DeviceAccount]:
     if reading.error is not None:
         raise AutoMLError(f"the devices cannot be read: {reading.error}")
     headroom = config.admission.headroom_bytes
-    return [account(device, reading, LedgerView(), headroom) for device in reading.devices]
+    return [account(device, reading, LedgerSnapshot(), headroom) for device in reading.devices]

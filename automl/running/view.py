@@ -37,6 +37,8 @@ class WaitingRow:
 
     number: int | None
     reason: str
+    as_it_should: bool = False
+    """It waits for nothing but its turn."""
 
 
 @dataclass(frozen=True)

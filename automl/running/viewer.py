@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from automl.running.carry import Carrier, device_label
+from automl.admission.reasons import Refusal, RefusalKind
+from automl.running.carry import Carrier
 from automl.running.failures import Failures
 from automl.running.loop import Loop
 from automl.running.parts import Parts
@@ -55,7 +56,7 @@ class Viewer:
             report = self._carrier.latest.get(number)
             yield RunningRow(
                 number=number,
-                device=device_label(running.placement),
+                device=running.placement.label,
                 params=running.waiting.trial.params,
                 seconds=now - running.since_seconds,
                 step=None if report is None else report.step,
@@ -64,9 +65,9 @@ class Viewer:
 
     def _waiting_rows(self) -> Iterator[WaitingRow]:
         for waiting in self._loop.waiting:
-            yield WaitingRow(waiting.trial.number, waiting.reason)
+            yield _waiting_row(waiting.trial.number, waiting.refusal)
         if not self._loop.waiting and self._loop.refusal is not None:
-            yield WaitingRow(None, self._loop.refusal)
+            yield _waiting_row(None, self._loop.refusal)
 
     @property
     def n_ended(self) -> int:
@@ -79,3 +80,7 @@ class Viewer:
         ended = self.n_ended
         here = ended - self._n_ended_before
         return None if here <= 0 else seconds / here * (self._loop.n_trials - ended)
+
+
+def _waiting_row(number: int | None, refusal: Refusal) -> WaitingRow:
+    return WaitingRow(number, refusal.reason, as_it_should=refusal.kind is RefusalKind.FULL)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from automl.config import ModelConfig, TrainingConfig
-from automl.trial import Params, ParamValue
+from automl.trial import Params, ParamValue, Request
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,10 +69,8 @@ class Family(ModelConfig, ABC):
         """Raise ConfigError where params of a space do not go together."""
 
     @abstractmethod
-    def request_bytes(
-        self, params: Params, dataset: Dataset, training: TrainingConfig
-    ) -> int | None:
-        """Memory that a trial will want on its device, rather too much; None: not known."""
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
+        """What a trial will want: memory, rather too much, and on which kinds of device."""
 
     @abstractmethod
     def pack_key(

@@ -76,13 +76,17 @@ class TrialContext:
     reports.
     """
 
-    def __init__(self, spec: TrialSpec, *, device: str, seed: int, record: Recorder) -> None:
+    def __init__(
+        self, spec: TrialSpec, *, devices: tuple[str, ...], seed: int, record: Recorder
+    ) -> None:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
         self.params: dict[str, Any] = _Params(spec.params)
         """The hyperparameters of this trial by name; those whose `when` is not met are absent."""
-        self.device: str = device
+        self.device: str = devices[0]
         """Where to train: `cpu`, or `cuda:0`."""
+        self.devices: tuple[str, ...] = devices
+        """All devices of the trial, `device` the first; nearly always that one alone."""
         self.seed: int = seed
         """Below 2³², from the study's seed and the trial's number: seed everything from it."""
         self._directory = Path(spec.checkpoint_dir)

@@ -22,7 +22,7 @@ from automl.errors import ConfigError
 from automl.training.family import Family, PackKey
 from automl.training.objective import declared_by
 from automl.training.resolve import resolve_objective
-from automl.trial import Direction, Params, ParamValue
+from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request
 
 _METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
@@ -51,11 +51,11 @@ class TrainingPlan:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
 
-    def request_bytes(self, params: Params, dataset: Dataset | None) -> int | None:
-        """Memory that a trial will want on its device; None: not known."""
+    def request(self, params: Params, dataset: Dataset | None) -> Request:
+        """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
-            return None
-        return self.family.request_bytes(params, dataset, self.training)
+            return UNKNOWN
+        return self.family.request(params, dataset, self.training)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -31,6 +32,7 @@ from automl.trial import (
     Outcome,
     OutOfMemory,
     Placement,
+    Share,
     TrialSpec,
     Verdict,
 )
@@ -67,9 +69,9 @@ class TrainingSession:
 
         Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
         """
-        device = self._devices.of(placement)
-        trial, record = self._open_trial(spec, device, on_event)
-        with self._peaks.watching(device) as peak_bytes:
+        devices = self._devices.of(placement)
+        trial, record = self._open_trial(devices, spec, on_event)
+        with self._peaks.watching(devices) as peak_bytes:
             ended = self._carry_out(trial, record)
             peak = peak_bytes()
         if isinstance(ended, OutOfMemory):
@@ -89,23 +91,23 @@ class TrainingSession:
         first = feed.next()
         if first is None:
             return
-        device = self._devices.of(placement)
+        devices = self._devices.of(placement)
         key_of = partial(self._plan.pack_key, on_host=placement.on_host)
         key = key_of(first.params)
-        opened = None if key is None else self._open_pack(key, device)
+        opened = None if key is None else self._open_pack(key, devices[0])
         if opened is None:
             spec: TrialSpec | None = first
             while spec is not None:
                 self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
                 spec = feed.next()
             return
-        with self._peaks.watching(device):  # a pack's peak is that of no trial
+        with self._peaks.watching(devices) as peak_bytes:
             Pack(
                 opened,
-                device,
                 can_join=lambda params: key_of(params) == key,
-                open_trial=self._open_trial,
+                open_trial=partial(self._open_trial, devices),
                 on_events=on_events,
+                peak_bytes=peak_bytes,
             ).run(_Begun(first, feed))
 
     def _open_pack(self, key: PackKey, device: str) -> OpenPack | None:
@@ -122,11 +124,11 @@ class TrainingSession:
             logger.warning("trials train one by one: %s", reason)
             return None
 
-    def held_bytes(self) -> int:
-        """Device memory that torch holds in this process, its caches included; any thread."""
+    def held_bytes(self) -> Sequence[int]:
+        """Memory that torch holds of each of its devices, its caches included; any thread."""
         if not _uses_cuda():
-            return 0
-        return sum(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
+            return ()
+        return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
 
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
@@ -134,7 +136,7 @@ class TrainingSession:
             torch.cuda.empty_cache()
 
     def _open_trial(
-        self, spec: TrialSpec, device: str, on_event: OnEvent
+        self, devices: tuple[str, ...], spec: TrialSpec, on_event: OnEvent
     ) -> tuple[TrialContext, TrialReports]:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
@@ -144,7 +146,7 @@ class TrainingSession:
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
         )
         seed = trial_seed(spec.study_seed, spec.number)
-        return TrialContext(spec, device=device, seed=seed, record=record), record
+        return TrialContext(spec, devices=devices, seed=seed, record=record), record
 
     def _carry_out(self, trial: TrialContext, record: TrialReports) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""
@@ -191,58 +193,65 @@ class _Devices:
         self._uuids: list[str] | None = None
         self._said: set[str] = set()
 
-    def of(self, placement: Placement) -> str:
-        """`cuda:0`, or `cpu` where torch cannot use that GPU, which is said once."""
+    def of(self, placement: Placement) -> tuple[str, ...]:
+        """`cuda:0` and so on, or `cpu` where torch cannot use those GPUs, which is said once."""
         if placement.on_host:
-            return "cpu"
+            return ("cpu",)
         with self._lock:
             if self._uuids is None:
                 self._uuids = cuda_uuids()
-            if placement.device_uuid in self._uuids:
-                return f"cuda:{self._uuids.index(placement.device_uuid)}"
-            if placement.device_uuid not in self._said:
-                self._said.add(placement.device_uuid)
-                logger.warning(
-                    "torch %s cannot use %s (%s): its trials train on the CPU.",
-                    torch.__version__,
-                    placement.device_name,
-                    placement.device_uuid,
-                )
-        return "cpu"
+            missing = [s for s in placement.shares if s.device.uuid not in self._uuids]
+            if not missing:
+                return tuple(f"cuda:{self._uuids.index(d.uuid)}" for d in placement.devices)
+            for share in missing:
+                self._warn(share)
+        return ("cpu",)
+
+    def _warn(self, share: Share) -> None:
+        if share.device.uuid not in self._said:
+            self._said.add(share.device.uuid)
+            logger.warning(
+                "torch %s cannot use %s (%s): its trials train on the CPU.",
+                torch.__version__,
+                share.device_name,
+                share.device.uuid,
+            )
 
 
 class _MemoryPeaks:
-    """The peak of a trial's memory on a GPU, where the trial was alone there in this process.
+    """The peak of a trial's memory on its GPUs, where it was alone there in this process.
 
     torch counts per process and device: beside another trial a peak would be both trials'.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[str, int] = {}
+        self._running: Counter[str] = Counter()
         self._n_started = 0
 
     @contextmanager
-    def watching(self, device: str) -> Iterator[Callable[[], int | None]]:
-        """Gives a function to call at the trial's end: its peak in bytes, or None."""
-        if device == "cpu":
+    def watching(self, devices: Sequence[str]) -> Iterator[Callable[[], int | None]]:
+        """Gives a function to call at the trial's end: its peak in bytes on the device where that
+        was highest, or None."""
+        if devices[0] == "cpu":
             yield lambda: None
             return
         with self._lock:
             self._n_started += 1
             ours = self._n_started
-            alone = self._running.get(device, 0) == 0
-            self._running[device] = self._running.get(device, 0) + 1
+            alone = not any(self._running[device] for device in devices)
+            self._running.update(devices)
         torch.cuda.empty_cache()  # what earlier trials left would look taken to admission
         if alone:
-            torch.cuda.reset_peak_memory_stats(device)
+            for device in devices:
+                torch.cuda.reset_peak_memory_stats(device)
 
         def peak_bytes() -> int | None:
             still_alone = alone and self._n_started == ours
-            return torch.cuda.max_memory_reserved(device) if still_alone else None
+            return max(map(torch.cuda.max_memory_reserved, devices)) if still_alone else None
 
         try:
             yield peak_bytes
         finally:
             with self._lock:
-                self._running[device] -= 1
+                self._running.subtract(devices)

@@ -33,7 +33,6 @@ from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.devices.reader import open_reader
 from automl.record.events import read_events
 from automl.trial import (
-    HOST_UUID,
     Event,
     Failed,
     Finished,
@@ -140,7 +139,7 @@ def watched(reader: DeviceReader) -> Iterator[list[int]]:
 
 def gpus_of(reader: DeviceReader) -> list[DeviceSnapshot]:
     """What it reads, but for the host."""
-    return [device for device in reader.read() if device.uuid != HOST_UUID]
+    return [device for device in reader.read() if not device.address.on_host]
 
 
 def measure(

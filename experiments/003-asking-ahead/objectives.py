@@ -19,11 +19,12 @@ from automl.training.packs.key import pack_size
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.session import open_session
 from automl.trial import (
-    HOST_UUID,
+    HOST,
     Direction,
     Finished,
     Outcome,
     Placement,
+    Share,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -40,7 +41,7 @@ SPACE = parse_space(
     }
 )
 """That of 001-throughput."""
-_HOST = Placement(HOST_UUID, "CPU", reservation_bytes=0)
+_HOST = Placement((Share(HOST, "CPU", reservation_bytes=0),))
 _BATCH_PENALTIES = {50: 0.0, 100: 0.05, 200: 0.15}
 """In the bowl."""
 

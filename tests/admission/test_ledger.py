@@ -7,9 +7,11 @@ import threading
 import pytest
 
 from automl.admission.ledger import Ledger
-from automl.trial import HOST_UUID, Placement
+from automl.trial import HOST, HOST_UUID
+from tests.places import device_id, placed, process_id
 
-PLACEMENT = Placement(HOST_UUID, "cpu", 5)
+PLACEMENT = placed(HOST_UUID, 5)
+GPU = device_id("GPU-a")
 
 
 def test_a_reservation_is_given_back_when_its_block_fails() -> None:
@@ -17,7 +19,7 @@ def test_a_reservation_is_given_back_when_its_block_fails() -> None:
     ledger.reserve(1, PLACEMENT)
     with pytest.raises(RuntimeError, match="trial broke"), ledger.held(1):
         raise RuntimeError("trial broke")
-    assert ledger.view().reservations == ()
+    assert ledger.snapshot().reservations == ()
 
 
 def test_giving_back_twice_is_our_own_mistake() -> None:
@@ -35,12 +37,12 @@ def test_promising_twice_is_our_own_mistake() -> None:
         ledger.reserve(1, PLACEMENT)
 
 
-def test_a_view_does_not_change_later() -> None:
+def test_a_snapshot_does_not_change_later() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT)
-    view = ledger.view()
+    then = ledger.snapshot()
     ledger.release(1)
-    assert [r.key for r in view.reservations] == [1]
+    assert [r.key for r in then.reservations] == [1]
 
 
 def test_a_peak_only_grows() -> None:
@@ -48,18 +50,18 @@ def test_a_peak_only_grows() -> None:
     ledger.reserve(1, PLACEMENT)
     ledger.observe_peak(1, 9)
     ledger.observe_peak(1, 7)
-    assert ledger.view().reservations[0].counted_bytes == 9
+    assert ledger.snapshot().reservations[0].counted_bytes(HOST) == 9
 
 
 def test_a_process_that_died_before_its_context_was_up_keeps_nothing() -> None:
     ledger = Ledger()
-    gpu = Placement("GPU-a", "x", 5)
-    ledger.reserve(1, gpu, pid=10)
-    ledger.reserve(2, gpu, pid=10)
+    gpu = placed("GPU-a", 5)
+    ledger.reserve(1, gpu, process_id(10))
+    ledger.reserve(2, gpu, process_id(10))
     ledger.release(1)
-    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 1, "the other trial still brings it"
+    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 1, "the other trial still brings it"
     ledger.release(2)
-    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0
+    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 0
 
 
 def test_many_threads_leave_nothing_behind() -> None:
@@ -76,55 +78,55 @@ def test_many_threads_leave_nothing_behind() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ledger.view().reservations == ()
+    assert ledger.snapshot().reservations == ()
 
 
 def test_each_process_that_is_not_known_yet_brings_a_context() -> None:
     ledger = Ledger()
-    gpu = Placement("GPU-a", "x", 5)
+    gpu = placed("GPU-a", 5)
     ledger.reserve(1, gpu)
     ledger.reserve(2, gpu)
-    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 2
-    ledger.assign(1, 10)
+    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 2
+    ledger.assign(1, process_id(10))
     ledger.context_up(1, 5.0)
-    ledger.assign(2, 10)  # a warm worker: its context is up already
-    assert ledger.view().n_pending_contexts("GPU-a", 6.0) == 0
+    ledger.assign(2, process_id(10))  # a warm worker: its context is up already
+    assert ledger.snapshot().n_pending_contexts(GPU, 6.0) == 0
 
 
 def test_a_context_that_never_came_goes_with_its_reservation() -> None:
     ledger = Ledger()
-    ledger.reserve(1, Placement("GPU-a", "x", 5))
+    ledger.reserve(1, placed("GPU-a", 5))
     ledger.release(1)
-    assert ledger.view().n_pending_contexts("GPU-a", 0.0) == 0
+    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 0
 
 
 def test_a_context_belongs_to_its_process_once_that_is_known() -> None:
     ledger = Ledger()
-    ledger.reserve(1, Placement("GPU-a", "x", 5))
-    ledger.assign(1, 10)
-    assert list(ledger.view().contexts) == [("GPU-a", 10)]
-    assert ledger.view().n_pending_contexts("GPU-a", 9.0) == 1, "not up yet"
+    ledger.reserve(1, placed("GPU-a", 5))
+    ledger.assign(1, process_id(10))
+    assert list(ledger.snapshot().contexts) == [(GPU, process_id(10))]
+    assert ledger.snapshot().n_pending_contexts(GPU, 9.0) == 1, "not up yet"
 
 
 def test_a_context_comes_up_once() -> None:
     """Each trial of a warm process says it again; the first time counts."""
     ledger = Ledger()
-    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
+    ledger.reserve(1, placed("GPU-a", 5), process_id(10))
     ledger.context_up(1, 5.0)
     ledger.context_up(1, 9.0)
-    assert ledger.view().n_pending_contexts("GPU-a", 7.0) == 0
-    assert ledger.view().n_pending_contexts("GPU-a", 5.0) == 1, "a reading begun just then"
+    assert ledger.snapshot().n_pending_contexts(GPU, 7.0) == 0
+    assert ledger.snapshot().n_pending_contexts(GPU, 5.0) == 1, "a reading begun just then"
 
 
 def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
     ledger = Ledger()
-    ledger.reserve(1, Placement("GPU-a", "x", 5), pid=10)
+    ledger.reserve(1, placed("GPU-a", 5), process_id(10))
     ledger.context_up(1, 5.0)
     ledger.release(1)
-    assert ledger.view().n_pending_contexts("GPU-a", 5.0) == 1, "a reading may have missed it"
+    assert ledger.snapshot().n_pending_contexts(GPU, 5.0) == 1, "a reading may have missed it"
 
 
 def test_on_the_host_there_are_no_contexts() -> None:
     ledger = Ledger()
-    ledger.reserve(1, PLACEMENT, pid=10)
-    assert ledger.view().contexts == {}
+    ledger.reserve(1, PLACEMENT, process_id(10))
+    assert ledger.snapshot().contexts == {}

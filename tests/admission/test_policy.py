@@ -8,48 +8,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.ledger import Ledger, LedgerView
-from automl.admission.policy import (
-    CUDA_CONTEXT_BYTES,
-    GIB,
-    DeviceAccount,
-    Limits,
-    Refusal,
-    Request,
-    account,
-    place,
-)
+from automl.admission.account import CUDA_CONTEXT_BYTES, DeviceAccount, account
+from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.admission.policy import Limits, place
+from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.trial import HOST_UUID, Placement
+from automl.trial import HOST, HOST_UUID, DeviceId, Placement, ProcessId, Request
+from tests.places import device_id, placed, process_id
 
-ME, OTHER_WORKER, STRANGER = 100, 101, 4121
+ME, OTHER_WORKER = process_id(100), process_id(101)
+STRANGER = 4121
 LIMITS = Limits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
 NOW = 1000.0
 
 
 def gpu(letter: str = "a", total: int = 24, free: int = 24, **more: object) -> DeviceSnapshot:
     """A GPU with sizes in GiB."""
-    snapshot = DeviceSnapshot(f"GPU-{letter}", "NVIDIA Stub", total * GIB, free * GIB)
+    address = device_id(f"GPU-{letter}")
+    snapshot = DeviceSnapshot(address, "NVIDIA Stub", total * GIB, free * GIB)
     return replace(snapshot, **more)  # type: ignore[arg-type]
 
 
 def host(total: int = 16, free: int = 16) -> DeviceSnapshot:
-    return DeviceSnapshot(HOST_UUID, "cpu", total * GIB, free * GIB, n_cores=2)
+    return DeviceSnapshot(HOST, "cpu", total * GIB, free * GIB)
 
 
 def reading(*devices: DeviceSnapshot, **more: object) -> Reading:
-    return replace(Reading(NOW, NOW, tuple(devices)), **more)  # type: ignore[arg-type]
+    return replace(Reading(NOW, tuple(devices)), **more)  # type: ignore[arg-type]
 
 
-def reserved(uuid: str, pid: int, size: int) -> dict[tuple[str, int], int]:
-    return {(uuid, pid): size * GIB}
+def reserved(uuid: str, process: ProcessId, size: int) -> dict[tuple[DeviceId, ProcessId], int]:
+    return {(device_id(uuid), process): size * GIB}
 
 
-def ledger_with(*promises: tuple[str, int, int], context_ready: bool = True) -> Ledger:
-    """Promises: (device uuid, GiB, pid)."""
+def ledger_with(*promises: tuple[str, int, ProcessId], context_ready: bool = True) -> Ledger:
+    """Promises: (device uuid, GiB, process)."""
     ledger = Ledger()
-    for key, (uuid, size, pid) in enumerate(promises):
-        ledger.reserve(key, Placement(uuid, "x", size * GIB), pid)
+    for key, (uuid, size, process) in enumerate(promises):
+        ledger.reserve(key, placed(uuid, size * GIB), process)
         if context_ready:
             ledger.context_up(key, NOW - 1)
     return ledger
@@ -58,21 +54,24 @@ def ledger_with(*promises: tuple[str, int, int], context_ready: bool = True) -> 
 def decide(
     request: Request, reading: Reading | None, ledger: Ledger | None = None, **more: object
 ) -> Placement | Refusal:
-    view = LedgerView() if ledger is None else ledger.view()
+    promised = LedgerSnapshot() if ledger is None else ledger.snapshot()
     limits = replace(LIMITS, **more)  # type: ignore[arg-type]
-    decision = place(request, reading, view, limits, now_seconds=NOW, pid=ME)
+    decision = place(request, reading, promised, limits, now_seconds=NOW, process=ME)
     if isinstance(decision, Placement):
         assert reading is not None
-        check_invariant(decision, reading, view, limits)
+        check_invariant(decision, reading, promised, limits)
     return decision
 
 
-def check_invariant(p: Placement, reading: Reading, view: LedgerView, limits: Limits) -> None:
-    """On the device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
-    device = next(d for d in reading.devices if d.uuid == p.device_uuid)
-    a = account(device, reading, view, limits.headroom_bytes)
-    assert _taken(a) + p.reservation_bytes <= device.total_bytes
-    assert a.n_trials + 1 <= limits.max_concurrent_trials
+def check_invariant(
+    p: Placement, reading: Reading, promised: LedgerSnapshot, limits: Limits
+) -> None:
+    """On each device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
+    for share in p.shares:
+        device = next(d for d in reading.devices if d.address == share.device)
+        a = account(device, reading, promised, limits.headroom_bytes)
+        assert _taken(a) + share.reservation_bytes <= device.total_bytes
+        assert a.n_trials + 1 <= limits.max_concurrent_trials
 
 
 def _taken(a: DeviceAccount) -> int:
@@ -86,12 +85,13 @@ def refusal(decision: Placement | Refusal) -> str:
 
 def uuid(decision: Placement | Refusal) -> str:
     assert isinstance(decision, Placement), decision
-    return decision.device_uuid
+    (device,) = decision.devices
+    return device.uuid
 
 
 def test_a_request_that_fits_is_placed_with_its_bytes_reserved() -> None:
     decision = decide(Request(3 * GIB), reading(gpu()))
-    assert decision == Placement("GPU-a", "NVIDIA Stub", 3 * GIB)
+    assert decision == placed("GPU-a", 3 * GIB, name="NVIDIA Stub")
 
 
 def test_memory_promised_but_not_yet_visible_counts() -> None:
@@ -105,9 +105,9 @@ def test_memory_promised_but_not_yet_visible_counts() -> None:
 
 def test_memory_promised_to_a_process_that_is_not_known_yet_counts() -> None:
     ledger = Ledger()
-    ledger.reserve(0, Placement("GPU-a", "x", 12 * GIB))
-    ledger.reserve(1, Placement("GPU-a", "x", 8 * GIB), OTHER_WORKER)
-    a = account(gpu(), reading(gpu()), ledger.view(), 0)
+    ledger.reserve(0, placed("GPU-a", 12 * GIB))
+    ledger.reserve(1, placed("GPU-a", 8 * GIB), OTHER_WORKER)
+    a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
     assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CUDA_CONTEXT_BYTES)
 
 
@@ -143,15 +143,15 @@ def test_memory_that_changes_while_it_is_read_errs_on_the_safe_side() -> None:
         reserved_before=reserved("GPU-a", ME, 2),
         reserved_after=reserved("GPU-a", ME, 10),
     )
-    a = account(now.devices[0], now, LedgerView(), GIB)
+    a = account(now.devices[0], now, LedgerSnapshot(), GIB)
     assert (a.foreign_bytes, a.hold_bytes) == (8 * GIB, 10 * GIB)
 
 
 def test_a_worker_that_began_or_ended_during_the_reading_is_counted() -> None:
     begun = reading(gpu(free=14), reserved_after=reserved("GPU-a", ME, 10))
-    assert account(begun.devices[0], begun, LedgerView(), 0).room_bytes == 4 * GIB
+    assert account(begun.devices[0], begun, LedgerSnapshot(), 0).room_bytes == 4 * GIB
     ended = reading(gpu(free=14), reserved_before=reserved("GPU-a", ME, 10))
-    assert account(ended.devices[0], ended, LedgerView(), 0).room_bytes == 4 * GIB
+    assert account(ended.devices[0], ended, LedgerSnapshot(), 0).room_bytes == 4 * GIB
 
 
 def test_a_foreign_tenant_that_grows_takes_room() -> None:
@@ -162,9 +162,9 @@ def test_a_foreign_tenant_that_grows_takes_room() -> None:
 def test_a_new_process_asks_for_its_context_too() -> None:
     """17 GiB free for trials: with a context of its own 17 GiB do not fit, in ours they do."""
     now, ready = reading(gpu(free=18)), ledger_with(("GPU-a", 0, ME))
-    ours = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW, pid=ME)
+    ours = place(Request(17 * GIB), now, ready.snapshot(), LIMITS, now_seconds=NOW, process=ME)
     assert uuid(ours) == "GPU-a"
-    new = place(Request(17 * GIB), now, ready.view(), LIMITS, now_seconds=NOW)
+    new = place(Request(17 * GIB), now, ready.snapshot(), LIMITS, now_seconds=NOW)
     assert "17.0 GiB asked, 17.0 GiB room" in refusal(new)
     assert uuid(decide(Request(15 * GIB), reading(host()))) == HOST_UUID, "none on the host"
 
@@ -177,19 +177,19 @@ def test_an_observed_peak_above_the_promise_counts() -> None:
 
 def test_a_context_not_yet_visible_is_kept_free() -> None:
     ledger = ledger_with(("GPU-a", 2, ME), context_ready=False)
-    a = account(gpu(), reading(gpu()), ledger.view(), 0)
+    a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
     assert a.pending_bytes == CUDA_CONTEXT_BYTES
     ledger.context_up(0, NOW)
-    same = account(gpu(), reading(gpu()), ledger.view(), 0)
+    same = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
     assert same.pending_bytes == CUDA_CONTEXT_BYTES, "the reading began before it was ready"
     later = replace(reading(gpu()), begun_seconds=NOW + 1)
-    assert account(gpu(), later, ledger.view(), 0).pending_bytes == 0
+    assert account(gpu(), later, ledger.snapshot(), 0).pending_bytes == 0
 
 
 def test_a_process_that_cannot_report_counts_by_the_drivers_word() -> None:
     ledger = ledger_with(("GPU-a", 2, OTHER_WORKER))
-    device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER, 12 * GIB),))
-    a = account(device, reading(device), ledger.view(), 0)
+    device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER.pid, 12 * GIB),))
+    a = account(device, reading(device), ledger.snapshot(), 0)
     assert (a.hold_bytes, a.foreign_bytes) == (12 * GIB, 0)
 
 
@@ -203,7 +203,7 @@ def test_of_unknown_size_it_gets_a_gpu_to_itself() -> None:
 
 def test_nobody_joins_a_trial_of_unknown_size() -> None:
     ledger = Ledger()
-    ledger.reserve(7, Placement("GPU-a", "x", 2 * GIB, exclusive=True), ME)
+    ledger.reserve(7, placed("GPU-a", 2 * GIB, exclusive=True), ME)
     assert "has GPU-a… (NVIDIA Stub) to itself" in refusal(
         decide(Request(GIB), reading(gpu()), ledger)
     )
@@ -211,20 +211,20 @@ def test_nobody_joins_a_trial_of_unknown_size() -> None:
 
 def test_of_unknown_size_on_the_host_it_counts_by_cores() -> None:
     decision = decide(Request(None), reading(host()), ledger_with((HOST_UUID, 0, ME)))
-    assert decision == Placement(HOST_UUID, "cpu", 0)
+    assert decision == placed(HOST_UUID, 0, name="cpu")
 
 
 def test_the_last_attempt_gets_the_largest_device_to_itself() -> None:
     small, large = gpu("a", 8, 8), gpu("b", 24, 24)
     decision = decide(Request(None, alone=True), reading(small, large))
     assert isinstance(decision, Placement)
-    assert (decision.device_uuid, decision.exclusive) == ("GPU-b", True)
+    assert (uuid(decision), decision.exclusive) == ("GPU-b", True)
 
 
 def test_larger_than_any_device_is_refused_for_good_with_the_largest_that_would_fit() -> None:
     decision = decide(Request(40 * GIB), reading(gpu("a", 8, 8), gpu("b", 24, 1)))
     assert isinstance(decision, Refusal)
-    assert decision.never
+    assert decision.kind is RefusalKind.NEVER
     assert decision.reason == (
         "40.0 GiB asked, but at most 22.4 GiB fit on the largest device (GPU-b… (NVIDIA Stub))"
     )
@@ -278,15 +278,17 @@ def test_whatever_is_read_the_invariant_holds_at_admission(
     asked: int,
     total: int,
     free: int,
-    promises: list[tuple[int, int]],
-    held: dict[int, tuple[int, int]],
+    promises: list[tuple[int, ProcessId]],
+    held: dict[ProcessId, tuple[int, int]],
     ready: bool,
 ) -> None:
     device = gpu(total=total, free=min(free, total))
     now = reading(
         device,
-        reserved_before={("GPU-a", pid): before * GIB for pid, (before, _) in held.items()},
-        reserved_after={("GPU-a", pid): after * GIB for pid, (_, after) in held.items()},
+        reserved_before={
+            (device_id("GPU-a"), who): before * GIB for who, (before, _) in held.items()
+        },
+        reserved_after={(device_id("GPU-a"), who): after * GIB for who, (_, after) in held.items()},
     )
-    ledger = ledger_with(*[("GPU-a", size, pid) for size, pid in promises], context_ready=ready)
+    ledger = ledger_with(*[("GPU-a", size, who) for size, who in promises], context_ready=ready)
     decide(Request(asked * GIB), now, ledger)  # checks the invariant when it admits

@@ -25,6 +25,7 @@ from tests.nvml_stub.stub import (
     UNKNOWN,
     NvmlStub,
 )
+from tests.places import device_id
 
 NVML = DevicesConfig(kind=DevicesKind.nvml)
 SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
@@ -33,20 +34,22 @@ import json, sys
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.reader import open_reader
 for d in open_reader(DevicesConfig(kind=DevicesKind.nvml)).read():
-    print(json.dumps([d.uuid, d.free_bytes]))
+    print(json.dumps([d.address.uuid, d.free_bytes]))
 """
 
 
 def by_uuid(reader: DeviceReader) -> dict[str, DeviceSnapshot]:
-    return {device.uuid: device for device in reader.read()}
+    return {device.address.uuid: device for device in reader.read()}
 
 
 def test_gpus_come_in_nvmls_order_with_what_nvml_says(loaded_nvml_stub: NvmlStub) -> None:
     loaded_nvml_stub.gpu(LARGE).use(10 * GIB)
     loaded_nvml_stub.gpu(LARGE).load(75)
     small, large = open_reader(NVML).read()
-    assert small == DeviceSnapshot(SMALL, "Stub T4", 8 * GIB, 8 * GIB, utilisation=0.0)
-    assert large == DeviceSnapshot(LARGE, "Stub A10", 24 * GIB, 14 * GIB, utilisation=0.75)
+    assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, utilisation=0.0)
+    assert large == DeviceSnapshot(
+        device_id(LARGE), "Stub A10", 24 * GIB, 14 * GIB, utilisation=0.75
+    )
 
 
 def test_each_read_asks_anew(loaded_nvml_stub: NvmlStub) -> None:
@@ -87,7 +90,7 @@ def test_an_old_driver_lacks_functions(
     functions = [f"nvmlDeviceGet{name}" for name in missing]
     load(compile_or_skip(tmp_path / "old", *functions), monkeypatch)
     small, _ = open_reader(NVML).read()
-    assert small == DeviceSnapshot(SMALL, "Stub T4", 8 * GIB, 8 * GIB)
+    assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB)
 
 
 def test_a_gpu_without_memory_of_its_own_shares_the_machines(loaded_nvml_stub: NvmlStub) -> None:

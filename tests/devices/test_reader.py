@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from automl.config import DevicesConfig, DevicesKind
-from automl.devices.device import DeviceReader, Reading
+from automl.devices.device import DeviceReader, HeldBytes, Reading
 from automl.devices.host import HostReader
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
-from automl.trial import HOST_UUID
+from automl.trial import HOST, HOST_UUID
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
 from tests.nvml_stub.stub import UNKNOWN, NvmlStub
+from tests.places import process_id
 
 MEMORY = "nvmlDeviceGetMemoryInfo"
 SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
@@ -22,7 +23,7 @@ NOW_SECONDS = 0.001
 WAIT_SECONDS = 30.0
 
 
-def nothing() -> dict[tuple[str, int], int]:
+def nothing() -> HeldBytes:
     return {}
 
 
@@ -31,7 +32,7 @@ def config(kind: str, *only: str) -> DevicesConfig:
 
 
 def uuids(reader: DeviceReader) -> list[str]:
-    return [device.uuid for device in reader.read()]
+    return [device.address.uuid for device in reader.read()]
 
 
 @pytest.fixture
@@ -220,16 +221,16 @@ def test_readings_come_until_the_thread_is_stopped(readings: "queue.Queue[Readin
     thread.start()
     first, second = (readings.get(timeout=WAIT_SECONDS) for _ in range(2))
     assert thread.stop(WAIT_SECONDS)
-    assert first.begun_seconds <= first.ended_seconds <= second.begun_seconds
-    assert [device.uuid for device in first.devices] == [HOST_UUID]
+    assert first.begun_seconds <= second.begun_seconds
+    assert [device.address for device in first.devices] == [HOST]
     assert first.error is None
 
 
 def test_what_we_hold_is_read_before_and_after() -> None:
     sizes = iter([100, 70])
-    reading = take_reading(HostReader(), lambda: {(HOST_UUID, 7): next(sizes)})
-    assert reading.reserved_before == {(HOST_UUID, 7): 100}
-    assert reading.reserved_after == {(HOST_UUID, 7): 70}
+    reading = take_reading(HostReader(), lambda: {(HOST, process_id(7)): next(sizes)})
+    assert reading.reserved_before == {(HOST, process_id(7)): 100}
+    assert reading.reserved_after == {(HOST, process_id(7)): 70}
 
 
 def test_a_failing_driver_gives_readings_with_the_error_until_it_is_well(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from automl.errors import StorageError
 from automl.trial import (
@@ -64,8 +64,8 @@ class ScriptedSession:
         print(os.getpid(), child.pid, flush=True)  # noqa: T201 - read from the trial's output file
         time.sleep(3600)
 
-    def held_bytes(self) -> int:
-        return self.held
+    def held_bytes(self) -> Sequence[int]:
+        return [self.held]
 
     def give_back_memory(self) -> None:
         if self._between_trials is not None:

@@ -16,23 +16,22 @@ from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
 from automl.search.pruners import MedianPruner
 from automl.trial import (
-    HOST_UUID,
     Entry,
     Failed,
     Finished,
     Hosted,
     Interrupted,
     Outcome,
-    Placement,
     Pruned,
     Reported,
     TrialEvent,
     TrialSpec,
     Verdict,
 )
+from tests.places import ON_HOST
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
-HOST = Placement(HOST_UUID, "cpu", 0)
+HOST = ON_HOST
 LIMITS = WorkerLimits(
     max_workers=4,
     trial_timeout_seconds=60.0,

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from automl.execution.process import CONTEXT
-from automl.execution.slots import Numbers, OwnSlot, Slots
+from automl.execution.slots import Slot, make_slots
 
 
-def write_what_is_seen(numbers: Numbers, slot: int) -> None:
+def write_what_is_seen(slot: Slot) -> None:
     """In a process of its own."""
-    own = OwnSlot(numbers, slot)
-    own.write(2**40 + 10 * own.n_answered + own.n_sent)
+    slot.write([2**40 + 10 * slot.n_answered + slot.n_sent, 7])
 
 
 def test_a_worker_and_its_parent_see_what_the_other_wrote() -> None:
-    slots = Slots(3)
-    slots.answer(1)
-    slots.answer(1)
-    slots.sent(1)
-    worker = CONTEXT.Process(target=write_what_is_seen, args=(slots.numbers, 1))
+    slots = make_slots(3, n_devices=2)
+    slots[1].answer()
+    slots[1].answer()
+    slots[1].sent()
+    worker = CONTEXT.Process(target=write_what_is_seen, args=(slots[1],))
     worker.start()
     worker.join()
     assert worker.exitcode == 0
-    assert [slots.held_bytes(slot) for slot in range(3)] == [0, 2**40 + 21, 0]
+    held = [(slot.held_bytes(0), slot.held_bytes(1)) for slot in slots]
+    assert held == [(0, 0), (2**40 + 21, 7), (0, 0)]
 
 
 def test_a_slot_is_cleared_for_the_next_worker() -> None:
-    slots = Slots(2)
-    own, other = OwnSlot(slots.numbers, 0), OwnSlot(slots.numbers, 1)
-    for slot in range(2):
-        slots.answer(slot)
-        slots.sent(slot)
-    own.write(1)
-    slots.clear(0)
-    assert (own.n_answered, own.n_sent, slots.held_bytes(0)) == (0, 0, 0)
+    first, other = make_slots(2)
+    for slot in (first, other):
+        slot.answer()
+        slot.sent()
+    first.write([1])
+    first.clear()
+    assert (first.n_answered, first.n_sent, first.held_bytes(0)) == (0, 0, 0)
     assert (other.n_answered, other.n_sent) == (1, 1)
+
+
+def test_what_a_process_sees_beyond_its_devices_is_nobodys() -> None:
+    first, other = make_slots(2)
+    other.answer()
+    first.write([1, 99])
+    assert (first.held_bytes(0), other.n_answered) == (1, 1)

@@ -18,22 +18,22 @@ from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
 from automl.trial import (
-    HOST_UUID,
     Entry,
     Failed,
     Finished,
     Hosted,
     Interrupted,
     Outcome,
-    Placement,
+    ProcessId,
     Reported,
     TrialEvent,
     TrialSpec,
     Verdict,
 )
+from tests.places import ON_HOST, placed
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
-HOST = Placement(HOST_UUID, "cpu", 0)
+HOST = ON_HOST
 
 
 def spec(number: int, act: str = "finish") -> TrialSpec:
@@ -140,14 +140,14 @@ def test_a_trial_that_a_pack_was_fed_has_its_time_too(tmp_path: Path) -> None:
 def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
     """The third execution begins, and ends, while the second has the worker of the first."""
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
-    pids: list[int] = []
+    pids: list[ProcessId] = []
 
     def carry(number: int, meanwhile: Callable[[], None]) -> None:
         def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in new:
                 if isinstance(event, Hosted):
-                    pids.append(event.pid)
-                    assert pids.count(event.pid) <= 2, "shared"
+                    pids.append(event.process)
+                    assert pids.count(event.process) <= 2, "shared"
                     meanwhile()
             return {}
 
@@ -169,7 +169,7 @@ def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
             held.extend(executor.held_bytes().values())
         return {}
 
-    gpu = Placement("GPU-a", "x", 0)
+    gpu = placed("GPU-a", 0)
     for number, act in enumerate(["hold_memory", "finish"]):
         executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
     executor.close()
@@ -303,7 +303,7 @@ def test_a_worker_that_fails_between_trials_is_not_waited_for(
     assert not hangs
     executor.close()
     assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
-    pids = [event.pid for event in events if isinstance(event, Hosted)]
+    pids = [event.process.pid for event in events if isinstance(event, Hosted)]
     assert pids[0] != pids[1]
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith(f"worker {pids[0]} ")
@@ -335,10 +335,10 @@ def test_an_outcome_that_was_told_before_the_time_out_was_seen_counts(
 
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=2))
-    pids: list[int] = []
+    pids: list[ProcessId] = []
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        pids.extend(event.process for event in events if isinstance(event, Hosted))
         return {}
 
     for number in range(4):
@@ -349,16 +349,16 @@ def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
 
 def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
-    pids: list[int] = []
+    pids: list[ProcessId] = []
 
     def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        pids.extend(event.pid for event in events if isinstance(event, Hosted))
+        pids.extend(event.process for event in events if isinstance(event, Hosted))
         return {}
 
     for number in range(2):
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
         executor.end_idle()
-        assert not is_alive(pids[number])
+        assert not is_alive(pids[number].pid)
         assert executor.held_bytes() == {}
     executor.close()
 
@@ -461,6 +461,7 @@ from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
 from tests.execution.test_workers import ENTRY, HOST, spec
+from tests.places import ON_HOST, placed
 if __name__ == "__main__":
     executor = WorkersExecutor(ENTRY, Path(sys.argv[1]), WorkerLimits(max_workers=1))
     feed = TrialFeed([spec(0, "fork_and_hang")], lambda taken: None)

@@ -8,13 +8,13 @@ import pytest
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.device import DeviceReader
 from automl.devices.reader import open_reader
-from automl.trial import HOST_UUID, Placement
+from automl.trial import HOST, Placement, Share
 
 
 @pytest.fixture
 def reader() -> Iterator[DeviceReader]:
     with contextlib.closing(open_reader(DevicesConfig(kind=DevicesKind.auto))) as reader:
-        if [device.uuid for device in reader.read()] == [HOST_UUID]:
+        if [device.address for device in reader.read()] == [HOST]:
             pytest.fail("there is no GPU that both NVML and torch can use")
         yield reader
 
@@ -23,4 +23,4 @@ def reader() -> Iterator[DeviceReader]:
 def gpu(reader: DeviceReader) -> Placement:
     """A place on the first GPU."""
     device = reader.read()[0]
-    return Placement(device.uuid, device.name, reservation_bytes=0)
+    return Placement((Share(device.address, device.name, reservation_bytes=0),))

@@ -12,7 +12,7 @@ GIB = 1024**3
 
 
 def snapshot(reader: DeviceReader, uuid: str) -> DeviceSnapshot:
-    return {device.uuid: device for device in reader.read()}[uuid]
+    return {device.address.uuid: device for device in reader.read()}[uuid]
 
 
 def uuid_of(index: int) -> str:
@@ -21,7 +21,7 @@ def uuid_of(index: int) -> str:
 
 
 def test_nvml_shows_every_gpu_that_torch_can_use(reader: DeviceReader) -> None:
-    assert sorted(d.uuid for d in reader.read()) == sorted(torch_uuids())
+    assert sorted(d.address.uuid for d in reader.read()) == sorted(torch_uuids())
 
 
 def test_a_uuid_means_the_same_gpu_to_nvml_and_torch(reader: DeviceReader) -> None:

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from automl.devices.device import DeviceSnapshot
+from automl.devices.device import DeviceSnapshot, HeldBytes
 from automl.running.messages import Kind
-from automl.trial import Placement
+from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Share
+from tests.places import device_id
 
-PID = 1
+SWEEP = ProcessId(LOCAL_NODE, 1)
 """The process of the sweep, where trials run in its threads."""
 CONTEXT_BYTES = 560 * 1024**2
 """What CUDA takes of a device in each process, as much as was ever measured."""
@@ -26,7 +27,7 @@ class Plan:
 
     request_bytes: int | None
     peak_bytes: int
-    """Memory it really takes, from `appears_after` on."""
+    """Memory it really takes on each of its devices, from `appears_after` on."""
     appears_after: float = 0.5
     """Its first backward pass."""
     seconds: float = 3.0
@@ -37,13 +38,15 @@ class Plan:
     """From its admission until its process runs and is known; then it starts."""
     reports_after: float = 0.5
     """Its first report; CUDA takes its context just before."""
+    n_devices: int = 1
+    kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
 
 
 @dataclass
 class Stranger:
     """Another tenant of a device, who comes and goes."""
 
-    uuid: str
+    device: str
     size_bytes: int
     from_seconds: float = 0.0
     until_seconds: float = math.inf
@@ -51,10 +54,10 @@ class Stranger:
 
 @dataclass(eq=False)
 class Process:
-    """One of ours, on one device."""
+    """One of ours, on its devices."""
 
-    pid: int
-    uuid: str
+    address: ProcessId
+    devices: tuple[DeviceId, ...]
     has_context: bool = False
     n_executions: int = 0
 
@@ -85,69 +88,81 @@ class Hosted:
 
 @dataclass
 class Machine:
-    """Devices by uuid with their total bytes, and all that is on them."""
+    """Devices of all nodes with their total bytes, and all that is on them."""
 
-    totals: dict[str, int]
+    totals: dict[DeviceId, int]
     strangers: Sequence[Stranger]
     own_processes: bool
     """Each execution in a process of its own, kept warm after it; else all in this one."""
     processes: list[Process] = field(default_factory=list)
     executions: dict[int, Hosted] = field(default_factory=dict)
     """Those whose reservation has not come back."""
-    _pids: Iterator[int] = field(default_factory=lambda: itertools.count(PID + 1))
+    _pids: Iterator[int] = field(default_factory=lambda: itertools.count(SWEEP.pid + 1))
 
-    def process_on(self, uuid: str) -> Process:
-        """For one more execution: an idle one of the device, or a new one."""
+    def process_on(self, devices: tuple[DeviceId, ...]) -> Process:
+        """For one more execution: an idle one of the devices, or a new one."""
         for process in self.processes:
-            if process.uuid == uuid and not (self.own_processes and process.n_executions):
+            if process.devices == devices and not (self.own_processes and process.n_executions):
                 return process
-        self.processes.append(Process(next(self._pids) if self.own_processes else PID, uuid))
+        node = devices[0].node
+        address = ProcessId(node, next(self._pids)) if self.own_processes else SWEEP
+        self.processes.append(Process(address, devices))
         return self.processes[-1]
 
-    def on(self, uuid: str) -> list[Hosted]:
+    def on(self, device: DeviceId) -> list[Hosted]:
         """Executions on a device."""
-        return [e for e in self.executions.values() if e.placement.device_uuid == uuid]
+        return [e for e in self.executions.values() if device in e.placement.devices]
 
-    def contexts_bytes(self, uuid: str) -> int:
-        return CONTEXT_BYTES * sum(p.has_context for p in self.processes if p.uuid == uuid)
+    def contexts_bytes(self, device: DeviceId) -> int:
+        if device.on_host:
+            return 0
+        return CONTEXT_BYTES * sum(p.has_context for p in self.processes if device in p.devices)
 
-    def strangers_bytes(self, uuid: str, now: float) -> int:
+    def strangers_bytes(self, device: DeviceId, now: float) -> int:
         return sum(
             s.size_bytes
             for s in self.strangers
-            if s.uuid == uuid and s.from_seconds <= now < s.until_seconds
+            if device_id(s.device) == device and s.from_seconds <= now < s.until_seconds
         )
 
     def can_get(self, execution: Hosted, lane: Lane, now: float) -> int:
-        """What a trial can take: what was reserved for it, or with a device to itself all."""
-        uuid = execution.placement.device_uuid
-        if execution.placement.exclusive:
-            taken = self.strangers_bytes(uuid, now) + self.contexts_bytes(uuid)
-            return (self.totals[uuid] - taken) // execution.n_lanes
-        if execution.n_lanes > 1:
+        """What a trial can take of each device: what was reserved for it, or with devices to
+        itself all."""
+        if not execution.placement.exclusive and execution.n_lanes > 1:
             return lane.plan.request_bytes or 0
-        return execution.placement.reservation_bytes
+        return min(self._can_get_of(share, execution, now) for share in execution.placement.shares)
 
-    def own_bytes(self, uuid: str, now: float, pid: int | None = None) -> int:
+    def _can_get_of(self, share: Share, execution: Hosted, now: float) -> int:
+        if not execution.placement.exclusive:
+            return share.reservation_bytes
+        device = share.device
+        taken = self.strangers_bytes(device, now) + self.contexts_bytes(device)
+        return (self.totals[device] - taken) // execution.n_lanes
+
+    def own_bytes(self, device: DeviceId, now: float, process: Process | None = None) -> int:
         """What our trials hold of a device (those of one process)."""
         return sum(
             min(lane.plan.peak_bytes, self.can_get(execution, lane, now))
-            for execution in self.on(uuid)
+            for execution in self.on(device)
             for lane in execution.lanes.values()
-            if pid in (None, execution.process.pid) and now - lane.began >= lane.plan.appears_after
+            if process in (None, execution.process) and now - lane.began >= lane.plan.appears_after
         )
 
-    def used_bytes(self, uuid: str, now: float) -> int:
+    def used_bytes(self, device: DeviceId, now: float) -> int:
         """What the driver shows as used."""
-        own = self.own_bytes(uuid, now) + self.contexts_bytes(uuid)
-        return own + self.strangers_bytes(uuid, now)
+        own = self.own_bytes(device, now) + self.contexts_bytes(device)
+        return own + self.strangers_bytes(device, now)
 
     def snapshots(self, now: float) -> tuple[DeviceSnapshot, ...]:
         return tuple(
-            DeviceSnapshot(uuid, "sim", total, max(0, total - self.used_bytes(uuid, now)))
-            for uuid, total in self.totals.items()
+            DeviceSnapshot(device, "sim", total, max(0, total - self.used_bytes(device, now)))
+            for device, total in self.totals.items()
         )
 
-    def held_bytes(self, now: float) -> dict[tuple[str, int], int]:
+    def held_bytes(self, now: float) -> HeldBytes:
         """What our processes say that they hold."""
-        return {(p.uuid, p.pid): self.own_bytes(p.uuid, now, p.pid) for p in self.processes}
+        return {
+            (device, process.address): self.own_bytes(device, now, process)
+            for process in self.processes
+            for device in process.devices
+        }

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, Request
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.admission.policy import Limits
+from automl.admission.requests import Requests
+from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
@@ -27,10 +28,23 @@ from automl.running.messages import (
     StopReason,
     Tick,
 )
-from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory, Placement
+from automl.trial import (
+    UNKNOWN,
+    DeviceId,
+    Failed,
+    Finished,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Params,
+    Placement,
+    Request,
+    RequestSource,
+)
+from tests.places import device_id
 from tests.running.simulated_machine import (
     CONTEXT_BYTES,
-    PID,
+    SWEEP,
     Hosted,
     Lane,
     Machine,
@@ -46,7 +60,8 @@ _STOPS_AFTER = 0.4
 class World:
     """A machine, and the loop's ports into it."""
 
-    totals: dict[str, int]
+    sizes: Mapping[str, int]
+    """Total bytes of each device, by its name (`tests.places.device_id`)."""
     plans: Sequence[Plan]
     strangers: Sequence[Stranger] = ()
     limits: Limits = field(default_factory=lambda: Limits(4, 0, 5.0))
@@ -66,6 +81,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.now = 0.0
+        self.totals = {device_id(name): size for name, size in self.sizes.items()}
         self.machine = Machine(self.totals, self.strangers, self.own_processes)
         self.told: dict[int, Outcome] = {}
         self.interrupted: set[int] = set()
@@ -81,29 +97,40 @@ class World:
         self._n_asked = 0
         self._order = itertools.count()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        pid = None if self.own_processes else PID
-        self.loop = Loop(self, self.ledger, self.limits, len(self.plans), 0, pid=pid)
+        self.loop = Loop(
+            self,
+            Requests(self._estimate, None),
+            self.ledger,
+            self.limits,
+            len(self.plans),
+            0,
+            process=None if self.own_processes else SWEEP,
+        )
+
+    def _estimate(self, params: Params) -> Request:
+        plan = self.plans[int(str(params["plan"]))]
+        request = UNKNOWN
+        if plan.request_bytes is not None:
+            request = Request(plan.request_bytes, RequestSource.ESTIMATED)
+        return replace(request, n_devices=plan.n_devices, kinds=plan.kinds)
 
     # --- ports ---
 
     def ask(self) -> Asked | None:
         assert self._n_asked < len(self.plans), "more trials than the study may have"
         self._n_asked += 1
-        return Asked(self._n_asked - 1, {})
-
-    def request_for(self, trial: Asked) -> Request:
-        return Request(self.plans[trial.number].request_bytes)
+        return Asked(self._n_asked - 1, {"plan": self._n_asked - 1})
 
     def n_may_pend(self) -> int | None:
         return self.most_pending
 
-    def kind_of(self, trial: Asked) -> Kind | None:
+    def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         return self.plans[trial.number].kind
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         assert len(trials) == n_lanes
         key = trials[0].number
-        process = self.machine.process_on(placement.device_uuid)
+        process = self.machine.process_on(placement.devices)
         process.n_executions += 1
         execution = Hosted(key, placement, n_lanes, process)
         self.machine.executions[key] = execution
@@ -146,7 +173,7 @@ class World:
 
     def _host(self, execution: Hosted) -> None:
         if self.own_processes:
-            self.ledger.assign(execution.key, execution.process.pid)
+            self.ledger.assign(execution.key, execution.process.address)
         execution.runs = True
         self._fill(execution)
 
@@ -235,7 +262,7 @@ class World:
             happens()
             self._check_memory()
         assert self.loop.done, "the sweep never ends"
-        assert self.ledger.view().reservations == (), "a reservation was not given back"
+        assert self.ledger.snapshot().reservations == (), "a reservation was not given back"
         if not self.stopping:
             assert sorted(self.told) == list(range(len(self.plans))), "a trial got lost"
 
@@ -259,43 +286,52 @@ class World:
         begun, before = self.now, self._held()
         self._at(self.reading_takes / 2, partial(self._ask_driver, begun, before))
 
-    def _ask_driver(self, begun: float, before: dict[tuple[str, int], int]) -> None:
+    def _ask_driver(self, begun: float, before: HeldBytes) -> None:
         devices = self.machine.snapshots(self.now)
         if self.blind:
-            devices = tuple(DeviceSnapshot(u, "sim", t, t) for u, t in self.totals.items())
+            devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
         self._at(self.reading_takes / 2, partial(self._end_reading, begun, before, devices))
 
     def _end_reading(
         self,
         begun: float,
-        before: dict[tuple[str, int], int],
+        before: HeldBytes,
         devices: tuple[DeviceSnapshot, ...],
     ) -> None:
-        self._post(DevicesRead(Reading(begun, self.now, devices, before, self._held())))
+        self._post(DevicesRead(Reading(begun, devices, before, self._held())))
 
     def _reading(self) -> Reading:
         """All at once, for a test that handles messages itself."""
         held = self._held()
-        return Reading(self.now, self.now, self.machine.snapshots(self.now), held, held)
+        return Reading(self.now, self.machine.snapshots(self.now), held, held)
 
-    def _held(self) -> dict[tuple[str, int], int]:
+    def _held(self) -> HeldBytes:
         return {} if self.blind else self.machine.held_bytes(self.now)
 
     # --- what must always hold ---
 
     def _check_admission(self, new: Hosted) -> None:
-        """On the device admitted to: all promises, all contexts, strangers as they were read, and
+        """On each device admitted to: all promises, all contexts, strangers as they were read, and
         the headroom fit into it; a trial of unknown size is alone there."""
-        uuid, reading = new.placement.device_uuid, self.loop.reading
-        assert reading is not None
-        there = self.machine.on(uuid)
+        plan = self.plans[new.key]
         assert len(self.machine.executions) <= self.limits.max_concurrent_trials
+        assert len(new.placement.shares) == plan.n_devices, "all or nothing"
+        assert {device.kind for device in new.placement.devices} <= plan.kinds
+        for device in new.placement.devices:
+            self._check_room(device)
+
+    def _check_room(self, device: DeviceId) -> None:
+        reading, there = self.loop.reading, self.machine.on(device)
+        assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
         busy = {e.process for e in there}
-        ours = {p for p in self.machine.processes if p.uuid == uuid and p.has_context} | busy
-        taken = sum(e.placement.reservation_bytes for e in there) + len(ours) * CONTEXT_BYTES
-        taken += self.machine.strangers_bytes(uuid, reading.begun_seconds)
-        too_much = taken + self.limits.headroom_bytes - self.totals[uuid]
+        ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
+        taken = 0 if device.on_host else len(ours) * CONTEXT_BYTES
+        for execution in there:
+            shares = execution.placement.shares
+            taken += sum(s.reservation_bytes for s in shares if s.device == device)
+        taken += self.machine.strangers_bytes(device, reading.begun_seconds)
+        too_much = taken + self.limits.headroom_bytes - self.totals[device]
         assert too_much <= 0, f"over-committed by {too_much}"
 
     def _check_promise(self, execution: Hosted) -> None:
@@ -304,9 +340,10 @@ class World:
             return
         numbers = [*execution.lanes, *execution.fed]
         asked = [self.plans[number].request_bytes for number in numbers]
-        assert None not in asked, "of unknown size, and not alone"
-        too_little = sum(size or 0 for size in asked) - execution.placement.reservation_bytes
-        assert too_little <= 0, f"promised {too_little} less than its trials ask for"
+        assert execution.placement.on_host or None not in asked, "of unknown size, and not alone"
+        for share in execution.placement.shares:
+            too_little = sum(size or 0 for size in asked) - share.reservation_bytes
+            assert too_little <= 0, f"promised {too_little} less than its trials ask for"
 
     def _check_books(self) -> None:
         """Every trial that was asked for is in one place (until the study takes nothing more)."""
@@ -323,5 +360,5 @@ class World:
         """The real memory of no device is ever exceeded (unless a stranger grew into it)."""
         if any(s.from_seconds > 0 for s in self.strangers):
             return
-        for uuid, total in self.totals.items():
-            assert self.machine.used_bytes(uuid, self.now) <= total, "out of memory"
+        for device, total in self.totals.items():
+            assert self.machine.used_bytes(device, self.now) <= total, "out of memory"

@@ -14,7 +14,7 @@ from automl.config import MedianPrunerConfig
 from automl.execution.inline import InlineExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
-from automl.running.messages import Broke, Ended, Message, Released
+from automl.running.messages import Broke, Ended, Measured, Message, Released
 from automl.search.study import Study
 from automl.trial import (
     Entry,
@@ -30,9 +30,11 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+from tests.places import device_id, placed, process_id
 from tests.search.conftest import Studies, ask, finish, report
 
-GPU = Placement("GPU-a", "x", 5)
+GPU = placed("GPU-a", 5)
+PROCESS = process_id(77)
 KEY = 3
 REPORT = Reported(KEY, 1.0, 0, {"val_loss": 9.0})
 FINISHED = Finished(KEY, 2.0, 9.0)
@@ -70,8 +72,8 @@ class Scene:
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
-        executor.look = lambda: self.seen.append(self.ledger.view())
-        self.seen = [self.ledger.view()]
+        executor.look = lambda: self.seen.append(self.ledger.snapshot())
+        self.seen = [self.ledger.snapshot()]
         with EventLog.open(self.log_path) as log:
             carrier = Carrier(
                 executor=executor,
@@ -110,25 +112,28 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) -> None:
-    scene.carry(Hosted(KEY, 0.5, 77), REPORT, FINISHED)
+    scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, FINISHED)
     assert scene.logged == [Started, Reported, Finished]
     assert scene.messages == [Ended(FINISHED), Released(KEY)]
     assert scene.carrier.latest == {}
 
 
 def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
-    scene.carry(Hosted(KEY, 0.5, 77), REPORT, MemoryPeak(KEY, 1.5, 9), FINISHED)
+    peak = MemoryPeak(KEY, 1.5, 9)
+    scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, peak, FINISHED)
     _, hosted, reported, peaked, _ = scene.seen
-    assert list(hosted.contexts) == [("GPU-a", 77)]
-    assert hosted.contexts["GPU-a", 77].ready_seconds is None
-    assert reported.contexts["GPU-a", 77].ready_seconds is not None
-    assert [r.counted_bytes for r in peaked.reservations] == [9]
+    here = (device_id("GPU-a"), PROCESS)
+    assert list(hosted.contexts) == [here]
+    assert hosted.contexts[here].ready_seconds is None
+    assert reported.contexts[here].ready_seconds is not None
+    assert [r.peak_bytes for r in peaked.reservations] == [9]
+    assert Measured(peak) in scene.messages
 
 
 def test_whatever_breaks_the_reservation_comes_back_before_it_is_said(scene: Scene) -> None:
     error = RuntimeError("broke")
     held: list[int] = []
-    scene.messages = Noticing(lambda: held.append(len(scene.ledger.view().reservations)))
+    scene.messages = Noticing(lambda: held.append(len(scene.ledger.snapshot().reservations)))
     scene.carry(REPORT, error=error)
     assert list(scene.messages) == [Broke(error), Released(KEY)]
     assert held == [0, 0]
@@ -153,7 +158,7 @@ def test_the_studys_verdict_travels_back(scene: Scene) -> None:
 def test_while_the_sweep_stops_a_trial_that_is_pruned_is_told_so(scene: Scene) -> None:
     good = Reported(KEY, 1.0, 0, {"other": 1.0})
     worse = Reported(KEY, 1.5, 1, {"val_loss": 9.0})
-    executor = scene.carry(Hosted(KEY, 0.5, 77), good, worse, stopping=True)
+    executor = scene.carry(Hosted(KEY, 0.5, PROCESS), good, worse, stopping=True)
     assert executor.answers == [{KEY: Verdict.STOP}, {KEY: Verdict.STOP}, {KEY: Verdict.PRUNE}]
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from automl.admission.policy import ALL_TAKEN
 from automl.running.display import (
     LiveDisplay,
     PlainDisplay,
@@ -122,12 +121,12 @@ def test_nothing_waits_after_the_end() -> None:
 
 @pytest.mark.parametrize(("number", "who"), [(None, "next trial"), (9, "trial 9")])
 def test_that_all_places_are_taken_is_shown_but_is_no_news(number: int | None, who: str) -> None:
-    reason = f"{ALL_TAKEN}, admission.max_concurrent_trials=2"
-    view = replace(VIEW, waiting=(WaitingRow(number, reason),))
+    reason = "waiting: all places are taken, admission.max_concurrent_trials=2"
+    view = replace(VIEW, waiting=(WaitingRow(number, reason, as_it_should=True),))
     assert f"{who} {reason}" in text(view, 80)
     display, out = plain()
     display.show(view)
-    assert ALL_TAKEN not in out.getvalue()
+    assert reason not in out.getvalue()
 
 
 def test_trouble_with_mlflow_is_shown() -> None:

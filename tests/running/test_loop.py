@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.ledger import Ledger, LedgerView
+from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Limits
 from automl.running.loop import MAX_SAME_FAILURES
 from automl.running.messages import Broke, DevicesRead, Kind, Signalled, StopReason, Tick
@@ -96,8 +96,8 @@ def test_memory_that_appears_late_is_not_promised_twice() -> None:
 class NoLedger(Ledger):
     """Mutation: promises are forgotten, NVML alone decides."""
 
-    def view(self) -> LedgerView:
-        return LedgerView()
+    def snapshot(self) -> LedgerSnapshot:
+        return LedgerSnapshot()
 
 
 def test_mutation_without_the_ledger_memory_runs_out() -> None:
@@ -307,8 +307,8 @@ def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
     planned = [of(A, n_gb=1), of(A, n_gb=5), of(A, n_gb=2)]
     world = World(GPU, planned, limits=Limits(1, 0, 5.0))
     world.loop.handle(DevicesRead(world._reading()), 0.0)
-    (reservation,) = world.ledger.view().reservations
-    assert reservation.placement.reservation_bytes == 3 * 5 * GB
+    (reservation,) = world.ledger.snapshot().reservations
+    assert [s.reservation_bytes for s in reservation.placement.shares] == [3 * 5 * GB]
 
 
 @pytest.mark.parametrize("second", [None, 1])

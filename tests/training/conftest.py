@@ -23,18 +23,17 @@ from automl.training.family import Family
 from automl.training.mlp.family import MLPFamily
 from automl.training.plan import TrainingPlan
 from automl.trial import (
-    HOST_UUID,
     Direction,
     Outcome,
     Params,
-    Placement,
     Reported,
     TrialEvent,
     TrialSpec,
     Verdict,
 )
+from tests.places import ON_HOST
 
-HOST = Placement(HOST_UUID, "host", 0)
+HOST = ON_HOST
 
 
 @dataclass

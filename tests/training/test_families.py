@@ -19,7 +19,7 @@ from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.training.session import open_session
-from automl.trial import Finished, Interrupted, Params, Verdict
+from automl.trial import Finished, Interrupted, Params, RequestSource, Verdict
 from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 from tests.training.networks import normed
@@ -55,8 +55,10 @@ def test_the_light_side_is_plain(name: str, disc: Dataset) -> None:
     assert set(required) <= set(params)
     for param, value in params.items():
         family.check_value(param, value)
-    request = family.request_bytes(params, disc, TrainingConfig())
-    assert request is None or request > 0
+    request = family.request(params, disc, TrainingConfig())
+    assert request.source in (RequestSource.ESTIMATED, RequestSource.UNKNOWN)
+    assert (request.memory_bytes is None) == (request.source is RequestSource.UNKNOWN)
+    assert request.memory_bytes is None or request.memory_bytes > 0
     key = family.pack_key(params, TrainingConfig(), on_host=True)
     assert key == family.pack_key(dict(params), TrainingConfig(), on_host=True)
     assert key is None or (key.n_lanes > 1 and hash(key) is not None)

@@ -24,6 +24,7 @@ from automl.training.plan import (
     check_values,
     declare,
 )
+from automl.trial import UNKNOWN
 from tests.training.conftest import make_plan
 
 HERE = "tests.training.objectives"
@@ -149,7 +150,7 @@ def test_a_batch_larger_than_the_training_part_is_refused(disc: Dataset) -> None
 
 def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
     def ask(training: TrainingConfig | None = None, **params: int | str) -> int:
-        asked = make_plan(training=training).request_bytes(params, disc)
+        asked = make_plan(training=training).request(params, disc).memory_bytes
         assert asked is not None
         return asked
 
@@ -162,5 +163,5 @@ def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:
 
 
 def test_the_request_of_a_users_objective_is_not_known(disc: Dataset) -> None:
-    assert python_plan(f"{HERE}:declared").request_bytes({}, None) is None
-    assert make_plan().request_bytes({"depth": "deep"}, disc) is None  # the trial will say why
+    assert python_plan(f"{HERE}:declared").request({}, None) == UNKNOWN
+    assert make_plan().request({"depth": "deep"}, disc) == UNKNOWN  # the trial will say why

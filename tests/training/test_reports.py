@@ -40,7 +40,7 @@ def make_trial(
     spec = make_spec(folder, {"lr": 0.1})
     goal = Goal("val_loss", direction)
     record = TrialReports(spec, goal, on_event, every_seconds, clock or Clock())
-    return TrialContext(spec, device="cpu", seed=1, record=record), record
+    return TrialContext(spec, devices=("cpu",), seed=1, record=record), record
 
 
 def stored(folder: Path, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from automl.trial import (
     Pruned,
     Verdict,
 )
+from tests.places import placed
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 
 PARAMS: dict[str, ParamValue] = {
@@ -155,10 +156,10 @@ def test_a_gpu_that_torch_cannot_use_means_the_cpu_said_once(
 ) -> None:
     session = make_session(disc, epochs=1)
     for number in range(2):
-        gpu = Placement("GPU-1234", "Stub 9000", 2**30)
+        gpu = placed("GPU-1234", 2**30, name="Stub 9000")
         listener = run(session, tmp_path, number=number, placement=gpu)
         assert isinstance(listener.outcome, Finished)
     assert [m.split(":")[1] for m in caplog.messages] == [" its trials train on the CPU."]
     assert "cannot use Stub 9000 (GPU-1234)" in caplog.text
-    assert session.held_bytes() == 0
+    assert sum(session.held_bytes()) == 0
     session.give_back_memory()

@@ -17,7 +17,7 @@ from automl.data.dataset import Dataset, Rows
 from automl.training.family import Builder, Family
 from automl.training.objective import TrialContext
 from automl.training.predictor import model_state
-from automl.trial import Params, ParamValue
+from automl.trial import Params, ParamValue, Request, RequestSource
 
 
 @dataclass
@@ -40,8 +40,8 @@ class MeanFamily(Family):
     def check_space(self, names: tuple[str, ...]) -> None:
         return None
 
-    def request_bytes(self, params: Params, dataset: Dataset, training: TrainingConfig) -> int:
-        return 1024
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
+        return Request(1024, RequestSource.ESTIMATED)
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
         return None

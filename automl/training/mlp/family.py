@@ -19,7 +19,7 @@ from automl.training.params import (
     is_number,
     is_whole,
 )
-from automl.trial import Params, ParamValue
+from automl.trial import UNKNOWN, Params, ParamValue, Request, RequestSource
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -121,16 +121,14 @@ class MLPFamily(NetworkFamily):
                 "no width to search. Use space=doubling, or take it out with ~space.width."
             )
 
-    def request_bytes(
-        self, params: Params, dataset: Dataset, training: TrainingConfig
-    ) -> int | None:
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """The data, weights with gradient and optimizer state, the activations of a batch and their
         gradients, and those of a look at the validation part."""
         from automl.data.one_hot import n_features
 
         mlp = self.checked_params(params)
         if mlp is None:
-            return None
+            return UNKNOWN
         item_bytes = 8 if training.precision is Precision.float64 else 4
         n_inputs, n_train, n_validation = (
             n_features(dataset.columns),
@@ -145,7 +143,7 @@ class MLPFamily(NetworkFamily):
         n_evaluation = min(_EVALUATION_ROWS, n_validation) * max(widths) * 3
         n_data = (n_train + n_validation) * (n_inputs + 2)
         n_items = n_data + n_weights * n_copies + n_activations + n_evaluation
-        return _BASE_BYTES + n_items * item_bytes
+        return Request(_BASE_BYTES + n_items * item_bytes, RequestSource.ESTIMATED)
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
         """A linear model (depth 0) trains alone."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from automl.training.trainer import DivergedError
 from automl.trial import (
     Feed,
     Interrupted,
+    MemoryPeak,
     OnEvent,
     OnEvents,
     Outcome,
@@ -90,15 +91,19 @@ class Pack:
     def __init__(
         self,
         opened: OpenPack,
-        device: str,
         *,
         can_join: Callable[[Params], bool],
-        open_trial: Callable[[TrialSpec, str, OnEvent], tuple[TrialContext, TrialReports]],
+        open_trial: Callable[[TrialSpec, OnEvent], tuple[TrialContext, TrialReports]],
         on_events: OnEvents,
+        peak_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._opened, self._trainer, self._device = opened, opened.trainer, device
+        """`peak_bytes`: the most memory held on the device so far; None: not known."""
+        self._opened, self._trainer = opened, opened.trainer
         self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _Lane] = {}
+        self._n_most = 0
+        """The most lanes that were taken at once."""
+        self._peak_bytes, self._told_bytes = peak_bytes, 0
 
     def run(self, feed: Feed) -> None:
         """Train until no lane is taken and the feed has no trial.
@@ -116,9 +121,10 @@ class Pack:
     def _fill(self, feed: Feed) -> bool:
         """Give free lanes to the feed's trials; whether any lane is taken."""
         while len(self._lanes) < feed.n_lanes and (spec := feed.next()) is not None:
-            trial, record = self._open_trial(spec, self._device, _Relay(self._on_events))
+            trial, record = self._open_trial(spec, _Relay(self._on_events))
             lane = _Lane(trial, record)
             self._conclude(lane, self._outcome_of(lane, partial(self._begin, lane)))
+            self._n_most = max(self._n_most, len(self._lanes))
         return bool(self._lanes)
 
     def _begin(self, lane: _Lane) -> bool:
@@ -144,7 +150,14 @@ class Pack:
         number = lane.trial.number
         if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
-        self._on_events([ended])
+        self._on_events([*self._peak(ended), ended])
+
+    def _peak(self, ended: Outcome) -> Iterator[MemoryPeak]:
+        """The pack's peak, where it grew since it was told."""
+        peak_bytes = self._peak_bytes() or 0
+        if peak_bytes > self._told_bytes:
+            self._told_bytes = peak_bytes
+            yield MemoryPeak(ended.trial, ended.time, peak_bytes, self._n_most)
 
     # --- an epoch -------------------------------------------------------------------------------
 

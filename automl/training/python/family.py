@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from automl.config import Precision, TrainingConfig, check_target
 from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.params import TRAINING_NAMES, TrainingParams, check_value
-from automl.trial import Params, ParamValue
+from automl.trial import UNKNOWN, Params, ParamValue, Request
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -71,8 +71,8 @@ class PythonFamily(NetworkFamily):
         if name in TRAINING_NAMES:
             check_value(name, value)
 
-    def request_bytes(self, params: Params, dataset: Dataset, training: TrainingConfig) -> None:
-        return None
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
+        return UNKNOWN
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool

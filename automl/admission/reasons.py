@@ -1,0 +1,127 @@
+"""Refusals: why a trial does not start now, in words for people and as a kind for programs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.admission.account import DeviceAccount
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.trial import HOST_UUID, LOCAL_NODE, Request
+
+GIB = 1024**3
+
+
+class RefusalKind(enum.Enum):
+    """Why a trial does not start now."""
+
+    FULL = "full"
+    """As many run as may: as it should be."""
+    NO_READING = "no reading"
+    """The devices cannot be seen now."""
+    NO_ROOM = "no room"
+    NEVER = "never"
+    """No device could ever hold it, even empty."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a trial does not start now, in words for the display."""
+
+    reason: str
+    kind: RefusalKind = RefusalKind.NO_ROOM
+
+
+def at_limit(max_concurrent_trials: int) -> Refusal:
+    """As many run as may."""
+    return Refusal(
+        f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
+        RefusalKind.FULL,
+    )
+
+
+def unfit(reading: Reading | None, stale_seconds: float, now_seconds: float) -> Refusal | None:
+    """A reading that is missing, failed or old admits nothing (and stops nothing)."""
+    if reading is None:
+        return _unseen("waiting: for the first reading of the devices")
+    if reading.error is not None:
+        return _unseen(f"waiting: the devices cannot be read: {reading.error}")
+    age = now_seconds - reading.begun_seconds
+    if age > stale_seconds:
+        return _unseen(
+            f"waiting: the last reading of the devices is {age:.1f} s old, "
+            f"admission.stale_seconds={stale_seconds:g}"
+        )
+    return None if reading.devices else _unseen("waiting: no device is left")
+
+
+def no_such_devices(request: Request, n_most: int) -> Refusal:
+    """No node has as many devices of a kind as are asked for."""
+    kinds = " or ".join(sorted(kind.name for kind in request.kinds))
+    return Refusal(
+        f"{request.n_devices} devices ({kinds}) asked, but no machine has more than {n_most}",
+        RefusalKind.NEVER,
+    )
+
+
+def too_large(request: Request, largest: DeviceAccount) -> Refusal:
+    """`largest`: of as many devices as are asked for, the largest there are, the smallest."""
+    assert request.memory_bytes is not None
+    each = "" if request.n_devices == 1 else f" on each of {request.n_devices} devices"
+    where = "the largest device" if not each else f"each of the {request.n_devices} largest devices"
+    return Refusal(
+        f"{gib(request.memory_bytes)} asked{each}, but at most {gib(largest.empty_room_bytes)} fit "
+        f"on {where} ({label(largest.device)})",
+        RefusalKind.NEVER,
+    )
+
+
+def no_room(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal:
+    """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
+    roomiest = max(accounts, key=lambda a: a.room_bytes)
+    asked = _asked(request)
+    if roomiest.exclusive:
+        return Refusal(
+            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself"
+        )
+    text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+    if roomiest.n_trials:
+        text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
+    if (holder := _largest_holder(roomiest)) is not None:
+        text += f"; {holder}"
+    elif roomiest.foreign_bytes:
+        text += f"; {gib(roomiest.foreign_bytes)} held by others"
+    return Refusal(text)
+
+
+def gib(size_bytes: int) -> str:
+    """A size for people, in GiB."""
+    return f"{size_bytes / GIB:.1f} GiB"
+
+
+def label(device: DeviceSnapshot) -> str:
+    """A device for people: `host`, or the beginning of its UUID and its name."""
+    address = device.address
+    text = HOST_UUID if address.on_host else f"{address.uuid[:12]}… ({device.name})"
+    return text if address.node == LOCAL_NODE else f"{text} of {address.node}"
+
+
+def _unseen(reason: str) -> Refusal:
+    return Refusal(reason, RefusalKind.NO_READING)
+
+
+def _asked(request: Request) -> str:
+    n = request.n_devices
+    if request.memory_bytes is None:
+        return "a device to itself asked" if n == 1 else f"{n} devices to itself asked"
+    return f"{gib(request.memory_bytes)} asked" + ("" if n == 1 else f" on each of {n} devices")
+
+
+def _largest_holder(a: DeviceAccount) -> str | None:
+    own = {process.pid for process in a.own_processes}
+    known = [p for p in a.device.processes if p.used_bytes and p.pid not in own]
+    if not known or not a.foreign_bytes:
+        return None
+    p = max(known, key=lambda p: p.used_bytes or 0)
+    return f"{gib(p.used_bytes or 0)} held by pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"

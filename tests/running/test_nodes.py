@@ -1,0 +1,127 @@
+"""The loop on several nodes, and trials that want several devices: all or nothing, on one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automl.admission.policy import Limits
+from automl.devices.device import Reading
+from automl.running.messages import DevicesRead, Kind
+from automl.trial import DeviceId, DeviceKind, Failed, Finished
+from tests.running.simulated_machine import Plan
+from tests.running.simulator import World
+
+GB = 1000**3
+TWO_NODES = {f"node-{n}/GPU-{letter}": 24 * GB for n in (1, 2) for letter in "ab"}
+CPU_AND_GPU = {"host": 32 * GB, "GPU-a": 24 * GB}
+CPU, GPU = frozenset({DeviceKind.CPU}), frozenset({DeviceKind.GPU})
+
+
+class Watched(World):
+    """Keeps where each execution ran."""
+
+    def __post_init__(self) -> None:
+        self.places: dict[int, tuple[DeviceId, ...]] = {}
+        super().__post_init__()
+
+    def submit(self, *what: Any) -> None:
+        super().submit(*what)
+        self.places[what[0][0].number] = what[1].devices
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    request = draw(st.none() | st.integers(0, 30).map(lambda n: n * GB))
+    n_devices = draw(st.sampled_from([1, 1, 2, 3]))
+    return Plan(
+        request_bytes=request,
+        peak_bytes=request or 0,
+        appears_after=draw(st.floats(0, 4)),
+        seconds=draw(st.floats(0, 6)),
+        ends=draw(st.sampled_from(["finished", "finished", "failed", "dies"])),
+        kind=draw(st.sampled_from([None, Kind("a", 2)])) if n_devices == 1 else None,
+        hosted_after=draw(st.floats(0, 2)),
+        n_devices=n_devices,
+        kinds=draw(st.sampled_from([frozenset(DeviceKind), CPU, GPU])),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    planned=st.lists(plans(), min_size=1, max_size=10),
+    totals=st.lists(st.integers(4, 24).map(lambda n: n * GB), min_size=4, max_size=4),
+    host=st.booleans(),
+    told_after=st.floats(0, 2),
+    stop_at=st.none() | st.floats(0, 10),
+)
+def test_over_two_nodes_with_two_devices_each_the_books_stay_straight(
+    planned: list[Plan], totals: list[int], host: bool, **how: Any
+) -> None:
+    """Whatever one, two or three devices are asked for, on the CPU or on GPUs."""
+    devices = dict(zip(TWO_NODES, totals, strict=True))
+    if host:
+        devices["node-2/host"] = 16 * GB
+    World(devices, planned, limits=Limits(3, GB, 5.0), own_processes=True, **how).run()
+
+
+def test_a_sweep_whose_trials_want_two_devices_each_fills_both_nodes() -> None:
+    pair = Plan(10 * GB, 10 * GB, seconds=5.0, n_devices=2)
+    world = Watched(TWO_NODES, [pair] * 6, own_processes=True)
+    world.run()
+    nodes = [{device.node for device in world.places[number]} for number in range(6)]
+    assert nodes[:2] == [{"node-1"}, {"node-2"}]
+    assert all(len(world.places[number]) == 2 for number in range(6))
+    assert world.now < 20, "four side by side, then two"
+
+
+def test_a_pair_waits_for_two_places_of_one_node_and_nobody_passes() -> None:
+    one = Plan(20 * GB, 20 * GB, seconds=4.0)
+    pair = Plan(20 * GB, 20 * GB, n_devices=2)
+    world = Watched(TWO_NODES, [one, one, pair, one], own_processes=True)
+    world.run()
+    assert world.started == [0, 1, 2, 3]
+    assert {device.node for device in world.places[2]} in ({"node-1"}, {"node-2"})
+
+
+def test_what_no_node_could_ever_hold_is_refused_with_the_reason() -> None:
+    world = World({"node-1/GPU-a": 24 * GB, "node-2/GPU-a": 24 * GB}, [Plan(GB, GB, n_devices=2)])
+    world.run()
+    failed = world.told[0]
+    assert isinstance(failed, Failed)
+    assert failed.cause == "2 devices (CPU or GPU) asked, but no machine has more than 1"
+
+
+def test_cpu_and_gpu_trials_stand_in_one_sweep() -> None:
+    on_cpu, on_gpu = Plan(GB, GB, kinds=CPU), Plan(GB, GB, kinds=GPU)
+    world = Watched(CPU_AND_GPU, [on_cpu, on_gpu, on_cpu, on_gpu], own_processes=True)
+    world.run()
+    assert [world.places[n][0].on_host for n in range(4)] == [True, False, True, False]
+    assert all(isinstance(world.told[n], Finished) for n in range(4))
+
+
+class PacksOnTheHost(Watched):
+    """What goes together there trains alone on a GPU."""
+
+    def kind_of(self, trial: Any, *, on_host: bool) -> Kind | None:
+        return Kind("small", 2) if on_host else None
+
+
+@pytest.mark.parametrize(("kinds", "together"), [(CPU, [[0, 1], [2], [3]]), (GPU, None)])
+def test_whether_a_trial_is_packed_depends_on_the_device_it_is_placed_on(
+    kinds: frozenset[DeviceKind], together: list[list[int]] | None
+) -> None:
+    """The last two are shared out, as two places are free."""
+    world = PacksOnTheHost(CPU_AND_GPU, [Plan(GB, GB, kinds=kinds)] * 4, own_processes=True)
+    world.run()
+    assert list(world.packs.values()) == (together or [[0], [1], [2], [3]])
+
+
+def test_while_a_node_is_lost_its_devices_get_nothing() -> None:
+    world = Watched(TWO_NODES, [Plan(GB, GB)] * 3, own_processes=True)
+    left = [d for d in world.machine.snapshots(0.0) if d.address.node == "node-2"]
+    world.loop.handle(DevicesRead(Reading(0.0, tuple(left))), 0.0)
+    assert [world.places[n][0].node for n in range(3)] == ["node-2"] * 3
