@@ -1,25 +1,27 @@
 """Where the memory of a device is, by one reading and the ledger. Pure.
 
-    reserved(p)  what our process p holds of the device
-    hold(p)    = max(reserved(p), Σ max(request, observed peak) over its admitted trials)
-    foreign    = max(0, total − free − Σ reserved(p))
-    room       = total − foreign − Σ hold(p) − contexts not yet visible − headroom
+    used(p)  = max(what torch holds in our process p, NVML's bytes of its pid)
+    hold(p)  = max(used(p), Σ max(request, observed peak) over its admitted trials + its context)
+    foreign  = max(0, total − free − Σ used(p))
+    room     = total − foreign − Σ hold(p) − contexts not yet visible − headroom
 
-`reserved` is read just before and just after the driver is asked, while it may change: `foreign`
-is computed with the smaller and `hold` with the larger, so that both err on the safe side.
+Both sides of `used` are read just before and just after NVML is asked for the device, while they
+may change: `foreign` is computed with the smaller and `hold` with the larger, so that both err on
+the safe side. Where NVML knows no pids (in a container) a context counts as foreign.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from automl.admission.ledger import LedgerSnapshot
 from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
 from automl.trial import DeviceId, ProcessId
 
-CUDA_CONTEXT_BYTES = 600 * 1024**2
-"""What a new process takes of a GPU before its first tensor. Measured 400–560 MiB on current
-drivers and torch; counted only until the driver shows the real figure."""
+CONTEXT_BOUND_BYTES = 1024**3
+"""The most that a new process takes of a GPU before its first tensor (400–560 MiB were measured on
+current drivers and torch). Counts until the driver shows the real figure."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class DeviceAccount:
     device: DeviceSnapshot
     foreign_bytes: int
     hold_bytes: int
+    idle_bytes: int
+    """The part of `hold_bytes` that processes of ours hold in which nothing runs."""
     pending_bytes: int
     headroom_bytes: int
     n_trials: int
@@ -51,43 +55,89 @@ class DeviceAccount:
         return self.device.total_bytes - self.headroom_bytes - context_bytes(self.device.address)
 
 
+@dataclass(frozen=True)
+class _Used:
+    """What one of our processes holds of a device, at least and at most, while it was read."""
+
+    low_bytes: int
+    high_bytes: int
+
+
 def account(
     device: DeviceSnapshot, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
 ) -> DeviceAccount:
     """Add up one device. See the head of this module for the formula."""
     here = device.address
     reservations = ledger.on(here)
-    visible = {
-        ProcessId(here.node, p.pid): p.used_bytes
-        for p in device.processes
-        if p.used_bytes is not None
-    }
-    before, after = _of(here, reading.reserved_before), _of(here, reading.reserved_after)
-    low = {p: min(before.get(p, 0), after.get(p, 0)) for p in {*before, *after}}
-    high = {p: max(before.get(p, 0), after.get(p, 0)) for p in low}
     promised: dict[ProcessId | None, int] = {}
     for r in reservations:
         promised[r.process] = promised.get(r.process, 0) + r.counted_bytes(here)
-        if r.process is not None and r.process not in high and r.process in visible:
-            # A process that cannot report counts by the driver's own word.
-            low[r.process] = high[r.process] = visible[r.process]
-    hold = sum(max(high.get(p, 0), promised.get(p, 0)) for p in {*high, *promised} if p is not None)
+    used = _used(device, reading, {p for p in promised if p is not None})
+    hold, idle = promised.get(None, 0), 0
+    for process, held in used.items():
+        if process in promised:
+            hold += max(held.high_bytes, promised[process] + ledger.context_of(here, process))
+        else:
+            idle += held.high_bytes
     pending = context_bytes(here) * ledger.n_pending_contexts(here, reading.begun_seconds)
+    taken = device.total_bytes - device.free_bytes
     return DeviceAccount(
         device=device,
-        foreign_bytes=max(0, device.total_bytes - device.free_bytes - sum(low.values())),
-        hold_bytes=hold + promised.get(None, 0),
+        foreign_bytes=max(0, taken - sum(held.low_bytes for held in used.values())),
+        hold_bytes=hold + idle,
+        idle_bytes=idle,
         pending_bytes=pending,
         headroom_bytes=headroom_bytes,
         n_trials=len(reservations),
         exclusive=any(r.placement.exclusive for r in reservations),
-        own_processes=frozenset(p for p in {*high, *promised} if p is not None),
+        own_processes=frozenset(used),
     )
 
 
+def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]:
+    """What NVML shows of each of our processes beyond what torch holds there: its CUDA context (and
+    memory that torch does not count, hence at most so much). Nothing of whom NVML does not know."""
+    for device in reading.devices:
+        here, pids = device.address, _by_process(device)
+        held = _of(here, reading.reserved_after)
+        before = _of(here, reading.reserved_before)
+        for process in held.keys() & pids.keys() & before.keys():
+            most = max(held[process], before[process])
+            size = max(0, pids[process].low_bytes - most)
+            yield here, process, min(size, CONTEXT_BOUND_BYTES)
+
+
 def context_bytes(device: DeviceId) -> int:
-    """What a new process of ours will take of the device besides its trials."""
-    return 0 if device.on_host else CUDA_CONTEXT_BYTES
+    """What a new process of ours will take of the device besides its trials, at most."""
+    return 0 if device.on_host else CONTEXT_BOUND_BYTES
+
+
+def _used(
+    device: DeviceSnapshot, reading: Reading, trains: set[ProcessId]
+) -> dict[ProcessId, _Used]:
+    """By process of ours: those that train, and those that say what they hold."""
+    before, after = (
+        _of(device.address, reading.reserved_before),
+        _of(device.address, reading.reserved_after),
+    )
+    pids = _by_process(device)
+    none = _Used(0, 0)
+    return {
+        p: _Used(
+            max(min(before.get(p, 0), after.get(p, 0)), pids.get(p, none).low_bytes),
+            max(before.get(p, 0), after.get(p, 0), pids.get(p, none).high_bytes),
+        )
+        for p in {*before, *after, *trains}
+    }
+
+
+def _by_process(device: DeviceSnapshot) -> Mapping[ProcessId, _Used]:
+    """NVML's word on each process, where it has one."""
+    return {
+        ProcessId(device.address.node, p.pid): _Used(p.least_bytes or 0, p.used_bytes)
+        for p in device.processes
+        if p.used_bytes is not None
+    }
 
 
 def _of(device: DeviceId, held: HeldBytes) -> dict[ProcessId, int]:

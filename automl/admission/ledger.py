@@ -8,10 +8,12 @@ pool threads (release, peaks), each change under one short lock; readers get an 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from automl.devices.device import Reading
 from automl.trial import DeviceId, Placement, ProcessId
 
 
@@ -44,6 +46,10 @@ class Context:
 
     ready_seconds: float | None = None
     """`time.monotonic()` when the process said that CUDA is up; None: not yet."""
+    size_bytes: int | None = None
+    """The least that NVML showed of the process beyond torch's memory; None: not known."""
+    in_doubt: bool = False
+    """Its trial ended before it was said to be up: it may be there or not."""
 
     def pending(self, reading_begun_seconds: float) -> bool:
         """Whether a reading begun then may have missed it."""
@@ -57,6 +63,16 @@ class LedgerSnapshot:
     reservations: tuple[Reservation, ...] = ()
     contexts: Mapping[tuple[DeviceId, ProcessId], Context] = field(default_factory=dict)
     """On GPUs; of a process that is not known yet by its stand-in."""
+
+    def has_context(self, device: DeviceId, process: ProcessId) -> bool:
+        """Whether a trial in that process needs no other there."""
+        context = self.contexts.get((device, process))
+        return context is not None and not context.in_doubt
+
+    def context_of(self, device: DeviceId, process: ProcessId) -> int:
+        """Bytes of its context, as far as they are known to be no foreign memory."""
+        context = self.contexts.get((device, process))
+        return 0 if context is None else context.size_bytes or 0
 
     def on(self, device: DeviceId) -> tuple[Reservation, ...]:
         return tuple(r for r in self.reservations if device in r.placement.devices)
@@ -81,24 +97,30 @@ class Ledger:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
             held = self._reservations[key] = Reservation(key, placement, process)
             for place in _places(held):
-                self._contexts.setdefault(place, Context())
+                self._await(place, Context())
 
-    def release(self, key: int) -> None:
+    def release(self, key: int, now_seconds: float) -> None:
+        """Give it back. A context that is still awaited may have come by now: readings that begin
+        later see it."""
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
-            left = _places(self._reservations.pop(key))
-            shared = {place for held in self._reservations.values() for place in _places(held)}
-            for place in left:
-                if self._is_awaited(place) and place not in shared:
-                    del self._contexts[place]  # never came, or its process died before we heard
+            held = self._reservations.pop(key)
+            shared = {place for other in self._reservations.values() for place in _places(other)}
+            for place in _places(held):
+                if not self._is_awaited(place) or place in shared:
+                    continue
+                if held.process is None:
+                    del self._contexts[place]  # no process ever had it
+                else:
+                    self._contexts[place] = Context(now_seconds, in_doubt=True)
 
     @contextmanager
-    def held(self, key: int) -> Iterator[None]:
+    def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
         """The reservation made before is given back at the end, however that comes."""
         try:
             yield
         finally:
-            self.release(key)
+            self.release(key, clock())
 
     def assign(self, key: int, process: ProcessId) -> None:
         """The process that trains it is known now; contexts promised without one are its."""
@@ -107,7 +129,7 @@ class Ledger:
             assigned = self._reservations[key] = replace(before, process=process)
             for old, new in zip(_places(before), _places(assigned), strict=True):
                 if (context := self._contexts.pop(old, None)) is not None:
-                    self._contexts.setdefault(new, context)
+                    self._await(new, context)
 
     def observe_peak(self, key: int, peak_bytes: int) -> None:
         with self._lock:
@@ -122,9 +144,30 @@ class Ledger:
                 if self._is_awaited(place):
                     self._contexts[place] = Context(now_seconds)
 
+    def note(self, reading: Reading, sizes: Iterable[tuple[DeviceId, ProcessId, int]]) -> None:
+        """Learn from a reading what contexts take, and which went with their processes."""
+        alive = {process for _, process in reading.reserved_after}
+        with self._lock:
+            for device, process, size in sizes:
+                context = self._contexts.get((device, process))
+                if context is not None and not context.pending(reading.begun_seconds):
+                    least = size if context.size_bytes is None else min(size, context.size_bytes)
+                    self._contexts[device, process] = replace(context, size_bytes=least)
+            working = {held.holder for held in self._reservations.values()}
+            for device, process in [*self._contexts]:
+                context = self._contexts[device, process]
+                is_kept = process in alive | working and not context.in_doubt
+                if not is_kept and not context.pending(reading.begun_seconds):
+                    del self._contexts[device, process]
+
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:
             return LedgerSnapshot(tuple(self._reservations.values()), dict(self._contexts))
+
+    def _await(self, place: tuple[DeviceId, ProcessId], context: Context) -> None:
+        """A trial brings a context, unless it is surely there."""
+        if place not in self._contexts or self._contexts[place].in_doubt:
+            self._contexts[place] = context
 
     def _is_awaited(self, place: tuple[DeviceId, ProcessId]) -> bool:
         return place in self._contexts and self._contexts[place].ready_seconds is None

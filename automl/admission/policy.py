@@ -8,8 +8,9 @@ formula of room, `reasons.py` the words of a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from automl.admission.account import DeviceAccount, account, context_bytes
 from automl.admission.ledger import LedgerSnapshot
@@ -22,7 +23,10 @@ from automl.admission.reasons import (
     unfit,
 )
 from automl.devices.device import Reading
-from automl.trial import DeviceKind, Placement, ProcessId, Request, Share
+from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+
+Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
+"""Processes of ours in which nothing runs, by their devices."""
 
 _SAME_SIZE = 0.99
 """Devices of one model differ a little in what the driver leaves of them."""
@@ -45,6 +49,7 @@ def place(
     *,
     now_seconds: float,
     process: ProcessId | None = None,
+    idle: Idle | None = None,
 ) -> Placement | Refusal:
     """Choose devices, or say why there are none.
 
@@ -55,6 +60,7 @@ def place(
     Parameters
     ----------
     process: that which would train it, where it is known before (threads of this process).
+    idle: those that could be used again, or ended for their memory.
     now_seconds: `time.monotonic()`.
     """
     if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
@@ -68,10 +74,11 @@ def place(
         return at_limit(limits.max_concurrent_trials)
     if request.alone:
         teams = _largest(request, teams)
-    fitting = _fitting(request, teams, ledger, process)
+    asked = _Asked(request, ledger, process, idle or {})
+    fitting = asked.fitting(teams)
     if not fitting:
-        return no_room(request, [a for team in teams for a in team])
-    return _placement(request, min(fitting, key=lambda chosen: [_order(a) for a in chosen]))
+        return no_room(request, [a for team in teams for a in team], asked.in_the_way(teams))
+    return asked.placement(min(fitting, key=lambda chosen: [_order(a) for a in chosen]))
 
 
 def _teams(
@@ -118,31 +125,82 @@ def _largest(
     return [team for team in large if len(team) >= request.n_devices]
 
 
-def _fitting(
-    request: Request,
-    teams: Sequence[Sequence[DeviceAccount]],
-    ledger: LedgerSnapshot,
-    process: ProcessId | None,
-) -> Sequence[Sequence[DeviceAccount]]:
-    """The best devices of each node and kind that has enough with room."""
-    fitting = []
-    for team in teams:
-        fit = sorted((a for a in team if _fits(request, a, ledger, process)), key=_order)
-        if len(fit) >= request.n_devices:
-            fitting.append(fit[: request.n_devices])
-    return fitting
+@dataclass(frozen=True)
+class _Asked:
+    """A request, and the processes that could serve it."""
 
+    request: Request
+    ledger: LedgerSnapshot
+    process: ProcessId | None
+    idle: Idle
+    _n_idle: dict[DeviceId, int] = field(default_factory=dict)
+    """Idle processes by device."""
 
-def _fits(
-    request: Request, a: DeviceAccount, ledger: LedgerSnapshot, process: ProcessId | None
-) -> bool:
-    if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
-        return False
-    has_context = process is not None and (a.device.address, process) in ledger.contexts
-    context = 0 if has_context else context_bytes(a.device.address)
-    if request.memory_bytes is None and not a.device.address.on_host:
-        return a.room_bytes - context > 0
-    return (request.memory_bytes or 0) + context <= a.room_bytes
+    def __post_init__(self) -> None:
+        for devices, processes in self.idle.items():
+            for device in devices:
+                self._n_idle[device] = self._n_idle.get(device, 0) + len(processes)
+
+    def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
+        """The best devices of each node and kind that has enough with room."""
+        fitting = []
+        for team in teams:
+            fit = sorted((a for a in team if self._fits(a, self._context_bytes(a))), key=_order)
+            if len(fit) >= self.request.n_devices:
+                fitting.append(fit[: self.request.n_devices])
+        return fitting
+
+    def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
+        """Devices that would do if idle processes of ours ended there; where nothing runs at all,
+        every one that has some: it cannot be known too well what they hold."""
+        empty = not self.ledger.reservations
+        for team in teams:
+            free = [a for a in team if empty or self._fits_without_idle(a)]
+            if empty or len(free) >= self.request.n_devices:
+                found = frozenset(a.device.address for a in free if self._n_idle_on(a))
+                if found:
+                    return found
+        return frozenset()
+
+    def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
+        shares = tuple(
+            Share(a.device.address, a.device.name, self._reserved_bytes(a)) for a in chosen
+        )
+        return Placement(shares, exclusive=_wants_all(self.request, chosen[0]))
+
+    def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
+        request, room = self.request, a.room_bytes + given_back
+        if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
+            return False
+        if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
+            return False  # with a device to itself it has to have all of it
+        if request.memory_bytes is None and not a.device.address.on_host:
+            return room - context > 0
+        return (request.memory_bytes or 0) + context <= room
+
+    def _fits_without_idle(self, a: DeviceAccount) -> bool:
+        """Whether it would fit if all idle processes there had ended: into a new one."""
+        guess = self._n_idle_on(a) * context_bytes(a.device.address)
+        given_back = a.idle_bytes or min(guess, a.foreign_bytes)
+        return given_back > 0 and self._fits(a, context_bytes(a.device.address), given_back)
+
+    def _context_bytes(self, a: DeviceAccount) -> int:
+        """What its process will take besides: nothing where that is there already."""
+        here = a.device.address
+        if self.process is not None and self.ledger.has_context(here, self.process):
+            return 0
+        idle = self.idle.get((here,), ()) if self.request.n_devices == 1 else ()
+        n_coming = sum(r.process is None for r in self.ledger.on(here))  # they may take them
+        has_one = len(idle) > n_coming and all(self.ledger.has_context(here, p) for p in idle)
+        return 0 if has_one else context_bytes(here)
+
+    def _n_idle_on(self, a: DeviceAccount) -> int:
+        return self._n_idle.get(a.device.address, 0)
+
+    def _reserved_bytes(self, a: DeviceAccount) -> int:
+        if not _wants_all(self.request, a):
+            return self.request.memory_bytes or 0
+        return max(0, a.room_bytes - self._context_bytes(a))
 
 
 def _wants_all(request: Request, a: DeviceAccount) -> bool:
@@ -166,16 +224,3 @@ def _empty_room(a: DeviceAccount) -> int:
 
 def _by_size(team: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
     return sorted(team, key=_empty_room, reverse=True)
-
-
-def _placement(request: Request, chosen: Sequence[DeviceAccount]) -> Placement:
-    shares = tuple(
-        Share(a.device.address, a.device.name, _reserved_bytes(request, a)) for a in chosen
-    )
-    return Placement(shares, exclusive=_wants_all(request, chosen[0]))
-
-
-def _reserved_bytes(request: Request, a: DeviceAccount) -> int:
-    if not _wants_all(request, a):
-        return request.memory_bytes or 0
-    return max(0, a.room_bytes - context_bytes(a.device.address))

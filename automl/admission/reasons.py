@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from automl.admission.account import DeviceAccount
 from automl.devices.device import DeviceSnapshot, Reading
-from automl.trial import HOST_UUID, LOCAL_NODE, Request
+from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId, Request
 
 GIB = 1024**3
 
@@ -31,6 +31,8 @@ class Refusal:
 
     reason: str
     kind: RefusalKind = RefusalKind.NO_ROOM
+    in_the_way: frozenset[DeviceId] = frozenset()
+    """Devices on which processes of ours in which nothing runs hold what is asked for."""
 
 
 def at_limit(max_concurrent_trials: int) -> Refusal:
@@ -77,13 +79,16 @@ def too_large(request: Request, largest: DeviceAccount) -> Refusal:
     )
 
 
-def no_room(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal:
+def no_room(
+    request: Request, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
+) -> Refusal:
     """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
     roomiest = max(accounts, key=lambda a: a.room_bytes)
     asked = _asked(request)
     if roomiest.exclusive:
         return Refusal(
-            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself"
+            f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
+            in_the_way=in_the_way,
         )
     text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
     if roomiest.n_trials:
@@ -92,7 +97,7 @@ def no_room(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal:
         text += f"; {holder}"
     elif roomiest.foreign_bytes:
         text += f"; {gib(roomiest.foreign_bytes)} held by others"
-    return Refusal(text)
+    return Refusal(text, in_the_way=in_the_way)
 
 
 def gib(size_bytes: int) -> str:

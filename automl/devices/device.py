@@ -27,7 +27,10 @@ class DeviceProcess:
 
     pid: int
     used_bytes: int | None = None
-    """None: the driver does not tell."""
+    """The larger of what was read just before and just after the device itself; None: the driver
+    does not tell."""
+    least_bytes: int | None = None
+    """The smaller of the two; 0 for one that was there only once."""
     name: str | None = None
     user: str | None = None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any
@@ -113,6 +113,7 @@ class NvmlReader(DeviceReader):
     def _snapshot(self, gpu: Gpu) -> DeviceSnapshot | None:
         try:
             handle = self._handle(gpu.uuid)
+            before = _used_by_pid(handle)
             total, free = _memory(handle)
         except py3nvml.NVMLError as error:
             if error.value not in _LOST:
@@ -127,7 +128,7 @@ class NvmlReader(DeviceReader):
             total_bytes=total,
             free_bytes=min(free, total),
             utilisation=_utilisation(handle),
-            processes=_processes(handle),
+            processes=_processes(before, _used_by_pid(handle)),
         )
 
     def _handle(self, uuid: str) -> Any:
@@ -153,8 +154,21 @@ def _utilisation(handle: Any) -> float | None:
     return None if rates is None else min(1.0, rates.gpu / 100)
 
 
-def _processes(handle: Any) -> tuple[DeviceProcess, ...]:
-    """Who holds memory, for the words of a refusal; a process that draws too is listed twice."""
+def _processes(
+    before: Mapping[int, int | None], after: Mapping[int, int | None]
+) -> tuple[DeviceProcess, ...]:
+    """Who holds memory, by what was read before and after the device's own figures."""
+    found = []
+    for pid in dict.fromkeys((*before, *after)):
+        sizes = [before.get(pid, 0), after.get(pid, 0)]
+        known = [size for size in sizes if size is not None]
+        most, least = (max(known), min(known)) if len(known) == 2 else (None, None)
+        found.append(DeviceProcess(pid, most, least, *name_and_user(pid)))
+    return tuple(found)
+
+
+def _used_by_pid(handle: Any) -> Mapping[int, int | None]:
+    """Bytes by process (None: not known); one that draws too is listed twice."""
     used: dict[int, int | None] = {}
     for ask in (
         py3nvml.nvmlDeviceGetComputeRunningProcesses,
@@ -164,7 +178,7 @@ def _processes(handle: Any) -> tuple[DeviceProcess, ...]:
             before = used.get(process.pid)
             sizes = [size for size in (before, process.usedGpuMemory) if size is not None]
             used[process.pid] = max(sizes, default=None)
-    return tuple(DeviceProcess(pid, size, *name_and_user(pid)) for pid, size in used.items())
+    return used
 
 
 def _advisory(ask: Callable[[Any], Any], handle: Any) -> Any:

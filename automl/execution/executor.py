@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -61,7 +61,10 @@ class Executor(Protocol):
         """End running trials now, as interrupted for `cause`, and those that are just about to
         begin; False where that cannot be done."""
 
-    def end_idle(self) -> None:
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        """Processes kept warm for trials to come, by their devices. Any thread."""
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
         """Give back what is kept for trials to come. Any thread."""
 
     def close(self) -> None:

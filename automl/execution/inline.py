@@ -6,7 +6,7 @@ be ended; both go on at the next `resume`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from automl.execution.executor import Capabilities, open_session
@@ -62,7 +62,10 @@ class InlineExecutor:
         """Threads cannot be ended."""
         return False
 
-    def end_idle(self) -> None:
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        return {}
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
         """Its one process is the sweep's."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,11 +79,20 @@ class WorkersExecutor:
                     supervision.kill(cause)
         return True
 
-    def end_idle(self) -> None:
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        """See `Executor.idle`."""
+        found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
+        with self._lock:
+            for worker in self._idle:
+                found.setdefault(worker.devices, []).append(worker.address)
+        return found
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
         """See `Executor.end_idle`. At once: they have nothing to write, and hold memory."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for worker in idle:
+            ending = [w for w in self._idle if not set(devices).isdisjoint(w.devices)]
+            self._idle = [w for w in self._idle if w not in ending]
+        for worker in ending:
             worker.kill()
             worker.end()
             with self._lock:

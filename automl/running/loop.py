@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from automl.admission.account import contexts_seen
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, place
+from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
 from automl.admission.requests import ALONE_AFTER, Requests, together
 from automl.devices.device import Reading
@@ -36,6 +37,7 @@ from automl.running.messages import (
     Waiting,
 )
 from automl.trial import (
+    DeviceId,
     Failed,
     Interrupted,
     Outcome,
@@ -79,8 +81,11 @@ class Ports(Protocol):
     def stop_trials(self) -> None:
         """Running trials write a checkpoint at their next report and stop."""
 
-    def end_idle(self) -> None:
-        """Processes kept warm for trials to come end, and give their memory back."""
+    def idle(self) -> Idle:
+        """Processes kept warm for trials to come."""
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        """Those of these devices end, and give their memory back."""
 
 
 @dataclass
@@ -110,6 +115,8 @@ class Loop:
     _execution_of: dict[int, int] = field(default_factory=dict)
     _kinds: dict[tuple[int, bool], Kind | None] = field(default_factory=dict)
     """Of waiting trials, by number and whether on the host; asked for once."""
+    _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
+    """When an execution there was heard to be over."""
     _exhausted: bool = False
     _same_failures: int = 0
 
@@ -132,9 +139,10 @@ class Loop:
             case Measured(peak):
                 self.requests.learn(self.running[peak.trial].waiting.trial.params, peak)
             case Released(key):
-                self._released(key)
+                self._released(key, now_seconds)
             case DevicesRead(reading):
                 self.reading = reading
+                self.ledger.note(reading, contexts_seen(reading))
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
@@ -169,9 +177,11 @@ class Loop:
             self._same_failures = 0
         self._refill(execution, now_seconds)
 
-    def _released(self, key: int) -> None:
+    def _released(self, key: int, now_seconds: float) -> None:
         """The execution is over and its reservation back; trials that did not end go on."""
         execution = self.executions.pop(key)
+        for device in execution.placement.devices:
+            self._freed_seconds[device] = now_seconds
         for number, waiting in reversed(execution.members.items()):
             match execution.outcomes.get(number):
                 case Outcome() if self.error is not None:
@@ -232,7 +242,7 @@ class Loop:
         smallest = self._place(self.requests.least(), now_seconds)
         if isinstance(smallest, Refusal):
             self.refusal = smallest
-            self._end_idle_if_alone()
+            self._make_room(smallest)
             return False
         return self._ask_ahead()
 
@@ -275,7 +285,7 @@ class Loop:
                 self._never_fits(head, request, decision)
             else:
                 self.waiting[0] = replace(head, refusal=decision)
-                self._end_idle_if_alone()
+                self._make_room(decision)
                 return  # nor is anything asked for ahead while nothing can start
 
     def _start_with(
@@ -358,12 +368,18 @@ class Loop:
             self.limits,
             now_seconds=now_seconds,
             process=self.process,
+            idle=self.ports.idle(),
         )
 
-    def _end_idle_if_alone(self) -> None:
-        """Where nothing of ours runs, what lacks may be what idle processes hold."""
-        if not self.executions:
-            self.ports.end_idle()
+    def _make_room(self, refusal: Refusal) -> None:
+        """What lacks may be what processes hold in which nothing runs; a later reading shows it.
+
+        One that was begun before they gave their memory back shows what they held then.
+        """
+        for device in refusal.in_the_way:
+            assert self.reading is not None, "it was in the way by a reading"
+            if self.reading.begun_seconds > self._freed_seconds.get(device, -math.inf):
+                self.ports.end_idle({device})
 
     def _never_fits(self, head: Waiting, request: Request, refusal: Refusal) -> None:
         """No device is large enough. The sampler learns it; no device time is spent."""

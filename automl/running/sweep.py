@@ -13,7 +13,7 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,7 +21,7 @@ from types import FrameType
 
 from automl.admission.account import DeviceAccount, account
 from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Limits
+from automl.admission.policy import Idle, Limits
 from automl.config import Config, ExecutionKind
 from automl.devices.device import HeldBytes
 from automl.devices.host import own_memory_bytes
@@ -57,6 +57,7 @@ from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
     HOST,
     LOCAL_NODE,
+    DeviceId,
     Failed,
     Finished,
     Interrupted,
@@ -275,8 +276,11 @@ class Sweep:
         self.carrier.stopping.set()
         self.parts.executor.stop_trials()
 
-    def end_idle(self) -> None:
-        self.parts.executor.end_idle()
+    def idle(self) -> Idle:
+        return self.parts.executor.idle()
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        self.parts.executor.end_idle(devices)
 
     # --- beginning and end ---
 

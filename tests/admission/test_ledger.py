@@ -25,9 +25,9 @@ def test_a_reservation_is_given_back_when_its_block_fails() -> None:
 def test_giving_back_twice_is_our_own_mistake() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT)
-    ledger.release(1)
+    ledger.release(1, 9.0)
     with pytest.raises(AssertionError, match="holds no reservation"):
-        ledger.release(1)
+        ledger.release(1, 9.0)
 
 
 def test_promising_twice_is_our_own_mistake() -> None:
@@ -41,7 +41,7 @@ def test_a_snapshot_does_not_change_later() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT)
     then = ledger.snapshot()
-    ledger.release(1)
+    ledger.release(1, 9.0)
     assert [r.key for r in then.reservations] == [1]
 
 
@@ -53,15 +53,18 @@ def test_a_peak_only_grows() -> None:
     assert ledger.snapshot().reservations[0].counted_bytes(HOST) == 9
 
 
-def test_a_process_that_died_before_its_context_was_up_keeps_nothing() -> None:
+def test_whether_a_context_came_that_nobody_told_of_the_next_reading_shows() -> None:
     ledger = Ledger()
     gpu = placed("GPU-a", 5)
     ledger.reserve(1, gpu, process_id(10))
     ledger.reserve(2, gpu, process_id(10))
-    ledger.release(1)
+    ledger.release(1, 9.0)
     assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 1, "the other trial still brings it"
-    ledger.release(2)
-    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 0
+    ledger.release(2, 9.0)
+    then = ledger.snapshot()
+    assert then.n_pending_contexts(GPU, 9.0) == 1, "it may have come just before"
+    assert then.n_pending_contexts(GPU, 9.1) == 0, "if it did, the driver shows it"
+    assert not then.has_context(GPU, process_id(10)), "the next trial there asks for one"
 
 
 def test_many_threads_leave_nothing_behind() -> None:
@@ -96,7 +99,7 @@ def test_each_process_that_is_not_known_yet_brings_a_context() -> None:
 def test_a_context_that_never_came_goes_with_its_reservation() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed("GPU-a", 5))
-    ledger.release(1)
+    ledger.release(1, 9.0)
     assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 0
 
 
@@ -122,7 +125,7 @@ def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed("GPU-a", 5), process_id(10))
     ledger.context_up(1, 5.0)
-    ledger.release(1)
+    ledger.release(1, 9.0)
     assert ledger.snapshot().n_pending_contexts(GPU, 5.0) == 1, "a reading may have missed it"
 
 

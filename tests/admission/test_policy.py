@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.account import CUDA_CONTEXT_BYTES, DeviceAccount, account
+from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Limits, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
@@ -108,12 +108,12 @@ def test_memory_promised_to_a_process_that_is_not_known_yet_counts() -> None:
     ledger.reserve(0, placed("GPU-a", 12 * GIB))
     ledger.reserve(1, placed("GPU-a", 8 * GIB), OTHER_WORKER)
     a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
-    assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CUDA_CONTEXT_BYTES)
+    assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CONTEXT_BOUND_BYTES)
 
 
 def test_memory_of_strangers_counts_and_they_are_named() -> None:
     """The ledger is empty; NVML knows better."""
-    stranger = DeviceProcess(STRANGER, 20 * GIB, "python", "ann")
+    stranger = DeviceProcess(STRANGER, 20 * GIB, 20 * GIB, "python", "ann")
     device = gpu(free=4, processes=(stranger,))
     assert refusal(decide(Request(4 * GIB), reading(device))) == (
         "waiting: 4.0 GiB asked, 3.0 GiB room on GPU-a… (NVIDIA Stub); "
@@ -178,17 +178,17 @@ def test_an_observed_peak_above_the_promise_counts() -> None:
 def test_a_context_not_yet_visible_is_kept_free() -> None:
     ledger = ledger_with(("GPU-a", 2, ME), context_ready=False)
     a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
-    assert a.pending_bytes == CUDA_CONTEXT_BYTES
+    assert a.pending_bytes == CONTEXT_BOUND_BYTES
     ledger.context_up(0, NOW)
     same = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
-    assert same.pending_bytes == CUDA_CONTEXT_BYTES, "the reading began before it was ready"
+    assert same.pending_bytes == CONTEXT_BOUND_BYTES, "the reading began before it was ready"
     later = replace(reading(gpu()), begun_seconds=NOW + 1)
     assert account(gpu(), later, ledger.snapshot(), 0).pending_bytes == 0
 
 
 def test_a_process_that_cannot_report_counts_by_the_drivers_word() -> None:
     ledger = ledger_with(("GPU-a", 2, OTHER_WORKER))
-    device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER.pid, 12 * GIB),))
+    device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER.pid, 12 * GIB, 12 * GIB),))
     a = account(device, reading(device), ledger.snapshot(), 0)
     assert (a.hold_bytes, a.foreign_bytes) == (12 * GIB, 0)
 
@@ -226,7 +226,7 @@ def test_larger_than_any_device_is_refused_for_good_with_the_largest_that_would_
     assert isinstance(decision, Refusal)
     assert decision.kind is RefusalKind.NEVER
     assert decision.reason == (
-        "40.0 GiB asked, but at most 22.4 GiB fit on the largest device (GPU-b… (NVIDIA Stub))"
+        "40.0 GiB asked, but at most 22.0 GiB fit on the largest device (GPU-b… (NVIDIA Stub))"
     )
 
 

@@ -69,7 +69,7 @@ def test_tenants_have_names_where_the_machine_knows_them(loaded_nvml_stub: NvmlS
         [(os.getpid(), 2 * GIB), (gone.pid, NOT_AVAILABLE)], graphics=[(os.getpid(), 3 * GIB)]
     )
     assert by_uuid(open_reader(NVML))[SMALL].processes == (
-        DeviceProcess(os.getpid(), 3 * GIB, me.name(), me.username()),
+        DeviceProcess(os.getpid(), 3 * GIB, 3 * GIB, me.name(), me.username()),
         DeviceProcess(gone.pid),
     )
 

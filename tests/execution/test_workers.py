@@ -357,7 +357,7 @@ def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> No
 
     for number in range(2):
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
-        executor.end_idle()
+        executor.end_idle(HOST.devices)
         assert not is_alive(pids[number].pid)
         assert executor.held_bytes() == {}
     executor.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.admission.account import CUDA_CONTEXT_BYTES, DeviceAccount, account
+from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
 from automl.admission.ledger import LedgerSnapshot
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.devices.device import DeviceReader
@@ -73,7 +73,7 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     finally:
         executor.close()
     assert HELD_BYTES <= during[0].hold_bytes < HELD_BYTES + 64 * MIB
-    assert during[0].foreign_bytes - before.foreign_bytes < 1.2 * CUDA_CONTEXT_BYTES
+    assert during[0].foreign_bytes - before.foreign_bytes < 1.2 * CONTEXT_BOUND_BYTES
     assert after.room_bytes - during[0].room_bytes > 0.9 * HELD_BYTES
     assert abs(read().room_bytes - before.room_bytes) < 64 * MIB, "its context is gone with it"
     peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeak)]

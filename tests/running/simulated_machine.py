@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from automl.devices.device import DeviceSnapshot, HeldBytes
+from automl.devices.device import DeviceProcess, DeviceSnapshot, HeldBytes
 from automl.running.messages import Kind
 from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Share
 from tests.places import device_id
@@ -38,6 +38,8 @@ class Plan:
     """From its admission until its process runs and is known; then it starts."""
     reports_after: float = 0.5
     """Its first report; CUDA takes its context just before."""
+    by_torch: bool = True
+    """Its memory is torch's; else only NVML sees it."""
     n_devices: int = 1
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
 
@@ -58,6 +60,7 @@ class Process:
 
     address: ProcessId
     devices: tuple[DeviceId, ...]
+    context_bytes: int
     has_context: bool = False
     n_executions: int = 0
 
@@ -94,6 +97,10 @@ class Machine:
     strangers: Sequence[Stranger]
     own_processes: bool
     """Each execution in a process of its own, kept warm after it; else all in this one."""
+    contexts: Iterator[int] = field(default_factory=lambda: itertools.repeat(CONTEXT_BYTES))
+    """What CUDA takes in each new process."""
+    shows_pids: bool = False
+    """NVML tells what each process holds, as it does but in containers."""
     processes: list[Process] = field(default_factory=list)
     executions: dict[int, Hosted] = field(default_factory=dict)
     """Those whose reservation has not come back."""
@@ -106,7 +113,7 @@ class Machine:
                 return process
         node = devices[0].node
         address = ProcessId(node, next(self._pids)) if self.own_processes else SWEEP
-        self.processes.append(Process(address, devices))
+        self.processes.append(Process(address, devices, next(self.contexts)))
         return self.processes[-1]
 
     def on(self, device: DeviceId) -> list[Hosted]:
@@ -116,7 +123,8 @@ class Machine:
     def contexts_bytes(self, device: DeviceId) -> int:
         if device.on_host:
             return 0
-        return CONTEXT_BYTES * sum(p.has_context for p in self.processes if device in p.devices)
+        ours = (p for p in self.processes if device in p.devices and p.has_context)
+        return sum(p.context_bytes for p in ours)
 
     def strangers_bytes(self, device: DeviceId, now: float) -> int:
         return sum(
@@ -139,13 +147,22 @@ class Machine:
         taken = self.strangers_bytes(device, now) + self.contexts_bytes(device)
         return (self.totals[device] - taken) // execution.n_lanes
 
-    def own_bytes(self, device: DeviceId, now: float, process: Process | None = None) -> int:
-        """What our trials hold of a device (those of one process)."""
+    def own_bytes(
+        self,
+        device: DeviceId,
+        now: float,
+        process: Process | None = None,
+        *,
+        counted: bool = False,
+    ) -> int:
+        """What our trials hold of a device (those of one process; what torch counts of it)."""
         return sum(
             min(lane.plan.peak_bytes, self.can_get(execution, lane, now))
             for execution in self.on(device)
             for lane in execution.lanes.values()
-            if process in (None, execution.process) and now - lane.began >= lane.plan.appears_after
+            if process in (None, execution.process)
+            and now - lane.began >= lane.plan.appears_after
+            and (lane.plan.by_torch or not counted)
         )
 
     def used_bytes(self, device: DeviceId, now: float) -> int:
@@ -155,14 +172,26 @@ class Machine:
 
     def snapshots(self, now: float) -> tuple[DeviceSnapshot, ...]:
         return tuple(
-            DeviceSnapshot(device, "sim", total, max(0, total - self.used_bytes(device, now)))
+            DeviceSnapshot(
+                device,
+                "sim",
+                total,
+                max(0, total - self.used_bytes(device, now)),
+                processes=tuple(self._tenants(device, now)) if self.shows_pids else (),
+            )
             for device, total in self.totals.items()
         )
 
+    def _tenants(self, device: DeviceId, now: float) -> Iterator[DeviceProcess]:
+        for process in self.processes:
+            if device in process.devices and process.has_context:
+                used = process.context_bytes + self.own_bytes(device, now, process)
+                yield DeviceProcess(process.address.pid, used, used)
+
     def held_bytes(self, now: float) -> HeldBytes:
-        """What our processes say that they hold."""
+        """What our processes say that they hold: what torch counts."""
         return {
-            (device, process.address): self.own_bytes(device, now, process)
+            (device, process.address): self.own_bytes(device, now, process, counted=True)
             for process in self.processes
             for device in process.devices
         }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits
+from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
 from automl.running.loop import Loop
@@ -38,6 +39,7 @@ from automl.trial import (
     OutOfMemory,
     Params,
     Placement,
+    ProcessId,
     Request,
     RequestSource,
 )
@@ -49,6 +51,7 @@ from tests.running.simulated_machine import (
     Lane,
     Machine,
     Plan,
+    Process,
     Stranger,
 )
 
@@ -76,13 +79,20 @@ class World:
     """Mutation: readings always show empty devices, as if NVML were never asked."""
     silent_between: tuple[float, float] = (0.0, 0.0)
     """NVML hangs: no reading arrives."""
+    contexts: Iterator[int] = field(default_factory=lambda: repeat(CONTEXT_BYTES))
+    """What CUDA takes in each new process."""
+    shows_pids: bool = False
+    """NVML tells what each process holds, as it does but in containers."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
         self.totals = {device_id(name): size for name, size in self.sizes.items()}
-        self.machine = Machine(self.totals, self.strangers, self.own_processes)
+        self.machine = Machine(
+            self.totals, self.strangers, self.own_processes, self.contexts, self.shows_pids
+        )
+        self.n_ended_idle = 0
         self.told: dict[int, Outcome] = {}
         self.interrupted: set[int] = set()
         """Left for the next sweep."""
@@ -165,9 +175,20 @@ class World:
             for lane in execution.lanes.values():
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
 
-    def end_idle(self) -> None:
-        if self.own_processes:
-            self.machine.processes = [p for p in self.machine.processes if p.n_executions]
+    def idle(self) -> Idle:
+        found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
+        for process in self._idle_processes():
+            found.setdefault(process.devices, []).append(process.address)
+        return found
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        ended = [p for p in self._idle_processes() if not set(devices).isdisjoint(p.devices)]
+        self.n_ended_idle += len(ended)
+        self.machine.processes = [p for p in self.machine.processes if p not in ended]
+
+    def _idle_processes(self) -> list[Process]:
+        everyone = self.machine.processes if self.own_processes else []
+        return [process for process in everyone if not process.n_executions]
 
     # --- what the executor and the pool's threads do ---
 
@@ -245,7 +266,7 @@ class World:
 
     def _release(self, key: int) -> None:
         del self.machine.executions[key]
-        self.ledger.release(key)
+        self.ledger.release(key, self.now)
         self._post(Released(key))
 
     # --- the world ---
@@ -326,7 +347,7 @@ class World:
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
         busy = {e.process for e in there}
         ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
-        taken = 0 if device.on_host else len(ours) * CONTEXT_BYTES
+        taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:
             shares = execution.placement.shares
             taken += sum(s.reservation_bytes for s in shares if s.device == device)
