@@ -11,10 +11,8 @@ from enum import Enum
 from typing import Any
 
 from automl.config import (
-    PRUNERS,
     Config,
     ExecutionKind,
-    HalvingPrunerConfig,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
@@ -22,6 +20,8 @@ from automl.config import (
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.search.pruners import pruners
+from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
@@ -83,14 +83,12 @@ class Prepared:
         return config.admission.max_concurrent_trials or max(1, per_core)
 
     @property
-    def pruner(self) -> PrunerConfig:
+    def pruner(self) -> Pruner:
         """As the config says, with the length of a trial where it is known."""
-        config = self.config
-        builtin = config.objective.kind is ObjectiveKind.builtin
-        match config.pruner:
-            case HalvingPrunerConfig(max_steps=None) if builtin:
-                return replace(config.pruner, max_steps=config.training.epochs)
-        return config.pruner
+        pruner = self.config.pruner
+        assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return pruner.for_length(self.config.training.epochs) if builtin else pruner
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -211,5 +209,5 @@ def flat_settings(config: Config) -> dict[str, str]:
 
 def option_name(option: SamplerConfig | PrunerConfig) -> str:
     """What the user chose it by: `TPE` → `tpe`."""
-    options: dict[str, type] = {**samplers(), **PRUNERS}
+    options: dict[str, type] = {**samplers(), **pruners()}
     return next(name for name, kind in options.items() if kind is type(option))

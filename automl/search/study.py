@@ -21,7 +21,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from automl.config import PrunerConfig, StudyConfig
+from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
@@ -33,7 +33,7 @@ from automl.search.identity import (
     stored_name,
 )
 from automl.search.proposer import Proposer
-from automl.search.pruners import make_pruner
+from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
@@ -122,7 +122,7 @@ class Study:
         *,
         space: Space,
         sampler: Sampler,
-        pruner: PrunerConfig,
+        pruner: Pruner,
         identity: Mapping[str, Any],
         directory: Path,
     ) -> Study:
@@ -134,7 +134,7 @@ class Study:
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]")
-        standings = Standings(config.direction, make_pruner(pruner))
+        standings = Standings(config.direction, pruner)
         opened = open_storage(config.storage, directory)
         try:
             proposer = Proposer(

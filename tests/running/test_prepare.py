@@ -11,7 +11,7 @@ from automl.config import Config, DataConfig, TrainingConfig
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
 from automl.running.prepare import prepare
-from automl.search.pruners import make_pruner
+from automl.search.pruners.halving import Halving
 from automl.training.mlp.family import Growth, MLPFamily
 
 
@@ -47,11 +47,16 @@ def test_batches_that_fit_are_not_spoken_of() -> None:
 
 def test_workers_wait_for_verdicts_at_the_rungs_of_the_study() -> None:
     prepared = prepare(
-        Config(model=MLPFamily(), training=TrainingConfig(epochs=20), space={"batch_size": 32})
+        Config(
+            model=MLPFamily(),
+            pruner=Halving(),
+            training=TrainingConfig(epochs=20),
+            space={"batch_size": 32},
+        )
     )
     judging = pickle.loads(pickle.dumps(worker_limits(prepared).judging))
     assert list(judging.rungs(-1, 19)) == [2, 6]
-    assert list(make_pruner(prepared.pruner).rungs(-1, 19)) == [2, 6]
+    assert list(prepared.pruner.rungs(-1, 19)) == [2, 6]
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:

@@ -14,11 +14,9 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from automl.config import (
-    HalvingPrunerConfig,
-    MedianPrunerConfig,
-)
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.median import Median
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
@@ -205,7 +203,7 @@ def test_a_trial_that_is_interrupted_is_not_told(studies: Studies) -> None:
 def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
     studies: Studies, tmp_path: Path
 ) -> None:
-    pruner = HalvingPrunerConfig(min_steps=1, factor=2, min_trials=2)
+    pruner = Halving(min_steps=1, factor=2, min_trials=2)
     verdicts = []
     for i, order in enumerate(itertools.permutations(range(4))):
         (tmp_path / str(i)).mkdir()
@@ -221,7 +219,7 @@ def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
 
 
 def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
-    pruner = MedianPrunerConfig(n_startup_trials=3, n_warmup_steps=1)
+    pruner = Median(n_startup_trials=3, n_warmup_steps=1)
     study = studies.open(pruner=pruner)
     for value in (1.0, 2.0, 3.0):
         number = ask(study).number
@@ -237,7 +235,7 @@ def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
 def test_a_step_counts_once_and_a_report_without_the_metric_is_not_judged(
     studies: Studies, tmp_path: Path
 ) -> None:
-    study = studies.open(pruner=HalvingPrunerConfig(min_steps=1, min_trials=1))
+    study = studies.open(pruner=Halving(min_steps=1, min_trials=1))
     number = ask(study).number
     report(study, number, 0, 0.5)
     size_bytes = (tmp_path / "journal.log").stat().st_size
