@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
@@ -21,6 +22,7 @@ from automl.execution.slots import Slots
 from automl.trial import TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
+_EXECUTION = ExecutionConfig()
 _END_SECONDS = 2.0
 """How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
 
@@ -62,8 +64,8 @@ class WorkerLimits:
     max_workers: int
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
-    recycle_after_trials: int = 1000
-    recycle_growth_bytes: int = 2 * 1024**3
+    recycle_after_trials: int = _EXECUTION.recycle_after_trials
+    recycle_growth_bytes: int = _EXECUTION.recycle_growth_bytes
     judging: Judging | None = None
     """Which reports can end their trial; None: no report can."""
     idle_patience_seconds: float = 10.0

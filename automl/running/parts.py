@@ -93,6 +93,7 @@ def open_parts(
             sampler=prepared.sampler,
             pruner=prepared.pruner,
             identity=prepared.identity,
+            defaults=prepared.identity_defaults,
             directory=directory.path,
         )
         stack.callback(study.close)

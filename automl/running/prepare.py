@@ -17,6 +17,7 @@ from automl.config import (
     PrunerConfig,
     SamplerConfig,
 )
+from automl.config.defaults import defaults_of, unset
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -93,20 +94,19 @@ class Prepared:
     @property
     def identity(self) -> Mapping[str, Any]:
         """What may not change while the study lasts."""
-        config = self.config
-        study = {"metric": config.study.metric, "direction": config.study.direction.value}
-        identity = {
-            "space": self.space.plain(),
-            "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
-            "objective": plain(config.objective),
-        }
+        identity = identity_of(self.config)
         if self.dataset is not None:
-            data = plain(config.data)
-            del data["path"], data["test_path"]  # tables may move; their content may not
-            identity["data"] = data | {"digest": self.dataset.digest}
-            identity["model"] = self.plan.family.identity()
-            identity["training"] = plain(config.training)
-        return identity
+            identity["data"]["digest"] = self.dataset.digest
+        return identity | {"space": self.space.plain()}
+
+    @property
+    def identity_defaults(self) -> Mapping[str, Any]:
+        """What `identity` says of settings that nobody sets; what the family is called, the data's
+        digest and a param's bounds have no default."""
+        family = type(self.plan.family)
+        identity = identity_of(Config(model=unset(family)))
+        model = {k: v for k, v in identity["model"].items() if k in defaults_of(family)}
+        return identity | {"space": self.space.defaults(), "model": model}
 
     def request_bytes(self, params: Params) -> int | None:
         """Memory to ask for: what the user declared, else the estimate; None: not known."""
@@ -171,6 +171,22 @@ def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Dec
     if dataset is not None:  # which stays here: it would only tell its task
         declaration = replace(declaration, metrics=metrics_of(dataset.task))
     return declaration
+
+
+def identity_of(config: Config) -> dict[str, Any]:
+    """The settings that may not change while the study lasts."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    study = {"metric": config.study.metric, "direction": config.study.direction.value}
+    identity: dict[str, Any] = {
+        "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
+        "objective": plain(config.objective),
+    }
+    if config.objective.kind is ObjectiveKind.builtin:
+        identity["data"] = plain(config.data)
+        del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        identity["model"] = dict(config.model.identity())
+        identity["training"] = plain(config.training)
+    return identity
 
 
 def plain(value: object) -> Any:

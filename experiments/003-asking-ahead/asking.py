@@ -113,6 +113,7 @@ def run_study(job: Job) -> Measured:
             sampler=sampler,
             pruner=NoPruner(),
             identity={},
+            defaults={},
             directory=Path(folder),
         )
         try:

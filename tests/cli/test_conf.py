@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import Path
 
 import pytest
 import yaml
 
 from automl.cli.paths import conf_dir
+from automl.config import Config
+from automl.running.prepare import plain
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 from automl.training.family import families
@@ -51,3 +55,15 @@ def test_every_class_has_its_file_and_its_defaults_stand_in_it(
     assert set(files) == set(classes)
     for name, path in files.items():
         assert yaml.safe_load(path.read_text("utf-8")) == {"defaults": [f"{name}_schema"]}
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_a_default_stands_in_its_class_alone(file: Path) -> None:
+    """A file lists what makes its option differ; a default said twice would say two things once one
+    of them is changed."""
+    if file.parent.name == "space":
+        return  # what is searched has no default
+    part = file.parent.name
+    written = yaml.safe_load((conf_dir() / file).read_text("utf-8")) or {}
+    defaults = json.loads(json.dumps(plain(getattr(Config(), part))))
+    assert {key for key, value in written.items() if defaults.get(key, MISSING) == value} == set()

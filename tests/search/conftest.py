@@ -44,6 +44,7 @@ class Studies:
         sampler: Sampler | None = None,
         pruner: Pruner | None = None,
         identity: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         directory: Path | None = None,
         **settings: Any,
     ) -> Study:
@@ -54,6 +55,7 @@ class Studies:
             sampler=sampler or Random(),
             pruner=pruner or NoPruner(),
             identity={"space": space.plain()} if identity is None else identity,
+            defaults=defaults or {},
             directory=directory or self.directory,
         )
         self._open.append((study, space))

@@ -70,6 +70,40 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
 
 
+DEFAULTS: dict[str, Any] = {"study": {"goal": "least"}, "model": {"bias": True, "extra": None}}
+
+
+def test_a_study_begun_before_a_setting_has_its_default(studies: Studies) -> None:
+    newer = {**IDENTITY, "study": {**IDENTITY["study"], "goal": "least"}}
+    newer |= {"model": {"bias": True, "extra": None}}
+    study = studies.open(identity={**IDENTITY, "model": {}})
+    studies.reopen(study, identity=newer, defaults=DEFAULTS).close()
+    studies.open(identity={**IDENTITY, "model": {}}, defaults=DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ({"bias": False}, "  model.bias: not set in the study, false now"),
+        ({"extra": "x"}, '  model.extra: not set in the study, "x" now'),
+        ({"depth": 2}, "  model.depth: not set in the study, 2 now"),
+    ],
+)
+def test_a_setting_that_a_study_lacks_may_have_no_other_value(
+    studies: Studies, model: dict[str, Any], line: str
+) -> None:
+    studies.open(identity=IDENTITY).close()
+    with pytest.raises(ConfigError) as raised:
+        studies.open(identity={**IDENTITY, "model": model}, defaults=DEFAULTS)
+    assert str(raised.value).splitlines()[1:-1] == [line]
+
+
+def test_a_setting_that_a_study_has_and_nobody_knows_is_refused(studies: Studies) -> None:
+    studies.open(identity={**IDENTITY, "model": {"bias": True}}).close()
+    with pytest.raises(ConfigError, match=r"model\.bias: true in the study, not set now"):
+        studies.open(identity=IDENTITY, defaults=DEFAULTS)
+
+
 def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: Path) -> None:
     run(studies.open(metric="val_error"), 1)
     studies.close_and_check()
