@@ -165,6 +165,7 @@ study = Study.open(
     sampler=config.sampler,
     pruner=config.pruner,
     identity={},
+    defaults={},
     directory=Path.cwd(),
 )
 assert study.ask().number == 0

@@ -11,7 +11,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from automl.cli.paths import conf_dir
-from automl.config import PRUNERS, Config
+from automl.config import Config
+from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 from automl.training.family import families
 
@@ -21,7 +22,7 @@ SUFFIX = "_schema"
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
     "model": families(),
     "sampler": samplers(),
-    "pruner": PRUNERS,
+    "pruner": pruners(),
 }
 """Groups whose options differ in their keys: a class, and so a schema, per option."""
 

@@ -19,13 +19,7 @@ from automl.config.devices import DevicesConfig, DevicesKind
 from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
-from automl.config.pruner import (
-    PRUNERS,
-    HalvingPrunerConfig,
-    MedianPrunerConfig,
-    NoPrunerConfig,
-    PrunerConfig,
-)
+from automl.config.pruner import PrunerConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
@@ -33,7 +27,6 @@ from automl.config.training import Precision, TrainingConfig
 from automl.config.ui import UIConfig
 
 __all__ = [
-    "PRUNERS",
     "STUDY_NAME",
     "AdmissionConfig",
     "Config",
@@ -43,11 +36,8 @@ __all__ = [
     "DevicesKind",
     "ExecutionConfig",
     "ExecutionKind",
-    "HalvingPrunerConfig",
     "KeepCheckpoints",
-    "MedianPrunerConfig",
     "ModelConfig",
-    "NoPrunerConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
     "Precision",
@@ -78,7 +68,7 @@ class Config:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    pruner: PrunerConfig = field(default_factory=HalvingPrunerConfig)
+    pruner: PrunerConfig = field(default_factory=PrunerConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)

@@ -14,12 +14,14 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.trial import ProcessId, TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
+_EXECUTION = ExecutionConfig()
 _END_SECONDS = 2.0
 """How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
 
@@ -63,8 +65,8 @@ class WorkerLimits:
     """The most devices that a trial may have."""
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
-    recycle_after_trials: int = 1000
-    recycle_growth_bytes: int = 2 * 1024**3
+    recycle_after_trials: int = _EXECUTION.recycle_after_trials
+    recycle_growth_bytes: int = _EXECUTION.recycle_growth_bytes
     judging: Judging | None = None
     """Which reports can end their trial; None: no report can."""
     idle_patience_seconds: float = 10.0

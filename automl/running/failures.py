@@ -1,4 +1,5 @@
-"""The failed trials of a study by cause: how many, and which was the first. For people alone."""
+"""The failed trials of a study by cause: how many, and which was the first; and what is said where
+a process died. For people alone."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from collections.abc import Mapping
 
 from automl.record.history import TrialHistory
 from automl.record.texts import fit_line
+from automl.running.messages import Ended, Message
 from automl.running.view import FailureRow
-from automl.trial import Failed
+from automl.trial import Failed, Interrupted
 
 MAX_CAUSES = 1_000
 """Kept apart; whatever fails for another reason after so many is only counted."""
@@ -44,3 +46,13 @@ class Failures:
     def rows(self) -> tuple[FailureRow, ...]:
         """The most frequent causes first, a few of them."""
         return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
+
+
+def death_line(message: Message) -> str | None:
+    """A process that died is never passed over in silence, even if its trial goes on."""
+    match message:
+        case Ended(Interrupted(by_worker_death=True) as outcome):
+            return f"trial {outcome.trial}: {outcome.cause}; it goes on in another"
+        case Ended(Interrupted(pack_dissolved=True) as outcome):
+            return f"trial {outcome.trial} goes on alone: {outcome.cause}"
+    return None

@@ -19,7 +19,6 @@ from automl.record.events import EventLog
 from automl.record.place import settle
 from automl.running.lost_events import put_back
 from automl.running.prepare import Prepared
-from automl.search.pruners import make_pruner
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.run_update import StudyRef
@@ -61,7 +60,7 @@ def worker_limits(prepared: Prepared) -> WorkerLimits:
         silence_timeout_seconds=execution.silence_timeout_seconds,
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
-        judging=Judging(prepared.config.study.metric, make_pruner(prepared.pruner).rungs),
+        judging=Judging(prepared.config.study.metric, prepared.pruner.rungs),
     )
 
 
@@ -94,6 +93,7 @@ def open_parts(
             sampler=prepared.sampler,
             pruner=prepared.pruner,
             identity=prepared.identity,
+            defaults=prepared.identity_defaults,
             directory=directory.path,
         )
         stack.callback(study.close)

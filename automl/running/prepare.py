@@ -12,17 +12,18 @@ from typing import Any
 
 from automl.admission.requests import Requests
 from automl.config import (
-    PRUNERS,
     Config,
     ExecutionKind,
-    HalvingPrunerConfig,
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
 )
+from automl.config.defaults import defaults_of, unset
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.search.pruners import pruners
+from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
@@ -84,32 +85,29 @@ class Prepared:
         return config.admission.max_concurrent_trials or max(1, per_core)
 
     @property
-    def pruner(self) -> PrunerConfig:
+    def pruner(self) -> Pruner:
         """As the config says, with the length of a trial where it is known."""
-        config = self.config
-        builtin = config.objective.kind is ObjectiveKind.builtin
-        match config.pruner:
-            case HalvingPrunerConfig(max_steps=None) if builtin:
-                return replace(config.pruner, max_steps=config.training.epochs)
-        return config.pruner
+        pruner = self.config.pruner
+        assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return pruner.for_length(self.config.training.epochs) if builtin else pruner
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """What may not change while the study lasts."""
-        config = self.config
-        study = {"metric": config.study.metric, "direction": config.study.direction.value}
-        identity = {
-            "space": self.space.plain(),
-            "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
-            "objective": plain(config.objective),
-        }
+        identity = identity_of(self.config)
         if self.dataset is not None:
-            data = plain(config.data)
-            del data["path"], data["test_path"]  # tables may move; their content may not
-            identity["data"] = data | {"digest": self.dataset.digest}
-            identity["model"] = self.plan.family.identity()
-            identity["training"] = plain(config.training)
-        return identity
+            identity["data"]["digest"] = self.dataset.digest
+        return identity | {"space": self.space.plain()}
+
+    @property
+    def identity_defaults(self) -> Mapping[str, Any]:
+        """What `identity` says of settings that nobody sets; what the family is called, the data's
+        digest and a param's bounds have no default."""
+        family = type(self.plan.family)
+        identity = identity_of(Config(model=unset(family)))
+        model = {k: v for k, v in identity["model"].items() if k in defaults_of(family)}
+        return identity | {"space": self.space.defaults(), "model": model}
 
     @property
     def requests(self) -> Requests:
@@ -179,6 +177,22 @@ def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Dec
     return declaration
 
 
+def identity_of(config: Config) -> dict[str, Any]:
+    """The settings that may not change while the study lasts."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    study = {"metric": config.study.metric, "direction": config.study.direction.value}
+    identity: dict[str, Any] = {
+        "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
+        "objective": plain(config.objective),
+    }
+    if config.objective.kind is ObjectiveKind.builtin:
+        identity["data"] = plain(config.data)
+        del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        identity["model"] = dict(config.model.identity())
+        identity["training"] = plain(config.training)
+    return identity
+
+
 def plain(value: object) -> Any:
     """A dataclass as nested plain values, enums by name."""
 
@@ -215,5 +229,5 @@ def flat_settings(config: Config) -> dict[str, str]:
 
 def option_name(option: SamplerConfig | PrunerConfig) -> str:
     """What the user chose it by: `TPE` → `tpe`."""
-    options: dict[str, type] = {**samplers(), **PRUNERS}
+    options: dict[str, type] = {**samplers(), **pruners()}
     return next(name for name, kind in options.items() if kind is type(option))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from optuna.storages import BaseStorage
@@ -21,8 +22,18 @@ _DIRECTIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Identity:
+    """Nested JSON values."""
+
+    now: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    """What `now` says of settings that nobody sets: a study that was begun before there was such a
+    setting has the default."""
+
+
 def find_or_create(
-    storage: BaseStorage, name: str, direction: Direction, identity: Mapping[str, Any], where: str
+    storage: BaseStorage, name: str, direction: Direction, identity: Identity, where: str
 ) -> tuple[int, str]:
     """The Optuna id and the uuid of study `name`, which is created when it does not exist.
 
@@ -30,7 +41,6 @@ def find_or_create(
 
     Raises ConfigError, before anything is written, when it is not the study that was meant.
     """
-    identity = json.loads(json.dumps(identity))  # as the storage will give it back
     if name not in {study.study_name for study in storage.get_all_studies()}:
         storage.create_new_study([_DIRECTIONS[direction]], name)
     study_id = storage.get_study_id_from_name(name)
@@ -44,7 +54,8 @@ def find_or_create(
         )
     # Reached too when a kill came between the creation of a study and its attribute.
     study_uuid = uuid.uuid4().hex
-    storage.set_study_user_attr(study_id, ATTRIBUTE, {"uuid": study_uuid, "identity": identity})
+    now = {"uuid": study_uuid, "identity": _as_stored(identity.now)}
+    storage.set_study_user_attr(study_id, ATTRIBUTE, now)
     return study_id, study_uuid
 
 
@@ -80,12 +91,13 @@ def keep_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
     storage.set_study_user_attr(study_id, ATTRIBUTE, {**kept, "uuid": study_uuid})
 
 
-def _refuse_changes(name: str, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    before, after = dict(_flat("", kept)), dict(_flat("", now))
+def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> None:
+    before, after = dict(_flat("", kept)), dict(_flat("", _as_stored(identity.now)))
+    defaults = dict(_flat("", _as_stored(identity.defaults)))
     lines = [
         f"  {key}: {before.get(key, 'not set')} in the study, {after.get(key, 'not set')} now"
         for key in [*before, *(key for key in after if key not in before)]
-        if before.get(key) != after.get(key)
+        if before.get(key, defaults.get(key)) != after.get(key)
     ]
     if lines:
         raise ConfigError(
@@ -95,9 +107,14 @@ def _refuse_changes(name: str, kept: Mapping[str, Any], now: Mapping[str, Any]) 
         )
 
 
+def _as_stored(values: Mapping[str, Any]) -> Any:
+    """As the storage gives them back."""
+    return json.loads(json.dumps(values))
+
+
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:
     """`{"space": {"lr": {"low": 0.1}}}` → `("space.lr.low", "0.1")`; values as JSON text."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
     else:

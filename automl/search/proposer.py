@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import OpenView, Sampler, Search, trial_seed
+from automl.search.samplers.sampler import OpenStudy, Sampler, Search, trial_seed
 from automl.search.space import Param, Space
 from automl.trial import Params, ParamValue
 
@@ -19,12 +19,12 @@ class Proposer:
         space: Space,
         study_seed: int,
         enqueued: Sequence[Params],
-        open_view: OpenView,
+        open_study: OpenStudy,
     ) -> None:
         """Raises ConfigError for a space that the sampler cannot take."""
         self._space, self._seed = space, study_seed
         self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
-        self._proposals = sampler.open(Search(space, study_seed, self._enqueued, open_view))
+        self._proposals = sampler.open(Search(space, study_seed, self._enqueued, open_study))
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:
         """The params of trial `number`; None when there are no more."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from automl.config.defaults import defaults_of
 from automl.errors import ConfigError
 from automl.search.domains import Domain, Fixed, parse_domain, same
 from automl.trial import Params, ParamValue
@@ -71,6 +72,10 @@ class Space:
     def plain(self) -> dict[str, Any]:
         """Canonical entries, which JSON can hold and `parse_space` reads back."""
         return {param.name: _plain(param) for param in self.params}
+
+    def defaults(self) -> dict[str, Any]:
+        """Of `plain`, what it says of keys that an entry does not give."""
+        return {param.name: defaults_of(type(param.domain)) for param in self.params}
 
     def check(self, params: Params, key: str = "study.enqueue") -> None:
         """Raises ConfigError unless `params` (some or all of a trial's) can occur together."""

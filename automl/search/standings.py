@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from automl.search.pruners import Pruner
+from automl.search.pruners.pruner import Pruner
 from automl.search.thinning import Point, Thinning
 from automl.trial import Direction, Params, TrialState
 

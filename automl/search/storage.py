@@ -78,9 +78,9 @@ class _DropsNotes:
         """Not written; see the class."""
 
 
-def view_for(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
-    """Study `name` as it stands. Made anew for each proposal: Optuna's cache of the trials is
-    emptied by its own `ask` and `tell` only."""
+def study_as_it_stands(sampler: BaseSampler, storage: BaseStorage, name: str) -> optuna.Study:
+    """Optuna's own object of a study, for a sampler to read. Made anew for each proposal: Optuna's
+    cache of the trials is emptied by its own `ask` and `tell` only."""
     readable = cast(BaseStorage, _DropsNotes(storage))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
 

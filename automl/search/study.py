@@ -21,23 +21,24 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from automl.config import PrunerConfig, StudyConfig
+from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
 from automl.search.identity import (
+    Identity,
     find_or_create,
     keep_uuid,
     refuse_lost_study,
     stored_name,
 )
 from automl.search.proposer import Proposer
-from automl.search.pruners import make_pruner
+from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
-from automl.search.storage import OpenStorage, open_storage, view_for
+from automl.search.storage import OpenStorage, open_storage, study_as_it_stands
 from automl.search.thinning import Point
 from automl.trial import (
     Failed,
@@ -122,19 +123,21 @@ class Study:
         *,
         space: Space,
         sampler: Sampler,
-        pruner: PrunerConfig,
+        pruner: Pruner,
         identity: Mapping[str, Any],
+        defaults: Mapping[str, Any],
         directory: Path,
     ) -> Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
-        `identity` is what may not change while the study lasts, as nested JSON values. Raises
-        ConfigError (changed identity, unusable storage, a space that the sampler cannot
-        take, enqueued params outside the space), StudyInUseError or StorageError.
+        `identity` is what may not change while the study lasts, as nested JSON values; a key that
+        the study lacks, because it is older, has its value of `defaults`. Raises ConfigError
+        (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
+        outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]")
-        standings = Standings(config.direction, make_pruner(pruner))
+        standings = Standings(config.direction, pruner)
         opened = open_storage(config.storage, directory)
         try:
             proposer = Proposer(
@@ -142,11 +145,11 @@ class Study:
                 space,
                 config.seed,
                 config.enqueue,
-                lambda sampler: view_for(sampler, opened.storage, study.stored_name),
+                lambda sampler: study_as_it_stands(sampler, opened.storage, study.stored_name),
             )
             study = cls(config, opened, space, proposer, standings)
             with opened.guard(), _intact(opened.where):
-                study._join(config, identity, directory)
+                study._join(config, Identity(identity, defaults), directory)
         except BaseException:
             opened.close()
             raise
@@ -279,7 +282,7 @@ class Study:
 
     # --- opening ---
 
-    def _join(self, config: StudyConfig, identity: Mapping[str, Any], directory: Path) -> None:
+    def _join(self, config: StudyConfig, identity: Identity, directory: Path) -> None:
         """Find or make the study in its storage, and take its trials into the standings."""
         where = self._opened.where
         if config.storage is None:
@@ -342,7 +345,7 @@ class Study:
 
     def _name_metric(self) -> None:
         """Optuna shows values under this name; written once, to studies of earlier versions too."""
-        study = view_for(RandomSampler(), self._storage, self.stored_name)
+        study = study_as_it_stands(RandomSampler(), self._storage, self.stored_name)
         if study.metric_names != [self._metric]:
             study.set_metric_names([self._metric])
 

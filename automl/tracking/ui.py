@@ -95,8 +95,6 @@ def _make_database(uri: TrackingUri) -> None:
 
 
 def _check_port(port: int) -> None:
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"ui.port={port}: a port is a number from 1 to 65535.")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -26,9 +26,9 @@ from typing import TypeAlias
 from objectives import SPACE, Objective, make_objective
 
 from automl.config import (
-    NoPrunerConfig,
     StudyConfig,
 )
+from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
@@ -111,8 +111,9 @@ def run_study(job: Job) -> Measured:
             StudyConfig(name="asking-ahead", seed=job.seed),
             space=SPACE,
             sampler=sampler,
-            pruner=NoPrunerConfig(),
+            pruner=NoPruner(),
             identity={},
+            defaults={},
             directory=Path(folder),
         )
         try:

@@ -11,9 +11,9 @@ import pytest
 from automl.config import (
     Config,
     DataKind,
-    HalvingPrunerConfig,
-    NoPrunerConfig,
 )
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.search.samplers.tpe import TPE
 from automl.training.mlp.family import MLPFamily
@@ -24,7 +24,7 @@ from tests.cli.conftest import Compose, Refuse
 def test_the_defaults_are_those_of_the_classes(composed: Compose) -> None:
     config = composed().config
     space, config.space = config.space, {}
-    assert config == Config(model=MLPFamily(), sampler=TPE())
+    assert config == Config(model=MLPFamily(), sampler=TPE(), pruner=Halving())
     assert set(space) == {"depth", "width", "lr", "batch_size"}
 
 
@@ -39,7 +39,7 @@ def test_values_and_options(composed: Compose) -> None:
         "study.timeout_seconds=90",
     ).config
     assert config.data.kind is DataKind.digits
-    assert (config.sampler, config.pruner) == (Random(), NoPrunerConfig())
+    assert (config.sampler, config.pruner) == (Random(), NoPruner())
     assert config.study.direction is Direction.maximize
     assert config.study.enqueue == [{"depth": 2, "lr": 0.1}]
     assert config.devices.only == ["GPU-8f", "GPU-9a"]
@@ -49,7 +49,7 @@ def test_values_and_options(composed: Compose) -> None:
 def test_arguments_of_a_sampler(composed: Compose) -> None:
     config = composed("sampler.n_startup_trials=5", "pruner.factor=4").config
     assert config.sampler == TPE(n_startup_trials=5)
-    assert config.pruner == HalvingPrunerConfig(factor=4)
+    assert config.pruner == Halving(factor=4)
 
 
 def test_references_are_resolved_for_the_sweep_alone(
@@ -255,7 +255,7 @@ def test_a_config_of_the_users_starts_from_ours(composed: Compose, folder: Path)
     (folder / "data" / "mine.yaml").write_text("kind: digits\n")
     config = composed("--config-dir", ".", "--config-name", "own", "study.seed=4").config
     assert (config.study.n_trials, config.study.seed) == (3, 4)
-    assert (config.pruner, config.data.kind) == (NoPrunerConfig(), DataKind.digits)
+    assert (config.pruner, config.data.kind) == (NoPruner(), DataKind.digits)
 
 
 def test_a_file_that_ours_would_hide_is_refused(refused: Refuse, folder: Path) -> None:

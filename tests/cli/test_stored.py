@@ -10,10 +10,10 @@ import pytest
 from automl.cli.stored import study_names
 from automl.config import (
     DataKind,
-    HalvingPrunerConfig,
-    MedianPrunerConfig,
 )
 from automl.running.prepare import flat_settings
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.median import Median
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import Random
 from tests.cli.conftest import Compose, Refuse
@@ -53,7 +53,7 @@ def test_nothing_to_retype(composed: Compose, study: Path) -> None:
     assert config.study.enqueue == [{"lr": 0.1}]
     assert config.data.kind is DataKind.digits
     assert config.sampler == QMC(scramble=False)
-    assert config.pruner == MedianPrunerConfig()
+    assert config.pruner == Median()
     assert config.tracking.uri == "sqlite:///mine.db"
     space = {"lr": {"low": 1e-5, "high": 1.0}, "opt": {"choices": ["a", "1e-3"]}, "note": "1e-3"}
     assert config.space == space
@@ -75,7 +75,7 @@ def test_values_can_be_overridden(composed: Compose, study: Path) -> None:
 def test_options_can_be_overridden(composed: Compose, study: Path) -> None:
     config = composed("resume", "study.name=a", "sampler=random", "pruner=halving").config
     assert config.sampler == Random()
-    assert config.pruner == HalvingPrunerConfig()
+    assert config.pruner == Halving()
     assert config.training.epochs == 3
     assert set(composed("resume", "study.name=a", "space=grid").config.space) == {
         "depth",

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import MedianPrunerConfig
 from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
-from automl.search.pruners import MedianPruner
+from automl.search.pruners.median import Median
 from automl.trial import (
     Entry,
     Failed,
@@ -36,7 +35,7 @@ LIMITS = WorkerLimits(
     max_workers=4,
     trial_timeout_seconds=60.0,
     silence_timeout_seconds=1.0,
-    judging=Judging("val_loss", MedianPruner(MedianPrunerConfig(n_warmup_steps=0)).rungs),
+    judging=Judging("val_loss", Median(n_warmup_steps=0).rungs),
 )
 EXECUTORS: dict[str, Callable[[Path], Executor]] = {
     "inline": lambda path: InlineExecutor(ENTRY, path),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from automl.admission.ledger import Ledger
-from automl.config import MedianPrunerConfig
 from automl.execution.inline import InlineExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
+from automl.search.pruners.median import Median
 from automl.search.study import Study
 from automl.trial import (
     Entry,
@@ -98,9 +98,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with warnings.catch_warnings():  # opening a study sets filters for the whole process
-        study = Studies(tmp_path).open(
-            pruner=MedianPrunerConfig(n_warmup_steps=0, n_startup_trials=KEY)
-        )
+        study = Studies(tmp_path).open(pruner=Median(n_warmup_steps=0, n_startup_trials=KEY))
         for number in range(KEY):
             assert ask(study).number == number
             for step in range(2):

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from automl.config import Config, DataConfig, TrainingConfig
+from automl.config import (
+    Config,
+    DataConfig,
+    DataKind,
+    ExecutionConfig,
+    ExecutionKind,
+    ObjectiveConfig,
+    ObjectiveKind,
+    StudyConfig,
+    TrainingConfig,
+)
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
 from automl.running.prepare import prepare
-from automl.search.pruners import make_pruner
+from automl.search.pruners.halving import Halving
 from automl.training.mlp.family import Growth, MLPFamily
+from automl.training.python.family import PythonFamily
 
 
 def small(space: dict[str, Any]) -> Config:
@@ -47,14 +59,63 @@ def test_batches_that_fit_are_not_spoken_of() -> None:
 
 def test_workers_wait_for_verdicts_at_the_rungs_of_the_study() -> None:
     prepared = prepare(
-        Config(model=MLPFamily(), training=TrainingConfig(epochs=20), space={"batch_size": 32})
+        Config(
+            model=MLPFamily(),
+            pruner=Halving(),
+            training=TrainingConfig(epochs=20),
+            space={"batch_size": 32},
+        )
     )
     judging = pickle.loads(pickle.dumps(worker_limits(prepared).judging))
     assert list(judging.rungs(-1, 19)) == [2, 6]
-    assert list(make_pruner(prepared.pruner).rungs(-1, 19)) == [2, 6]
+    assert list(prepared.pruner.rungs(-1, 19)) == [2, 6]
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:
     config = Config(model=MLPFamily(growth=Growth.doubling), space={"width": 8})
     with pytest.raises(ConfigError, match="space=doubling"):
         prepare(config)
+
+
+def identities(**parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A study's identity, and what it is where nobody sets anything."""
+    prepared = prepare(replace(Config(model=MLPFamily(), space=SPACE), **parts))
+    return dict(prepared.identity), dict(prepared.identity_defaults)
+
+
+SPACE = {"lr": {"low": 0.1, "high": 1.0, "log": True}, "batch_size": {"choices": [8, 16]}}
+
+
+def test_every_setting_of_an_identity_has_the_default_of_its_class() -> None:
+    identity, defaults = identities()
+    assert identity["data"].pop("digest")
+    assert identity.pop("space")["lr"] == {"low": 0.1, "high": 1.0, "log": True, "step": None}
+    assert defaults.pop("space") == {"lr": {"log": False, "step": None}, "batch_size": {}}
+    assert defaults == identity
+
+
+def test_what_was_set_is_no_default() -> None:
+    changed = identities(
+        model=MLPFamily(growth=Growth.doubling),
+        data=DataConfig(kind=DataKind.digits, split_seed=7),
+        training=TrainingConfig(epochs=3),
+        study=StudyConfig(seed=9),
+    )
+    assert changed[0] != identities()[0]
+    assert changed[1] == identities()[1]
+
+
+def test_what_a_family_is_called_and_must_be_told_has_no_default() -> None:
+    identity, defaults = identities(
+        model=PythonFamily(target="tests.training.networks:normed"),
+        execution=ExecutionConfig(ExecutionKind.inline),
+    )
+    assert identity["model"]["kind"] == "python"
+    assert defaults["model"] == {"target": None}
+
+
+def test_a_function_of_ones_own_has_no_model_and_no_data() -> None:
+    objective = ObjectiveConfig(ObjectiveKind.python, "tests.end_to_end.objectives:counts")
+    inline = ExecutionConfig(ExecutionKind.inline)
+    identity, _ = identities(objective=objective, space={"x": 1}, execution=inline)
+    assert set(identity) == {"space", "study", "objective"}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from automl.config import (
-    NoPrunerConfig,
-    PrunerConfig,
     StudyConfig,
 )
+from automl.search.pruners.none import NoPruner
+from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
@@ -42,8 +42,9 @@ class Studies:
         *,
         entries: Mapping[str, Any] | None = None,
         sampler: Sampler | None = None,
-        pruner: PrunerConfig | None = None,
+        pruner: Pruner | None = None,
         identity: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         directory: Path | None = None,
         **settings: Any,
     ) -> Study:
@@ -52,8 +53,9 @@ class Studies:
             StudyConfig(**{"name": "toy"} | settings),
             space=space,
             sampler=sampler or Random(),
-            pruner=pruner or NoPrunerConfig(),
+            pruner=pruner or NoPruner(),
             identity={"space": space.plain()} if identity is None else identity,
+            defaults=defaults or {},
             directory=directory or self.directory,
         )
         self._open.append((study, space))

@@ -1,4 +1,4 @@
-"""Judging as pure values: rungs, who stops at them, and that the order of looking is nothing."""
+"""Judging as pure values: where each pruner has its rungs, and who stops at them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,25 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from automl.config import (
-    HalvingPrunerConfig,
-    MedianPrunerConfig,
-    NoPrunerConfig,
-    PrunerConfig,
-)
-from automl.search.pruners import Pruner, make_pruner
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.median import Median
+from automl.search.pruners.none import NoPruner
+from automl.search.pruners.pruner import Pruner
 from automl.search.standings import Standings
 from automl.trial import Direction
 
-HALVING = HalvingPrunerConfig(min_steps=2, factor=3, min_trials=4)
-MEDIAN = MedianPrunerConfig(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
-VALUES = st.sampled_from([-math.inf, 0.0, 1.0, 2.0, math.inf, math.nan]) | st.floats()
+HALVING = Halving(min_steps=2, factor=3, min_trials=4)
+MEDIAN = Median(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
 
 
 def standings(
-    pruner: PrunerConfig, n_trials: int, direction: Direction = Direction.minimize
+    pruner: Pruner, n_trials: int, direction: Direction = Direction.minimize
 ) -> Standings:
-    table = Standings(direction, make_pruner(pruner))
+    table = Standings(direction, pruner)
     for _ in range(n_trials):
         table.start({})
     return table
-
-
-def judge_together(
-    pruner: PrunerConfig, values: dict[int, float], step: int, n_trials: int
-) -> set[int]:
-    """The trials pruned when all report `step` together, in the order of `values`."""
-    table = standings(pruner, n_trials)
-    for number, value in values.items():
-        table.record(number, step, value)
-    return {number for number in values if table.judge(number)}
 
 
 def reached(pruner: Pruner, steps: list[int]) -> list[list[int]]:
@@ -49,7 +33,7 @@ def reached(pruner: Pruner, steps: list[int]) -> list[list[int]]:
 
 
 def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -> None:
-    rungs = reached(make_pruner(HALVING), list(range(18)))
+    rungs = reached(HALVING, list(range(18)))
     assert [step for step, at in enumerate(rungs) if at] == [1, 5, 17]
     assert list(itertools.chain(*rungs)) == [1, 5, 17]
 
@@ -70,8 +54,7 @@ def test_halving_has_rungs_at_powers_of_the_factor_counted_in_reported_steps() -
 def test_halving_has_its_rungs_below_the_last_step_where_that_is_known(
     n_steps: int, factor: int, min_steps: int, rungs: list[int]
 ) -> None:
-    config = HalvingPrunerConfig(min_steps=min_steps, factor=factor, max_steps=n_steps)
-    pruner = make_pruner(config)
+    pruner = Halving(min_steps=min_steps, factor=factor, max_steps=n_steps)
     by_step = reached(pruner, list(range(n_steps + 5)))
     assert [step + 1 for step, at in enumerate(by_step) if at] == rungs
     assert list(itertools.chain(*by_step)) == [n - 1 for n in rungs]
@@ -79,12 +62,12 @@ def test_halving_has_its_rungs_below_the_last_step_where_that_is_known(
 
 
 def test_a_sparse_report_reaches_the_rungs_that_it_passes_once() -> None:
-    assert reached(make_pruner(HALVING), [10, 11, 30]) == [[1, 5], [], [17]]
-    assert reached(make_pruner(MEDIAN), [1, 2, 3, 9, 9]) == [[], [2], [], [8], []]
+    assert reached(HALVING, [10, 11, 30]) == [[1, 5], [], [17]]
+    assert reached(MEDIAN, [1, 2, 3, 9, 9]) == [[], [2], [], [8], []]
 
 
 def test_halving_keeps_one_in_factor_and_at_least_the_best() -> None:
-    pruner = make_pruner(HALVING)
+    pruner = HALVING
     keys = [float(i) for i in range(9)]
     assert [pruner.prunes(key, key, keys) for key in keys] == [False] * 3 + [True] * 6
     assert [pruner.prunes(key, key, keys[:4]) for key in keys[:4]] == [False] + [True] * 3
@@ -92,7 +75,7 @@ def test_halving_keeps_one_in_factor_and_at_least_the_best() -> None:
 
 
 def test_the_median_rule_stops_those_whose_best_is_worse_than_the_median() -> None:
-    pruner = make_pruner(MEDIAN)
+    pruner = MEDIAN
     keys = [0.0, 1.0, 2.0, 3.0]
     assert [pruner.prunes(key, key, keys) for key in keys] == [False, False, True, True]
     assert not pruner.prunes(3.0, 1.0, keys), "it was better before"
@@ -100,32 +83,9 @@ def test_the_median_rule_stops_those_whose_best_is_worse_than_the_median() -> No
 
 
 def test_no_pruner_stops_nobody() -> None:
-    pruner = make_pruner(NoPrunerConfig())
+    pruner = NoPruner()
     assert reached(pruner, [0, 100]) == [[], []]
     assert not pruner.prunes(math.inf, math.inf, [0.0, math.inf])
-
-
-@pytest.mark.parametrize("config", [HALVING, MEDIAN])
-@pytest.mark.parametrize("value", [1.0, math.nan, math.inf, -math.inf])
-def test_ties_prune_nobody(config: PrunerConfig, value: float) -> None:
-    assert judge_together(config, dict.fromkeys(range(8), value), 5, 8) == set()
-
-
-@pytest.mark.parametrize("config", [HALVING, MEDIAN])
-@given(values=st.lists(VALUES, min_size=1, max_size=9), data=st.data())
-def test_permuting_trials_that_report_together_prunes_the_same_and_never_all(
-    config: PrunerConfig, values: list[float], data: st.DataObject
-) -> None:
-    given_order = dict(enumerate(values))
-    permuted = {n: values[n] for n in data.draw(st.permutations(range(len(values))))}
-    pruned = judge_together(config, given_order, 5, len(values))
-    assert judge_together(config, permuted, 5, len(values)) == pruned
-    assert len(pruned) < len(values)
-
-
-def test_a_value_that_is_not_a_number_loses_to_every_other() -> None:
-    values = {0: math.nan, 1: 1e300, 2: 5.0, 3: 4.0}
-    assert 0 in judge_together(HALVING, values, 1, 4)
 
 
 def test_values_are_turned_round_when_they_are_maximised() -> None:

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from automl.config import NoPrunerConfig
-from automl.search.pruners import make_pruner
+from automl.search.pruners.none import NoPruner
 from automl.search.standings import Standings
 from automl.trial import Direction, TrialState
 
@@ -18,7 +17,7 @@ def stand(
     *trials: tuple[TrialState, float, list[float]], direction: Direction = Direction.minimize
 ) -> Standings:
     """Trials as (state, value, reports), in the order in which they end."""
-    table = Standings(direction, make_pruner(NoPrunerConfig()))
+    table = Standings(direction, NoPruner())
     for state, value, reports in trials:
         number = table.start({})
         for step, report in enumerate(reports):

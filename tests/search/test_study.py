@@ -14,11 +14,9 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from automl.config import (
-    HalvingPrunerConfig,
-    MedianPrunerConfig,
-)
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.median import Median
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
@@ -70,6 +68,40 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     ]
     assert (tmp_path / "journal.log").read_bytes() == before
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
+
+
+DEFAULTS: dict[str, Any] = {"study": {"goal": "least"}, "model": {"bias": True, "extra": None}}
+
+
+def test_a_study_begun_before_a_setting_has_its_default(studies: Studies) -> None:
+    newer = {**IDENTITY, "study": {**IDENTITY["study"], "goal": "least"}}
+    newer |= {"model": {"bias": True, "extra": None}}
+    study = studies.open(identity={**IDENTITY, "model": {}})
+    studies.reopen(study, identity=newer, defaults=DEFAULTS).close()
+    studies.open(identity={**IDENTITY, "model": {}}, defaults=DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ({"bias": False}, "  model.bias: not set in the study, false now"),
+        ({"extra": "x"}, '  model.extra: not set in the study, "x" now'),
+        ({"depth": 2}, "  model.depth: not set in the study, 2 now"),
+    ],
+)
+def test_a_setting_that_a_study_lacks_may_have_no_other_value(
+    studies: Studies, model: dict[str, Any], line: str
+) -> None:
+    studies.open(identity=IDENTITY).close()
+    with pytest.raises(ConfigError) as raised:
+        studies.open(identity={**IDENTITY, "model": model}, defaults=DEFAULTS)
+    assert str(raised.value).splitlines()[1:-1] == [line]
+
+
+def test_a_setting_that_a_study_has_and_nobody_knows_is_refused(studies: Studies) -> None:
+    studies.open(identity={**IDENTITY, "model": {"bias": True}}).close()
+    with pytest.raises(ConfigError, match=r"model\.bias: true in the study, not set now"):
+        studies.open(identity=IDENTITY, defaults=DEFAULTS)
 
 
 def test_an_older_study_gets_its_metric_s_name_once(studies: Studies, tmp_path: Path) -> None:
@@ -205,7 +237,7 @@ def test_a_trial_that_is_interrupted_is_not_told(studies: Studies) -> None:
 def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
     studies: Studies, tmp_path: Path
 ) -> None:
-    pruner = HalvingPrunerConfig(min_steps=1, factor=2, min_trials=2)
+    pruner = Halving(min_steps=1, factor=2, min_trials=2)
     verdicts = []
     for i, order in enumerate(itertools.permutations(range(4))):
         (tmp_path / str(i)).mkdir()
@@ -221,7 +253,7 @@ def test_trials_that_reach_a_rung_together_are_pruned_alike_in_every_order(
 
 
 def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
-    pruner = MedianPrunerConfig(n_startup_trials=3, n_warmup_steps=1)
+    pruner = Median(n_startup_trials=3, n_warmup_steps=1)
     study = studies.open(pruner=pruner)
     for value in (1.0, 2.0, 3.0):
         number = ask(study).number
@@ -237,7 +269,7 @@ def test_a_restart_judges_by_what_was_reported_before(studies: Studies) -> None:
 def test_a_step_counts_once_and_a_report_without_the_metric_is_not_judged(
     studies: Studies, tmp_path: Path
 ) -> None:
-    study = studies.open(pruner=HalvingPrunerConfig(min_steps=1, min_trials=1))
+    study = studies.open(pruner=Halving(min_steps=1, min_trials=1))
     number = ask(study).number
     report(study, number, 0, 0.5)
     size_bytes = (tmp_path / "journal.log").stat().st_size

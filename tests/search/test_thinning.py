@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import HalvingPrunerConfig, MedianPrunerConfig, PrunerConfig
+from automl.search.pruners.halving import Halving
+from automl.search.pruners.median import Median
+from automl.search.pruners.pruner import Pruner
 from automl.search.study import Study
 from automl.search.thinning import N_WHOLE, Thinning
 from automl.trial import Verdict
@@ -53,8 +55,8 @@ def test_of_very_many_rungs_the_rest_is_thinned_too() -> None:
 
 
 PRUNERS = [
-    HalvingPrunerConfig(min_steps=1_200, factor=2, min_trials=2),
-    MedianPrunerConfig(n_startup_trials=2, n_warmup_steps=1_100, interval_steps=50),
+    Halving(min_steps=1_200, factor=2, min_trials=2),
+    Median(n_startup_trials=2, n_warmup_steps=1_100, interval_steps=50),
 ]
 N_STEPS = 1_600
 
@@ -64,7 +66,7 @@ def value_at(number: int, step: int) -> float:
     return random.Random(number * N_STEPS + step).random() + 1 / (1 + step / 100)
 
 
-def pruned_at(study: Study, studies: Studies, pruner: PrunerConfig, resumed: int) -> dict[int, int]:
+def pruned_at(study: Study, studies: Studies, pruner: Pruner, resumed: int) -> dict[int, int]:
     """Four trials that report in turns: where each was pruned. From step `resumed` on in a study
     that was opened anew, after its trials repeated their last 300 reports, as from a checkpoint."""
     running = [ask(study).number for _ in range(4)]
@@ -86,7 +88,7 @@ def pruned_at(study: Study, studies: Studies, pruner: PrunerConfig, resumed: int
 
 @pytest.mark.parametrize("pruner", PRUNERS, ids=["halving", "median"])
 def test_a_resumed_study_prunes_as_a_whole_one_does(
-    studies: Studies, tmp_path: Path, pruner: PrunerConfig
+    studies: Studies, tmp_path: Path, pruner: Pruner
 ) -> None:
     (tmp_path / "whole").mkdir()
     whole = studies.open(pruner=pruner, directory=tmp_path / "whole")

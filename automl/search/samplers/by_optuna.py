@@ -48,7 +48,7 @@ class OptunaSampler(Sampler):
 
         def choose_for(number: int) -> Choose:
             sampler = self.make(search, number)
-            study = search.open_view(sampler)
+            study = search.open_study(sampler)
             drawn = self._draw_together(sampler, study, number, search.space, known)
             alone = one_by_one(sampler, study, number, known)
 

@@ -169,7 +169,7 @@ def _ended(search: Search) -> list[tuple[float, Params]]:
     from optuna.study import StudyDirection
     from optuna.trial import TrialState
 
-    study = search.open_view(RandomSampler())
+    study = search.open_study(RandomSampler())
     states = (TrialState.COMPLETE, TrialState.PRUNED)
     sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Choose: TypeAlias = Callable[[Param], ParamValue]
 """Gives the value of a param that is searched and there in the trial, in its domain's type."""
-OpenView: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
+OpenStudy: TypeAlias = "Callable[[optuna.samplers.BaseSampler], optuna.Study]"
 """Opens the study as it stands, for a sampler to look at; what that notes down is dropped."""
 
 
@@ -34,7 +34,7 @@ class Search:
     study_seed: int
     enqueued: Sequence[Params]
     """Whole params that are tried before the first of the sampler's own."""
-    open_view: OpenView
+    open_study: OpenStudy
 
 
 class Proposals(Protocol):

@@ -1,0 +1,137 @@
+"""The executions of a sweep, and their end: no trial outlives the sweep that began it.
+
+When the `with` of `all_over` is left, by whatever, nothing runs any more: trials are told to stop
+and given their grace, are killed, and waited for. What even then runs on, in a thread that cannot
+be ended, is left behind: the study stays locked until the process ends, at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+from automl.errors import StorageError, TrialsLeftBehindError
+from automl.execution.executor import TrialFeed
+from automl.running.carry import Carrier
+from automl.running.loop import Loop
+from automl.running.parts import Parts
+from automl.trial import Interrupted, Placement, TrialSpec
+
+JOIN_SECONDS = 30.0
+"""How long threads may take to end after their workers were killed."""
+
+
+class Executions:
+    """What runs in the pool's threads. For the main thread alone."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        loop: Loop,
+        carrier: Carrier,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parts, self._loop, self._carrier = parts, loop, carrier
+        self._say, self._clock = say, clock
+        self._grace_seconds = parts.config.study.grace_seconds
+        self._pool = ThreadPoolExecutor(parts.prepared.max_concurrent_trials, "trial")
+        self._feeds: dict[int, TrialFeed] = {}
+        """Of those that run, by key."""
+        self._deadline: float | None = None
+        """When what has been told to stop, or killed, is waited for no longer."""
+        self._killed = False
+        self._left_behind = False
+
+    def start(self, key: int, specs: Sequence[TrialSpec], placement: Placement) -> None:
+        """Carry these trials in a thread of the pool."""
+        feed = self._feeds[key] = self._carrier.feed(specs, placement)
+        self._pool.submit(self._carrier.carry, key, feed, placement)
+
+    def add(self, key: int, spec: TrialSpec) -> None:
+        """Give a running pack another trial."""
+        self._feeds[key].add(spec)
+
+    def released(self, key: int) -> None:
+        """The execution is over."""
+        del self._feeds[key]
+
+    @property
+    def how_they_stop(self) -> str:
+        """For people."""
+        return f"running trials write a checkpoint and stop, within {self._grace_seconds:g} s"
+
+    def stop(self) -> None:
+        """Running trials stop at their next report; from the first call on their grace runs."""
+        self._carrier.stopping.set()
+        if self._deadline is None:
+            self._deadline = self._clock() + self._grace_seconds
+            if self._loop.error is not None and self._loop.running:  # what it was is told later
+                self._say(f"broken off: {self.how_they_stop}")
+        self._parts.executor.stop_trials()
+
+    def overdue(self) -> bool:
+        """Whether trials that were to stop still run though their time is up.
+
+        After their grace they are killed. It is up at once where that cannot be, else later.
+        """
+        now = self._clock()
+        if self._deadline is None or now < self._deadline:
+            return False
+        if not self._killed:
+            self._killed, self._deadline = True, now + JOIN_SECONDS
+            if not self._parts.executor.kill(self._too_late):
+                self._deadline = now
+        return now >= self._deadline
+
+    @contextmanager
+    def all_over(self, take_next: Callable[[], None]) -> Iterator[None]:
+        """When the block is left, nothing runs or what runs is left behind. Raises nothing: an
+        error is the loop's from then on. `take_next` waits for a message, shortly, and handles it.
+        """
+        with self._breaking_off():
+            yield
+        if self._feeds:
+            with self._breaking_off():
+                self.stop()
+        while self._feeds and not self._left_behind:
+            with self._breaking_off():
+                if self.overdue():
+                    self._leave_behind()
+                else:
+                    take_next()
+        self._pool.shutdown(wait=not self._left_behind)
+
+    def closed_by(self, finish: Callable[[], int]) -> int:
+        """The exit code that `finish` returns. Raises what it raises; where trials were left behind
+        TrialsLeftBehindError, with that as its cause."""
+        if not self._left_behind:
+            return finish()
+        try:
+            code = finish()
+        except BaseException as error:
+            raise TrialsLeftBehindError from error
+        raise TrialsLeftBehindError(code)
+
+    @contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """Trials never outlive the lock: whatever fails, they are still to be waited for."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - raised by `Closing`, when all has ended
+            self._loop.break_off(error)
+
+    def _leave_behind(self) -> None:
+        """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
+        self._left_behind = True
+        self._parts.directory.stay_locked()
+        cause = f"{self._too_late}; left behind"
+        with suppress(StorageError):  # the next sweep takes them over all the same
+            for number in self._loop.running:
+                self._parts.log.append(Interrupted(number, time.time(), cause))
+
+    @property
+    def _too_late(self) -> str:
+        return f"did not report within study.grace_seconds={self._grace_seconds:g}"

@@ -1,0 +1,27 @@
+"""What a sweep says first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from automl.record.directory import command_line
+from automl.running.parts import Parts
+from automl.trial import TrialState
+
+
+def greeting(parts: Parts) -> Iterator[str]:
+    """What it works on, and how to come back to it; a line each."""
+    yield from parts.prepared.notes
+    config, study = parts.config.study, parts.study
+    again, before = command_line("resume", config), study.n_asked
+    if before >= config.n_trials and not study.counts().get(TrialState.RUNNING):
+        yield (
+            f"study {study.name} has {before} trials already, study.n_trials={config.n_trials} "
+            f"asks for no more; go on with: {again} study.n_trials={before + 20}"
+        )
+        return
+    yield (
+        f"study {study.name}: to {config.n_trials} trials"
+        f"{f', {before} of them from before' if before else ''}, up to "
+        f"{parts.prepared.max_concurrent_trials} at once; if it is interrupted: {again}"
+    )

@@ -1,0 +1,39 @@
+"""Ctrl-C and SIGTERM while a sweep runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from automl.running.display import Display
+from automl.running.messages import Message, Signalled, StopReason
+
+REASONS = {signal.SIGINT: StopReason.INTERRUPTED, signal.SIGTERM: StopReason.TERMINATED}
+
+
+@contextmanager
+def signals_as_messages(
+    post: Callable[[Message], None], display: Display, how_they_stop: str
+) -> Iterator[None]:
+    """The first stops trials at their next report, the second everything."""
+    seen: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) > 1:  # nothing is lost: what was recorded is on disk
+            try:
+                display.__exit__(None, None, None)
+            finally:
+                os._exit(128 + seen[0])
+        post(Signalled(REASONS[signal.Signals(number)]))
+        display.say(f"{signal.Signals(number).name}: {how_they_stop}; once more: at once")
+
+    before = {number: signal.signal(number, on_signal) for number in REASONS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,15 @@
+"""The pruners by the names that users choose them by: `halving.py` is `pruner=halving`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from automl.search.options import options
+from automl.search.pruners.pruner import Pruner
+
+
+@functools.cache
+def pruners() -> Mapping[str, type[Pruner]]:
+    """The class of each option."""
+    return options(__name__, Pruner)

@@ -1,0 +1,19 @@
+"""No early ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.search.pruners.pruner import Pruner
+
+
+@dataclass
+class NoPruner(Pruner):
+    """Every trial trains to its end."""
+
+    def rungs(self, last_step: int, step: int) -> Sequence[int]:
+        return ()
+
+    def prunes(self, key: float, best_key: float, keys: Sequence[float]) -> bool:
+        return False

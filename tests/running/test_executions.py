@@ -1,0 +1,232 @@
+"""The end of a sweep: whatever raises, no trial outlives it, or the study stays locked."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Limits
+from automl.config import Config, StudyConfig
+from automl.errors import StudyInUseError, TrialsLeftBehindError
+from automl.execution.inline import InlineExecutor
+from automl.record.directory import StudyDirectory
+from automl.record.events import EventLog, read_events
+from automl.running.carry import Carrier
+from automl.running.executions import JOIN_SECONDS, Executions
+from automl.running.loop import Loop
+from automl.running.messages import Asked, Message, Released, Running, Waiting
+from automl.running.parts import Parts
+from automl.running.prepare import prepare
+from automl.search.samplers.random import Random
+from automl.training.mlp.family import MLPFamily
+from automl.trial import Entry, Feed, Interrupted, OnEvents, Placement, Started, TrialSpec
+from tests.places import ON_HOST
+
+HOST = ON_HOST
+GRACE_SECONDS = 8.0
+LATE = f"did not report within study.grace_seconds={GRACE_SECONDS:g}"
+
+
+class Trials(InlineExecutor):
+    """Runs trials that end when they are told to stop, when they are killed, or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__(Entry("none"), Path("unused"))
+        self.heeds: str | None = "stop"
+        self.can_kill = True
+        self.fails_to_stop = False
+        self.killed_for: str | None = None
+        self.began, self.over, self.n_running = threading.Event(), threading.Event(), 0
+
+    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        assert feed.next() is not None
+        self.n_running += 1
+        self.began.set()
+        self.over.wait(60)
+        self.n_running -= 1
+
+    def stop_trials(self) -> None:
+        if self.fails_to_stop:
+            raise RuntimeError("nobody hears")
+        self._heard("stop")
+
+    def kill(self, cause: str) -> bool:
+        self.killed_for = cause
+        self._heard("kill")
+        return self.can_kill
+
+    def _heard(self, word: str) -> None:
+        if self.heeds == word:
+            self.over.set()
+
+
+class Scene:
+    """A sweep with one running trial, and a clock that goes on a second at each idle look."""
+
+    def __init__(self, path: Path) -> None:
+        config = Config(
+            study=StudyConfig(name="a", dir=str(path), grace_seconds=GRACE_SECONDS),
+            model=MLPFamily(),
+            sampler=Random(),
+            space={"batch_size": 8},
+        )
+        self.now, self.said = 0.0, list[str]()
+        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.trials, self.ledger = Trials(), Ledger()
+        self.directory = StudyDirectory.open(config.study, must_exist=False)
+        self.log = EventLog.open(self.directory.events)
+        nothing = cast(Any, None)
+        self.parts = Parts(
+            prepare(config), self.directory, nothing, nothing, self.log, nothing, self.trials
+        )
+        limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
+        self.loop = Loop(nothing, nothing, self.ledger, limits, n_trials=1, n_asked=0)
+        self.carrier = Carrier(
+            executor=self.trials,
+            log=self.log,
+            study=nothing,
+            ledger=self.ledger,
+            post=self.messages.put,
+        )
+        self.executions = Executions(
+            self.parts, self.loop, self.carrier, self.said.append, lambda: self.now
+        )
+
+    def start(self) -> None:
+        waiting = Waiting(Asked(0, {}))
+        self.loop.running[0] = Running(waiting, HOST, since_seconds=0.0)
+        self.ledger.reserve(0, HOST)
+        self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST)
+        assert self.trials.began.wait(10)
+
+    def take_next(self) -> None:
+        """As the main thread does it."""
+        try:
+            message = self.messages.get(timeout=0.02)
+        except queue.Empty:
+            self.now += 1
+            return
+        if isinstance(message, Released):
+            self.executions.released(message.key)
+            del self.loop.running[message.key]
+
+    def run(self, *steps: Callable[[], object]) -> None:
+        with self.executions.all_over(self.take_next):
+            for step in steps:
+                step()
+
+    @property
+    def is_locked(self) -> bool:
+        """Once the directory was closed."""
+        self.directory.__exit__(None, None, None)
+        try:
+            StudyDirectory.open(self.parts.config.study, must_exist=True).__exit__(None, None, None)
+        except StudyInUseError:
+            return True
+        return False
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.trials.over.set()
+    scene.log.close()
+
+
+def breaks() -> None:
+    raise RuntimeError("our own mistake")
+
+
+def test_an_error_stops_the_trials_and_waits_for_them(scene: Scene) -> None:
+    scene.run(scene.start, breaks)
+    assert repr(scene.loop.error) == "RuntimeError('our own mistake')"
+    assert (scene.trials.n_running, scene.trials.killed_for) == (0, None)
+    assert scene.carrier.stopping.is_set()
+    assert scene.said == [
+        "broken off: running trials write a checkpoint and stop, within 8 s",
+    ]
+    assert scene.executions.closed_by(lambda: 7) == 7
+    assert not scene.is_locked
+
+
+def test_a_sweep_that_ends_well_stops_nobody(scene: Scene) -> None:
+    scene.run(scene.start, scene.trials.over.set, scene.take_next)
+    assert scene.loop.error is None
+    assert scene.said == []
+    assert not scene.carrier.stopping.is_set()
+
+
+def test_trials_that_do_not_stop_in_their_grace_are_killed(scene: Scene) -> None:
+    scene.trials.heeds = "kill"
+    scene.run(scene.start, scene.executions.stop)
+    assert scene.trials.killed_for == LATE
+    assert scene.now == pytest.approx(GRACE_SECONDS, abs=1.5)
+    assert scene.trials.n_running == 0
+    assert scene.said == [], "who pressed Ctrl-C was told then"
+    assert scene.executions.closed_by(lambda: 130) == 130
+
+
+@pytest.mark.parametrize(
+    ("can_kill", "seconds"), [(True, GRACE_SECONDS + JOIN_SECONDS), (False, GRACE_SECONDS)]
+)
+def test_what_cannot_be_ended_is_left_behind_and_holds_the_lock(
+    scene: Scene, *, can_kill: bool, seconds: float
+) -> None:
+    scene.trials.heeds, scene.trials.can_kill = None, can_kill
+    scene.run(scene.start, breaks)
+    assert scene.now == pytest.approx(seconds, abs=1.5)
+    assert scene.trials.n_running == 1
+    scene.log.close()
+    events = [event for event, _ in read_events(scene.directory.events)]
+    assert [type(event) for event in events] == [Started, Interrupted]
+    assert isinstance(events[1], Interrupted)
+    assert events[1].cause == f"{LATE}; left behind"
+    with pytest.raises(TrialsLeftBehindError) as left:
+        scene.executions.closed_by(lambda: 143)
+    assert (left.value.exit_code, left.value.__cause__) == (143, None)
+    with pytest.raises(TrialsLeftBehindError) as left:
+        scene.executions.closed_by(lambda: 1 // 0)
+    assert isinstance(left.value.__cause__, ZeroDivisionError)
+    assert scene.is_locked
+
+
+def test_the_sweep_leaves_as_soon_as_it_knows_that_it_must(scene: Scene) -> None:
+    """It asks itself before each message; to ask again changes nothing."""
+    scene.trials.heeds, scene.trials.can_kill = None, False
+
+    def grace_goes_by() -> None:
+        while not scene.executions.overdue():
+            scene.take_next()
+
+    scene.run(scene.start, scene.executions.stop, grace_goes_by)
+    assert scene.now == pytest.approx(GRACE_SECONDS, abs=1.5)
+    assert scene.is_locked
+
+
+def test_trials_that_cannot_even_be_told_are_killed_after_their_grace(scene: Scene) -> None:
+    scene.trials.heeds, scene.trials.fails_to_stop = "kill", True
+    scene.run(scene.start, breaks)
+    assert repr(scene.loop.error) == "RuntimeError('our own mistake')", "the first one counts"
+    assert (scene.trials.n_running, scene.trials.killed_for) == (0, LATE)
+
+
+def test_errors_on_the_way_out_hold_nobody_up(scene: Scene) -> None:
+    scene.trials.heeds = "kill"
+    plain = scene.take_next
+
+    def take_next() -> None:
+        plain()
+        breaks()
+
+    with scene.executions.all_over(take_next):
+        scene.start()
+        raise KeyboardInterrupt
+    assert isinstance(scene.loop.error, KeyboardInterrupt)
+    assert scene.trials.n_running == 0
