@@ -35,8 +35,8 @@ HEADER = """\
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a command composes from."""
+class Base:
+    """The config that a command line changes."""
 
     config_name: str
     overrides: tuple[str, ...] = ()
@@ -85,11 +85,11 @@ def _without_credentials(value: Any) -> Any:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source:
+def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
     """`conf/` or a study's stored config, by the command. Raises ConfigError for no such study."""
     command = arguments.command
     if command not in ("resume", "sync", "ui"):
-        return Source(arguments.config_name or "sweep")
+        return Base(arguments.config_name or "sweep")
     folder = Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
     name = _value_of("study.name", overrides)
     names = study_names(folder)
@@ -97,7 +97,7 @@ def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source
         raise ConfigError(f"resume needs study.name=NAME. {_listed(folder, names)}")
     if name is None and not names:
         if command == "ui":
-            return Source(arguments.config_name or "sweep")
+            return Base(arguments.config_name or "sweep")
         raise ConfigError(f"{command}: there is no study yet. {_listed(folder, names)}")
     study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
     if study.name not in names:
@@ -111,7 +111,7 @@ def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source
     _register(folder / study.name, overrides, whole=command == "resume")
     # The folder may have been moved or copied since: where it stands now is what counts.
     here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return Source(STORED_NAME, here, folder / study.name)
+    return Base(STORED_NAME, here, folder / study.name)
 
 
 def study_names(folder: Path) -> list[str]:
@@ -125,14 +125,14 @@ def study_names(folder: Path) -> list[str]:
     return [path.parent.name for path in stored]
 
 
-def refuse_missing(config: DictConfig, source: Source) -> None:
+def refuse_missing(config: DictConfig, base: Base) -> None:
     """Raises ConfigError for a key that must be given, with the reason and the remedy."""
     for key in sorted(OmegaConf.missing_keys(config)):
         if key in groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
     for key in _not_stored(OmegaConf.to_container(config, resolve=False)):
-        study = "a study" if source.study is None else f"study {source.study.name}"
+        study = "a study" if base.study is None else f"study {base.study.name}"
         raise ConfigError(
             f"{key} is not stored with {study}, because it carries a credential. Give it again, "
             f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "
