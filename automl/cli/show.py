@@ -13,14 +13,15 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from automl.cli.arguments import COMMANDS, Arguments
+from automl.cli.arguments import Arguments
 from automl.cli.compose import HydraInput, compose, hydra_input
 from automl.cli.explain import explained
 from automl.cli.paths import conf_dir
+from automl.cli.registry import COMMANDS
 from automl.cli.schemas import SUFFIX, register_schemas
-from automl.cli.stored import study_names
 from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.studies import study_names
 
 
 def show(arguments: Arguments) -> int:

@@ -1,4 +1,4 @@
-"""The config that a study stores, and what `resume`, `sync` and `ui` take from it.
+"""The config that a study stores, and what commands take from it.
 
 The stored file is itself a Hydra config: a defaults list that names the schemas, then every value,
 unresolved. So a later change of `conf/` does not change a study, and overrides work as ever. A
@@ -19,12 +19,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
 from automl.cli.owned import refuse_strangers
+from automl.cli.registry import COMMANDS, Command, Stored, Which
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
 from automl.cli.space import override_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.credentials import carries_credential
+from automl.record.studies import study_names
 
 STORED_NAME = "stored_config"
 FILE_NAME = "config.yaml"
@@ -87,42 +89,40 @@ def _without_credentials(value: Any) -> Any:
 
 def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
     """`conf/` or a study's stored config, by the command. Raises ConfigError for no such study."""
-    command = arguments.command
-    if command not in ("resume", "sync", "ui"):
+    command = COMMANDS[arguments.command]
+    study = _study_meant(command, overrides)
+    if study is None:
         return Base(arguments.config_name or "sweep")
+    if arguments.config_name is not None:
+        raise ConfigError(
+            f"--config-name {arguments.config_name}: {command.name} takes the settings that the "
+            "study stored; leave it out."
+        )
+    assert study.name is not None
+    path = Path(study.dir) / study.name
+    _register(path, overrides, whole=command.stored is Stored.WHOLE)
+    # The folder may have been moved or copied since: where it stands now is what counts.
+    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
+    return Base(STORED_NAME, here, path)
+
+
+def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig | None:
+    """Whose stored config the command takes; None: nobody's. Raises ConfigError."""
+    if command.stored is Stored.NOTHING:
+        return None
     folder = Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
     name = _value_of("study.name", overrides)
     names = study_names(folder)
-    if name is None and command == "resume":
-        raise ConfigError(f"resume needs study.name=NAME. {_listed(folder, names)}")
+    if name is None and command.which is Which.NAMED:
+        raise ConfigError(f"{command.name} needs study.name=NAME. {_listed(folder, names)}")
     if name is None and not names:
-        if command == "ui":
-            return Base(arguments.config_name or "sweep")
-        raise ConfigError(f"{command}: there is no study yet. {_listed(folder, names)}")
+        if command.which is Which.NEWEST_IF_ANY:
+            return None
+        raise ConfigError(f"{command.name}: there is no study yet. {_listed(folder, names)}")
     study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
     if study.name not in names:
         raise ConfigError(f"study.name={study.name}: no such study. {_listed(folder, names)}")
-    if arguments.config_name is not None:
-        raise ConfigError(
-            f"--config-name {arguments.config_name}: {command} takes the settings that the study "
-            "stored; leave it out."
-        )
-    assert study.name is not None
-    _register(folder / study.name, overrides, whole=command == "resume")
-    # The folder may have been moved or copied since: where it stands now is what counts.
-    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return Base(STORED_NAME, here, folder / study.name)
-
-
-def study_names(folder: Path) -> list[str]:
-    """The studies in `folder`, the one that was at work last first."""
-
-    def last_seconds(path: Path) -> float:
-        files = (path, path.parent / "status.json")
-        return max(file.stat().st_mtime for file in files if file.exists())
-
-    stored = sorted(folder.glob(f"*/{FILE_NAME}"), key=last_seconds, reverse=True)
-    return [path.parent.name for path in stored]
+    return study
 
 
 def refuse_missing(config: DictConfig, base: Base) -> None:

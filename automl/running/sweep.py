@@ -19,12 +19,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
-from automl.admission.ledger import Ledger, LedgerView
-from automl.admission.policy import DeviceAccount, Limits, Request, account
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Limits, Request
 from automl.config import Config, ExecutionKind
 from automl.devices.host import HostReader, own_memory_bytes
-from automl.devices.reader import ReaderThread, open_reader, take_reading
-from automl.errors import AutoMLError, StorageError, TrialsLeftBehindError
+from automl.devices.reader import ReaderThread, open_reader
+from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
 from automl.record.directory import StudyDirectory, command_line, make_name
 from automl.record.texts import fit_line
@@ -413,13 +413,3 @@ def limits(prepared: Prepared) -> Limits:
         headroom_bytes=admission.headroom_bytes,
         stale_seconds=admission.stale_seconds,
     )
-
-
-def device_accounts(config: Config) -> list[DeviceAccount]:
-    """One reading of the devices with nothing of ours on them, for `automl devices`."""
-    with contextlib.closing(open_reader(config.devices)) as reader:
-        reading = take_reading(reader, dict)
-    if reading.error is not None:
-        raise AutoMLError(f"the devices cannot be read: {reading.error}")
-    headroom = config.admission.headroom_bytes
-    return [account(device, reading, LedgerView(), headroom) for device in reading.devices]

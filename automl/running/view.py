@@ -1,21 +1,19 @@
-"""What a sweep looks like at one moment, and the commands that print it.
+"""What a sweep looks like at one moment.
 
-The sweep writes the view to `status.json` about once a second; `status` reads it from any other
-process, and sees by the study's lock whether the sweep that wrote it still lives.
+The sweep writes the view to `status.json` about once a second; commands read it from any other
+process.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.directory import command_line, existing, is_held, write_atomically
+from automl.record.directory import write_atomically
 from automl.trial import Params, TrialState
 
 
@@ -110,74 +108,16 @@ def read_view(path: Path) -> SweepView:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
     except OSError as error:
-        raise ConfigError(_not_allowed(path, error)) from error
+        raise ConfigError(not_readable(path, error)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
         ) from error
 
 
-def find_study(config: Config) -> Path:
-    """The directory of `study.name`, or of the newest study. Raises ConfigError when none."""
-    try:
-        return _find_study(config)
-    except OSError as error:
-        raise ConfigError(_not_allowed(Path(config.study.dir), error)) from error
-
-
-def _not_allowed(path: Path, error: OSError) -> str:
+def not_readable(path: Path, error: OSError) -> str:
+    """What is said of a file or folder of somebody else's."""
     return (
         f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
         "another study with study.dir=… study.name=…"
     )
-
-
-def _find_study(config: Config) -> Path:
-    folder = Path(config.study.dir)
-    if config.study.name is not None:
-        path = folder / config.study.name
-        if path.is_dir():
-            return path
-        raise ConfigError(
-            f"study.name={config.study.name}: there is no such study in {folder}; "
-            f"{existing(folder)}."
-        )
-    studies = sorted(folder.glob("*/status.json"), key=lambda p: p.stat().st_mtime)
-    if not studies:
-        raise ConfigError(f"study.dir={folder}: holds no study yet; start one: python -m automl")
-    return studies[-1].parent
-
-
-def print_status(config: Config) -> int:
-    """Print a study's view, from any process. Returns the exit code."""
-    from automl.running.display import print_view
-
-    path = find_study(config)
-    # It may have been moved or renamed since.
-    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
-    print_view(view, None if view.ended is not None else _note(view, path, config))
-    return 0
-
-
-def _note(view: SweepView, path: Path, config: Config) -> str | None:
-    """What became of a sweep that has not told its end; None: it goes on."""
-    age = f"{time.time() - view.time:.0f} s ago"
-    try:
-        if is_held(path):
-            return None
-    except OSError as error:
-        return (
-            f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({path / 'lock'}: {error.strerror})"
-        )
-    again = command_line("resume", replace(config.study, name=view.study))
-    return f"interrupted {age}; go on with: {again}"
-
-
-def print_devices(config: Config) -> int:
-    """Print what admission sees of every device. Returns the exit code."""
-    from automl.running.display import print_accounts
-    from automl.running.sweep import device_accounts
-
-    print_accounts(device_accounts(config))
-    return 0
