@@ -7,6 +7,8 @@ process.
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import Any
 from automl.errors import ConfigError
 from automl.record.directory import write_atomically
 from automl.trial import Params, TrialState
+
+MAX_BYTES = 2**24
+"""Read of a `status.json`; one of a thousand waiting trials takes a tenth of a MiB."""
 
 
 @dataclass(frozen=True)
@@ -94,25 +99,62 @@ def write_view(path: Path, view: SweepView) -> None:
 def read_view(path: Path) -> SweepView:
     """Raises ConfigError when the file is missing or not ours."""
     try:
-        plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        best = plain.pop("best")
-        return SweepView(
-            **plain
-            | {
-                "best": None if best is None else BestRow(**best),
-                "running": tuple(RunningRow(**row) for row in plain["running"]),
-                "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
-                "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
-            }
-        )
+        return load_view(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
     except OSError as error:
         raise ConfigError(not_readable(path, error)) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
         ) from error
+
+
+def load_view(path: Path) -> SweepView:
+    """Raises OSError where the file cannot be read, ValueError where it is torn or none of ours.
+
+    It may be anybody's: it is read to a limit, and a pipe is not waited for.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        text = file.read(MAX_BYTES)
+    try:
+        return _checked(_view_of(json.loads(text)))
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _view_of(plain: Any) -> SweepView:
+    best = plain.pop("best")
+    return SweepView(
+        **plain
+        | {
+            "best": None if best is None else BestRow(**best),
+            "running": tuple(RunningRow(**row) for row in plain["running"]),
+            "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+            "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
+        }
+    )
+
+
+def _checked(view: SweepView) -> SweepView:
+    """Raises TypeError, ValueError or ArithmeticError for what no sweep has written."""
+    best = () if view.best is None else (view.best.value,)
+    for number in (view.time, view.n_trials, *view.counts.values(), *best):
+        if not isinstance(number, int | float):
+            raise TypeError(f"{number!r} is no number")
+        float(number)  # whole numbers have no end
+    for text in (view.study, view.metric, view.ended or ""):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if not math.isfinite(view.time):
+        raise ValueError(f"{view.time} is no time")
+    return view
 
 
 def not_readable(path: Path, error: OSError) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from automl.errors import ConfigError
 from automl.running.view import (
+    MAX_BYTES,
     BestRow,
     FailureRow,
     RunningRow,
@@ -52,12 +55,42 @@ def test_infinite_values_survive(tmp_path: Path) -> None:
     assert back.metrics == {"val_loss": float("inf")}
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"best": null}'])
+def changed(**values: object) -> str:
+    """What a sweep would write, but for some values."""
+    return json.dumps(asdict(VIEW) | values)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"best": null}',
+        "[" * 100_000,
+        changed(counts=7),
+        changed(counts={"finished": "many"}),
+        changed(time=float("inf")),
+        changed(n_trials="20"),
+        changed(best={"number": 3, "value": 10**400, "params": {}}),
+        changed(metric=["val_loss"]),
+        changed(ended=3),
+        changed(study="x" * MAX_BYTES),
+    ],
+    ids=range(14),
+)
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "status.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match=r"status\.json cannot be read"):
         read_view(path)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "status.json")
+    with pytest.raises(ConfigError, match=r"status\.json cannot be read"):
+        read_view(tmp_path / "status.json")
 
 
 def test_before_the_first_view_there_is_none(tmp_path: Path) -> None:
