@@ -97,6 +97,11 @@ _ALL = (
         Stored.TRACKING,
         Which.NEWEST,
     ),
+    Command(
+        "list",
+        "show the studies in study.dir: state, trials, best value, age; the newest first",
+        "automl.commands.list:run",
+    ),
 )
 COMMANDS = {command.name: command for command in _ALL}
 """In the order of the help."""
