@@ -60,7 +60,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], n_left: int) -> str:
 def _broken_to_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], n_left: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < n_left else "right")
+        table.add_column(column, justify="left" if index < n_left else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

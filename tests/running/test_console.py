@@ -21,6 +21,7 @@ def test_a_row_is_a_line_but_on_a_screen_that_has_no_room(terminal: bool) -> Non
     lines = [line.rstrip() for line in console.export_text().splitlines()]
     assert max(map(len, lines)) <= 40 if terminal else lines[1].split() == [NAME, "[b]1[/b]"]
     assert lines[-1].startswith("b  ")
+    assert "".join(lines[1:]).count("n") == len(NAME) + 1, "nothing of it is left out"
 
 
 def test_a_long_line_is_never_broken() -> None:
