@@ -1,8 +1,8 @@
 """The command line. `python -m automl` and the script `automl` call `main`.
 
 `arguments.py` takes the words apart, `compose.py` makes a checked `Config` of them (the only module
-family that knows Hydra), `commands.py` hands it to what does the work. Nothing is imported here
-before it is needed: `--help` answers without Hydra, a bad key without torch.
+family that knows Hydra), and what `registry.py` names for the command runs it. Nothing is imported
+here before it is needed: `--help` answers without Hydra, a bad key without torch.
 """
 
 from __future__ import annotations

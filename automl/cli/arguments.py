@@ -11,17 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from automl.cli.registry import COMMANDS, DEFAULT
 from automl.cli.words import closest
 from automl.errors import ConfigError
-
-COMMANDS = {
-    "sweep": "run a study up to study.n_trials trials (the default command)",
-    "resume": "go on with study.name=NAME from its own stored config",
-    "status": "show a study so far, from another process too (default: the newest)",
-    "devices": "show what admission sees: memory, load, who else is there",
-    "ui": "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
-    "sync": "give MLflow what it could not take while it was down",
-}
 
 MULTIRUN = (
     "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
@@ -34,7 +26,7 @@ MULTIRUN = (
 class Arguments:
     """One command line, as typed."""
 
-    command: str = "sweep"
+    command: str = DEFAULT
     overrides: tuple[str, ...] = ()
     config_name: str | None = None
     config_dir: str | None = None
@@ -82,7 +74,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     if not argv or "=" in argv[0] or argv[0].startswith(("-", "~")):
-        return "sweep", argv
+        return DEFAULT, argv
     word = argv[0]
     if word not in COMMANDS:
         raise ConfigError(

@@ -25,15 +25,15 @@ from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import FILE_NAME, Source, choose_source, refuse_missing, stored_text
+from automl.cli.stored import FILE_NAME, Base, choose_base, refuse_missing, stored_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
 from automl.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Request:
-    """What Hydra is asked to compose."""
+class HydraInput:
+    """What Hydra is given to compose."""
 
     config_name: str
     overrides: tuple[str, ...]
@@ -56,31 +56,31 @@ def compose(arguments: Arguments) -> Composed:
         shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
         if not shows_hydra:
             refuse_overrides(arguments.overrides)
-        source, request = prepare(arguments)
+        base, given = hydra_input(arguments)
         if not shows_hydra:
-            _refuse_in_files(source, request)
-        composed = _compose(request)
-        _refuse_unknown(composed, request.config_name)
-        refuse_missing(composed, source)
+            _refuse_in_files(base, given)
+        composed = _compose(given)
+        _refuse_unknown(composed, given.config_name)
+        refuse_missing(composed, base)
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
         return Composed(arguments.command, config, stored_text(composed))
 
 
-def prepare(arguments: Arguments) -> tuple[Source, Request]:
+def hydra_input(arguments: Arguments) -> tuple[Base, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
     parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
-    source = choose_source(arguments, parsed)
+    base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
-    request = Request(source.config_name, (*rewrite(parsed), *source.overrides), config_dir)
-    return source, _without_inline_space(request)
+    given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
+    return base, _without_inline_space(given)
 
 
-def _compose(request: Request) -> DictConfig:
-    with _initialized(request.config_dir):
-        return hydra.compose(request.config_name, list(request.overrides))
+def _compose(given: HydraInput) -> DictConfig:
+    with _initialized(given.config_dir):
+        return hydra.compose(given.config_name, list(given.overrides))
 
 
 @contextmanager
@@ -92,16 +92,16 @@ def _initialized(config_dir: Path | None) -> Iterator[None]:
         yield
 
 
-def _refuse_in_files(source: Source, request: Request) -> None:
+def _refuse_in_files(base: Base, given: HydraInput) -> None:
     """What a config file says to Hydra itself. Read first: comparing costs as much as composing."""
-    folders = [folder for folder in (conf_dir(), request.config_dir) if folder is not None]
+    folders = [folder for folder in (conf_dir(), given.config_dir) if folder is not None]
     files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
-    if source.study is not None:
-        files.append(source.study / FILE_NAME)
+    if base.study is not None:
+        files.append(base.study / FILE_NAME)
     if any(map(_mentions_hydra, files)):
-        with _initialized(request.config_dir):
-            overrides = list(request.overrides)
-            found = hydra.compose(request.config_name, overrides, return_hydra_config=True)
+        with _initialized(given.config_dir):
+            overrides = list(given.overrides)
+            found = hydra.compose(given.config_name, overrides, return_hydra_config=True)
             default = hydra.compose(overrides=[], return_hydra_config=True)
         refuse_settings(found.hydra, default.hydra)
 
@@ -113,16 +113,16 @@ def _mentions_hydra(file: Path) -> bool:
         return False  # if it is needed, Hydra says so
 
 
-def _without_inline_space(request: Request) -> Request:
+def _without_inline_space(given: HydraInput) -> HydraInput:
     """`~space` takes the file of the group away; this, what a config wrote into `space:` itself."""
-    if "~space" not in request.overrides:
-        return request
-    others = [line for line in request.overrides if not line.lstrip("+").startswith("space.")]
-    inline = _compose(Request(request.config_name, tuple(others), request.config_dir)).space
-    at = request.overrides.index("~space")
+    if "~space" not in given.overrides:
+        return given
+    others = [line for line in given.overrides if not line.lstrip("+").startswith("space.")]
+    inline = _compose(HydraInput(given.config_name, tuple(others), given.config_dir)).space
+    at = given.overrides.index("~space")
     removed = tuple(f"~space.{name}" for name in inline)
-    overrides = (*request.overrides[: at + 1], *removed, *request.overrides[at + 1 :])
-    return Request(request.config_name, overrides, request.config_dir)
+    overrides = (*given.overrides[: at + 1], *removed, *given.overrides[at + 1 :])
+    return HydraInput(given.config_name, overrides, given.config_dir)
 
 
 def _refuse_unknown(node: DictConfig, config_name: str) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from automl.cli.arguments import COMMANDS
+from automl.cli.registry import COMMANDS
 from automl.config import Config
 from automl.training.family import families
 
@@ -78,7 +78,7 @@ def help_text(conf: Path, config_dir: Path | None) -> str:
     """The whole text; groups list the options of `conf` and of `--config-dir`."""
     sections = (
         HEAD,
-        "Commands\n" + "".join(f"  {name:10} {does}\n" for name, does in COMMANDS.items()),
+        "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in COMMANDS.values()),
         "Groups (GROUP=OPTION; * is the default)\n" + "".join(_groups(conf, config_dir)),
         "Keys used most (KEY=VALUE; --cfg job prints all)\n" + "".join(_keys()),
         TAIL,

@@ -13,14 +13,15 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from automl.cli.arguments import COMMANDS, Arguments
-from automl.cli.compose import Request, compose, prepare
+from automl.cli.arguments import Arguments
+from automl.cli.compose import HydraInput, compose, hydra_input
 from automl.cli.explain import explained
 from automl.cli.paths import conf_dir
+from automl.cli.registry import COMMANDS
 from automl.cli.schemas import SUFFIX, register_schemas
-from automl.cli.stored import study_names
 from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.studies import study_names
 
 
 def show(arguments: Arguments) -> int:
@@ -28,8 +29,8 @@ def show(arguments: Arguments) -> int:
     if "--cfg" in arguments.hydra_options:
         compose(arguments)  # a config that cannot work is refused, not shown
     with explained(arguments.overrides):
-        _, request = prepare(arguments)
-        _hydra_main(arguments.hydra_options, request)
+        _, given = hydra_input(arguments)
+        _hydra_main(arguments.hydra_options, given)
     return 0
 
 
@@ -43,10 +44,10 @@ def complete(arguments: Arguments) -> int:
             'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
         )
     register_schemas()
-    request = Request("sweep", arguments.overrides, None)
+    given = HydraInput("sweep", arguments.overrides, None)
     if not any(line.startswith("query=") for line in arguments.overrides):
         with explained(arguments.overrides):
-            _hydra_main(["--shell-completion"], request)
+            _hydra_main(["--shell-completion"], given)
         return 0
     line, ours = _split_line(os.environ.get("COMP_LINE", ""))
     said = io.StringIO()
@@ -56,7 +57,7 @@ def complete(arguments: Arguments) -> int:
         contextlib.redirect_stdout(said),
         _environment({"COMP_LINE": line}),
     ):
-        _hydra_main(["--shell-completion"], request)
+        _hydra_main(["--shell-completion"], given)
     theirs = [word for word in said.getvalue().split() if not word.endswith(SUFFIX)]
     sys.stdout.write(" ".join([*ours, *theirs]) + "\n")
     return 0
@@ -81,12 +82,12 @@ def _split_line(line: str) -> tuple[str, list[str]]:
     return " ".join(words) + (" " if done else ""), ours
 
 
-def _hydra_main(options: Sequence[str], request: Request) -> None:
+def _hydra_main(options: Sequence[str], given: HydraInput) -> None:
     """Call `hydra.main`, which reads its command line from `sys.argv`."""
-    config_dir = [] if request.config_dir is None else ["--config-dir", str(request.config_dir)]
-    words = [sys.argv[0], *options, *config_dir, *request.overrides]
+    config_dir = [] if given.config_dir is None else ["--config-dir", str(given.config_dir)]
+    words = [sys.argv[0], *options, *config_dir, *given.overrides]
     main = hydra.main(
-        version_base="1.3", config_path=str(conf_dir()), config_name=request.config_name
+        version_base="1.3", config_path=str(conf_dir()), config_name=given.config_name
     )
     # The variable makes Hydra raise its errors instead of printing them and leaving.
     with _environment({"HYDRA_FULL_ERROR": "1"}), _arguments(words):

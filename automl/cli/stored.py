@@ -1,4 +1,4 @@
-"""The config that a study stores, and what `resume`, `sync` and `ui` take from it.
+"""The config that a study stores, and what commands take from it.
 
 The stored file is itself a Hydra config: a defaults list that names the schemas, then every value,
 unresolved. So a later change of `conf/` does not change a study, and overrides work as ever. A
@@ -19,12 +19,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
 from automl.cli.owned import refuse_strangers
+from automl.cli.registry import COMMANDS, Command, Stored, Which
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
 from automl.cli.space import override_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.credentials import carries_credential
+from automl.record.studies import study_names
 
 STORED_NAME = "stored_config"
 FILE_NAME = "config.yaml"
@@ -35,8 +37,8 @@ HEADER = """\
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a command composes from."""
+class Base:
+    """The config that a command line changes."""
 
     config_name: str
     overrides: tuple[str, ...] = ()
@@ -85,54 +87,52 @@ def _without_credentials(value: Any) -> Any:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source:
+def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
     """`conf/` or a study's stored config, by the command. Raises ConfigError for no such study."""
-    command = arguments.command
-    if command not in ("resume", "sync", "ui"):
-        return Source(arguments.config_name or "sweep")
+    command = COMMANDS[arguments.command]
+    study = _study_meant(command, overrides)
+    if study is None:
+        return Base(arguments.config_name or "sweep")
+    if arguments.config_name is not None:
+        raise ConfigError(
+            f"--config-name {arguments.config_name}: {command.name} takes the settings that the "
+            "study stored; leave it out."
+        )
+    assert study.name is not None
+    path = Path(study.dir) / study.name
+    _register(path, overrides, whole=command.stored is Stored.WHOLE)
+    # The folder may have been moved or copied since: where it stands now is what counts.
+    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
+    return Base(STORED_NAME, here, path)
+
+
+def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig | None:
+    """Whose stored config the command takes; None: nobody's. Raises ConfigError."""
+    if command.stored is Stored.NOTHING:
+        return None
     folder = Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
     name = _value_of("study.name", overrides)
     names = study_names(folder)
-    if name is None and command == "resume":
-        raise ConfigError(f"resume needs study.name=NAME. {_listed(folder, names)}")
+    if name is None and command.which is Which.NAMED:
+        raise ConfigError(f"{command.name} needs study.name=NAME. {_listed(folder, names)}")
     if name is None and not names:
-        if command == "ui":
-            return Source(arguments.config_name or "sweep")
-        raise ConfigError(f"{command}: there is no study yet. {_listed(folder, names)}")
+        if command.which is Which.NEWEST_IF_ANY:
+            return None
+        raise ConfigError(f"{command.name}: there is no study yet. {_listed(folder, names)}")
     study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
     if study.name not in names:
         raise ConfigError(f"study.name={study.name}: no such study. {_listed(folder, names)}")
-    if arguments.config_name is not None:
-        raise ConfigError(
-            f"--config-name {arguments.config_name}: {command} takes the settings that the study "
-            "stored; leave it out."
-        )
-    assert study.name is not None
-    _register(folder / study.name, overrides, whole=command == "resume")
-    # The folder may have been moved or copied since: where it stands now is what counts.
-    here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return Source(STORED_NAME, here, folder / study.name)
+    return study
 
 
-def study_names(folder: Path) -> list[str]:
-    """The studies in `folder`, the one that was at work last first."""
-
-    def last_seconds(path: Path) -> float:
-        files = (path, path.parent / "status.json")
-        return max(file.stat().st_mtime for file in files if file.exists())
-
-    stored = sorted(folder.glob(f"*/{FILE_NAME}"), key=last_seconds, reverse=True)
-    return [path.parent.name for path in stored]
-
-
-def refuse_missing(config: DictConfig, source: Source) -> None:
+def refuse_missing(config: DictConfig, base: Base) -> None:
     """Raises ConfigError for a key that must be given, with the reason and the remedy."""
     for key in sorted(OmegaConf.missing_keys(config)):
         if key in groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
     for key in _not_stored(OmegaConf.to_container(config, resolve=False)):
-        study = "a study" if source.study is None else f"study {source.study.name}"
+        study = "a study" if base.study is None else f"study {base.study.name}"
         raise ConfigError(
             f"{key} is not stored with {study}, because it carries a credential. Give it again, "
             f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "

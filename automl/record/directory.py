@@ -167,7 +167,8 @@ def is_held(path: Path) -> bool:
     """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
     seen, as in a study of another user's."""
     try:
-        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        # Should it be a pipe, nobody waits for its other end.
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

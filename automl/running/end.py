@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
-from automl.running.display import Display, clock, failure_lines, print_best
+from automl.running.best_table import print_best
+from automl.running.display import Display
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
 from automl.running.parts import Parts
 from automl.running.pictures import Pictures
+from automl.running.readable import clock
+from automl.running.rendering import failure_lines
 from automl.running.view import BestRow, SweepView, write_view
 from automl.trial import SweepEnded, TrialState
 

@@ -16,14 +16,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from automl.admission.account import DeviceAccount, account
-from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.config import Config, ExecutionKind
 from automl.devices.device import HeldBytes
 from automl.devices.host import own_memory_bytes
-from automl.devices.reader import ReaderThread, open_reader, take_reading
-from automl.errors import AutoMLError
+from automl.devices.reader import ReaderThread, open_reader
 from automl.record.directory import StudyDirectory, make_name
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
@@ -287,13 +285,3 @@ def limits(prepared: Prepared) -> Limits:
         headroom_bytes=admission.headroom_bytes,
         stale_seconds=admission.stale_seconds,
     )
-
-
-def device_accounts(config: Config) -> list[DeviceAccount]:
-    """One reading of the devices with nothing of ours on them, for `automl devices`."""
-    with contextlib.closing(open_reader(config.devices)) as reader:
-        reading = take_reading(reader, dict)
-    if reading.error is not None:
-        raise AutoMLError(f"the devices cannot be read: {reading.error}")
-    headroom = config.admission.headroom_bytes
-    return [account(device, reading, LedgerSnapshot(), headroom) for device in reading.devices]

@@ -1,22 +1,25 @@
-"""What a sweep looks like at one moment, and the commands that print it.
+"""What a sweep looks like at one moment.
 
-The sweep writes the view to `status.json` about once a second; `status` reads it from any other
-process, and sees by the study's lock whether the sweep that wrote it still lives.
+The sweep writes the view to `status.json` about once a second; commands read it from any other
+process.
 """
 
 from __future__ import annotations
 
 import json
-import time
+import math
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.directory import command_line, existing, is_held, write_atomically
+from automl.record.directory import write_atomically
 from automl.trial import Params, TrialState
+
+MAX_BYTES = 2**24
+"""Read of a `status.json`; one of a thousand waiting trials takes a tenth of a MiB."""
 
 
 @dataclass(frozen=True)
@@ -98,88 +101,67 @@ def write_view(path: Path, view: SweepView) -> None:
 def read_view(path: Path) -> SweepView:
     """Raises ConfigError when the file is missing or not ours."""
     try:
-        plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        best = plain.pop("best")
-        return SweepView(
-            **plain
-            | {
-                "best": None if best is None else BestRow(**best),
-                "running": tuple(RunningRow(**row) for row in plain["running"]),
-                "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
-                "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
-            }
-        )
+        return load_view(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no status yet; the sweep has not begun.") from None
     except OSError as error:
-        raise ConfigError(_not_allowed(path, error)) from error
-    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(not_readable(path, error)) from error
+    except ValueError as error:
         raise ConfigError(
             f"{path} cannot be read ({error}); a running sweep rewrites it."
         ) from error
 
 
-def find_study(config: Config) -> Path:
-    """The directory of `study.name`, or of the newest study. Raises ConfigError when none."""
+def load_view(path: Path) -> SweepView:
+    """Raises OSError where the file cannot be read, ValueError where it is torn or none of ours.
+
+    It may be anybody's: it is read to a limit, and a pipe is not waited for.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        text = file.read(MAX_BYTES)
     try:
-        return _find_study(config)
-    except OSError as error:
-        raise ConfigError(_not_allowed(Path(config.study.dir), error)) from error
+        return _checked(_view_of(json.loads(text)))
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
-def _not_allowed(path: Path, error: OSError) -> str:
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _view_of(plain: Any) -> SweepView:
+    best = plain.pop("best")
+    return SweepView(
+        **plain
+        | {
+            "best": None if best is None else BestRow(**best),
+            "running": tuple(RunningRow(**row) for row in plain["running"]),
+            "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+            "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
+        }
+    )
+
+
+def _checked(view: SweepView) -> SweepView:
+    """Raises TypeError, ValueError or ArithmeticError for what no sweep has written."""
+    best = () if view.best is None else (view.best.value,)
+    for number in (view.time, view.n_trials, *view.counts.values(), *best):
+        if not isinstance(number, int | float):
+            raise TypeError(f"{number!r} is no number")
+        float(number)  # whole numbers have no end
+    for text in (view.study, view.metric, view.ended or ""):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    if not math.isfinite(view.time):
+        raise ValueError(f"{view.time} is no time")
+    return view
+
+
+def not_readable(path: Path, error: OSError) -> str:
+    """What is said of a file or folder of somebody else's."""
     return (
         f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
         "another study with study.dir=… study.name=…"
     )
-
-
-def _find_study(config: Config) -> Path:
-    folder = Path(config.study.dir)
-    if config.study.name is not None:
-        path = folder / config.study.name
-        if path.is_dir():
-            return path
-        raise ConfigError(
-            f"study.name={config.study.name}: there is no such study in {folder}; "
-            f"{existing(folder)}."
-        )
-    studies = sorted(folder.glob("*/status.json"), key=lambda p: p.stat().st_mtime)
-    if not studies:
-        raise ConfigError(f"study.dir={folder}: holds no study yet; start one: python -m automl")
-    return studies[-1].parent
-
-
-def print_status(config: Config) -> int:
-    """Print a study's view, from any process. Returns the exit code."""
-    from automl.running.display import print_view
-
-    path = find_study(config)
-    # It may have been moved or renamed since.
-    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
-    print_view(view, None if view.ended is not None else _note(view, path, config))
-    return 0
-
-
-def _note(view: SweepView, path: Path, config: Config) -> str | None:
-    """What became of a sweep that has not told its end; None: it goes on."""
-    age = f"{time.time() - view.time:.0f} s ago"
-    try:
-        if is_held(path):
-            return None
-    except OSError as error:
-        return (
-            f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({path / 'lock'}: {error.strerror})"
-        )
-    again = command_line("resume", replace(config.study, name=view.study))
-    return f"interrupted {age}; go on with: {again}"
-
-
-def print_devices(config: Config) -> int:
-    """Print what admission sees of every device. Returns the exit code."""
-    from automl.running.display import print_accounts
-    from automl.running.sweep import device_accounts
-
-    print_accounts(device_accounts(config))
-    return 0

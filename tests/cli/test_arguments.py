@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automl.cli.arguments import COMMANDS, Arguments, parse
+from automl.cli.arguments import Arguments, parse
+from automl.cli.registry import COMMANDS
 from automl.errors import ConfigError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.arguments import COMMANDS
 from automl.cli.paths import conf_dir
+from automl.cli.registry import COMMANDS
 from tests.cli.conftest import Compose
 from tests.cli.test_stored import store
 

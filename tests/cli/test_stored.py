@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.stored import study_names
 from automl.config import (
     DataKind,
 )
+from automl.record.studies import study_names
 from automl.running.prepare import flat_settings
 from automl.search.pruners.halving import Halving
 from automl.search.pruners.median import Median

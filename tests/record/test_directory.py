@@ -97,6 +97,11 @@ def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
     assert not is_held(directory.path)
 
 
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    assert not is_held(tmp_path)
+
+
 def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: Path) -> None:
     with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
         (directory.path / "lock").write_text("")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from automl.record.history import TrialHistory
-from automl.running.display import failure_lines
 from automl.running.failures import MAX_CAUSES, MAX_SHOWN, Failures
+from automl.running.rendering import failure_lines
 from automl.running.view import FailureRow, SweepView
 from automl.trial import Failed
 

@@ -1,0 +1,107 @@
+"""The commands: what each is called, does and takes of a study, and what runs it.
+
+A new command is a file in `automl/commands/` and an entry here; help, completion, composing and
+dispatch read this table. What runs a command is imported when it is called, and not before.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from automl.config import Config
+
+Run: TypeAlias = "Callable[[Config, str], int]"
+"""Takes the config and the YAML that `resume` composes it from. Returns the exit code; raises
+AutoMLError."""
+
+
+class Stored(enum.Enum):
+    """What a command composes from of the config that a study stored; the rest is `conf/`'s."""
+
+    NOTHING = enum.auto()
+    TRACKING = enum.auto()
+    """Where its runs are."""
+    WHOLE = enum.auto()
+
+
+class Which(enum.Enum):
+    """Which study's config that is, where no `study.name` is given."""
+
+    NAMED = enum.auto()
+    """None: the name has to be given."""
+    NEWEST = enum.auto()
+    """The newest, and there must be one."""
+    NEWEST_IF_ANY = enum.auto()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A word of the command line."""
+
+    name: str
+    does: str
+    """One line of help."""
+    run: str
+    """`module:function` of a `Run`."""
+    stored: Stored = Stored.NOTHING
+    which: Which = Which.NAMED
+    """Of no meaning where nothing stored is taken."""
+
+    def load(self) -> Run:
+        """Import what runs it."""
+        module, _, function = self.run.partition(":")
+        run: Run = getattr(import_module(module), function)
+        return run
+
+
+DEFAULT = "sweep"
+"""The command of a line that names none."""
+_ALL = (
+    Command(
+        "sweep",
+        "run a study up to study.n_trials trials (the default command)",
+        "automl.commands.sweep:run",
+    ),
+    Command(
+        "resume",
+        "go on with study.name=NAME from its own stored config",
+        "automl.commands.resume:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "status",
+        "show a study so far, from another process too (default: the newest)",
+        "automl.commands.status:run",
+    ),
+    Command(
+        "devices",
+        "show what admission sees: memory, load, who else is there",
+        "automl.commands.devices:run",
+    ),
+    Command(
+        "ui",
+        "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
+        "automl.commands.ui:run",
+        Stored.TRACKING,
+        Which.NEWEST_IF_ANY,
+    ),
+    Command(
+        "sync",
+        "give MLflow what it could not take while it was down",
+        "automl.commands.sync:run",
+        Stored.TRACKING,
+        Which.NEWEST,
+    ),
+    Command(
+        "list",
+        "show the studies in study.dir: state, trials, best value, age; the newest first",
+        "automl.commands.list:run",
+    ),
+)
+COMMANDS = {command.name: command for command in _ALL}
+"""In the order of the help."""

@@ -1,0 +1,50 @@
+"""`devices`: what admission sees of every device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from automl.admission.account import DeviceAccount, account
+from automl.admission.ledger import LedgerSnapshot
+from automl.admission.reasons import gib
+from automl.config import Config
+from automl.devices.reader import open_reader, take_reading
+from automl.errors import AutoMLError
+from automl.record.texts import fit_line
+from automl.running.console import open_console
+
+COLUMNS = ("device", "total", "free", "held by others", "reserved", "room", "load")
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Print one reading of the devices. Raises AutoMLError."""
+    print_accounts(device_accounts(config))
+    return 0
+
+
+def device_accounts(config: Config) -> list[DeviceAccount]:
+    """One reading of the devices with nothing of ours on them. Raises AutoMLError."""
+    with contextlib.closing(open_reader(config.devices)) as reader:
+        reading = take_reading(reader, dict)
+    if reading.error is not None:
+        raise AutoMLError(f"the devices cannot be read: {reading.error}")
+    headroom = config.admission.headroom_bytes
+    return [account(device, reading, LedgerSnapshot(), headroom) for device in reading.devices]
+
+
+def print_accounts(accounts: Sequence[DeviceAccount]) -> None:
+    """A row a device, and a row for each process on it."""
+    rows = [row for device in accounts for row in _rows(device)]
+    open_console().table(COLUMNS, rows)
+
+
+def _rows(a: DeviceAccount) -> Iterator[tuple[str, ...]]:
+    sizes = (a.device.total_bytes, a.device.free_bytes, a.foreign_bytes, a.hold_bytes)
+    load = "" if a.device.utilisation is None else f"{a.device.utilisation:.0%}"
+    room = gib(max(0, a.room_bytes))
+    yield (f"{a.device.address.uuid}  {a.device.name}", *map(gib, sizes), room, load)
+    for p in a.device.processes:
+        used = "" if p.used_bytes is None else gib(p.used_bytes)
+        who = fit_line(f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'})")
+        yield (f"  {who}", "", "", used, "", "", "")

@@ -1,0 +1,90 @@
+"""`list`: the studies of the folder `study.dir`, the newest first.
+
+Of each its `status.json` is read and its lock looked at, so that a thousand take no longer than it
+takes to start. A folder of which nothing can be told is a row that says so in a word.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from automl.commands.which_study import no_study_in
+from automl.config import Config
+from automl.errors import ConfigError
+from automl.record.directory import is_held
+from automl.record.studies import study_names
+from automl.record.texts import fit_line
+from automl.running.console import open_console
+from automl.running.view import SweepView, load_view, not_readable
+
+COLUMNS = ("study", "state", "trials", "best", "age")
+_MAX_WORD = 40
+"""Characters of the name of a metric or of a state."""
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Print a row for each study. Raises ConfigError where there is none."""
+    folder = Path(config.study.dir)
+    try:
+        names = _names(folder)
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise ConfigError(not_readable(folder, error)) from error
+    if not names:
+        raise ConfigError(no_study_in(folder))
+    now = time.time()
+    open_console().table(COLUMNS, [_row(folder / name, now) for name in names], n_left=2)
+    return 0
+
+
+def _names(folder: Path) -> list[str]:
+    """The studies, and after them whatever else stands there. Raises OSError."""
+    studies = study_names(folder)
+    with os.scandir(folder) as entries:
+        folders = {e.name for e in entries if e.is_dir() and not e.name.startswith(".")}
+    return studies + sorted(folders - set(studies))
+
+
+def _row(path: Path, now: float) -> tuple[str, ...]:
+    name, view = fit_line(path.name), _view(path)
+    if isinstance(view, str):
+        return name, view, "", "", ""
+    best = ""
+    if view.best is not None:
+        best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value:.5g}"
+    trials = f"{view.n_ended}/{view.n_trials}"
+    return name, fit_line(_state(path, view), _MAX_WORD), trials, best, age_text(now - view.time)
+
+
+def _view(path: Path) -> SweepView | str:
+    """How the study stood last, or the word for a folder that does not tell."""
+    try:
+        names = os.listdir(path)
+        if "status.json" in names:
+            return load_view(path / "status.json")
+    except OSError:
+        return "unreadable"
+    except ValueError:
+        return "torn"
+    return "not begun" if "config.yaml" in names else "foreign"
+
+
+def _state(path: Path, view: SweepView) -> str:
+    """Who holds the lock is at work, whatever was written last."""
+    try:
+        if is_held(path):
+            return "running"
+    except OSError:  # its lock belongs to somebody else
+        return view.ended or "unknown"
+    return view.ended or "interrupted"
+
+
+def age_text(seconds: float) -> str:
+    """`12 s`, `3 min`, `5 h`, `40 d`: since the study was at work."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

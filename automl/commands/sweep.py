@@ -1,0 +1,34 @@
+"""`sweep`: a study to `study.n_trials` trials."""
+
+from __future__ import annotations
+
+import sys
+
+from automl.config import Config
+
+
+def run(config: Config, stored_config: str) -> int:
+    """A new study, or the one of `study.name`, by these settings. Raises AutoMLError."""
+    return carry_out(config, stored_config, resume=False)
+
+
+def carry_out(config: Config, stored_config: str, *, resume: bool) -> int:
+    """Say that loading takes long, load, and run to the end. Returns the exit code."""
+    _say_that_it_loads()
+    # Each of the two takes its time, and what the first starts goes on beside the second.
+    from automl.running.warm import warmed_up
+
+    with warmed_up(config) as deliverer:
+        from automl.running.sweep import run_sweep
+
+        return run_sweep(config, stored_config, resume=resume, deliverer=deliverer)
+
+
+def _say_that_it_loads() -> None:
+    from automl.running.pictures import mute
+    from automl.tracking.say import say_on_stdout
+
+    try:
+        say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
+    except OSError:  # nobody looks, and the sweep goes on
+        mute(sys.stdout)

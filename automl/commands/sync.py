@@ -1,0 +1,17 @@
+"""`sync`: give MLflow what it could not take while it was down."""
+
+from __future__ import annotations
+
+from automl.commands.which_study import study_path
+from automl.config import Config
+from automl.record.place import settle_unlocked
+from automl.tracking.delivery import deliver_all
+from automl.tracking.run_update import StudyRef
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Deliver all that a study's event log holds. Raises AutoMLError."""
+    directory = study_path(config.study)
+    place = settle_unlocked(directory, config.study)
+    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
+    return deliver_all(directory, config.tracking, study=ref)

@@ -1,0 +1,13 @@
+"""`ui`: MLflow's UI over the store that the study's runs are in."""
+
+from __future__ import annotations
+
+from automl.commands.which_study import study_path
+from automl.config import Config
+from automl.tracking.ui import serve_ui
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Serve it until Ctrl-C; it opens on the study, if there is one. Raises AutoMLError."""
+    study = None if config.study.name is None else study_path(config.study)
+    return serve_ui(config.tracking, config.ui.port, study=study)

@@ -1,0 +1,39 @@
+"""The closing table: the best trials of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from automl.record.texts import fit_line
+from automl.running.console import open_console
+from automl.running.readable import value_text
+from automl.running.rendering import best_text
+from automl.running.view import BestRow
+
+
+def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
+    """The best trials, each with its state."""
+    console = open_console()
+    console.print("best trials")
+    table = _best_table(best, metric)
+    if console.width_of(table) <= console.width:
+        console.print(table)
+        return
+    for row, state in best:  # too many params for columns
+        # In a terminal words are kept whole, elsewhere lines are.
+        text = Text(f"  {state}: {best_text(metric, row)}")
+        console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _best_table(best: Sequence[tuple[BestRow, str]], metric: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    names = list(dict.fromkeys(name for row, _ in best for name in row.params))
+    for column in ("trial", fit_line(metric), *names, "state"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row, state in best:
+        cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
+        table.add_row(str(row.number), f"{row.value:.5g}", *cells, state)
+    return table
