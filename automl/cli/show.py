@@ -18,9 +18,9 @@ from automl.cli.compose import Request, compose, prepare
 from automl.cli.explain import explained
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import SUFFIX, register_schemas
-from automl.cli.stored import study_names
 from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.studies import study_names
 
 
 def show(arguments: Arguments) -> int:

@@ -25,6 +25,7 @@ from automl.cli.sweeps import canonical_space
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.credentials import carries_credential
+from automl.record.studies import study_names
 
 STORED_NAME = "stored_config"
 FILE_NAME = "config.yaml"
@@ -112,17 +113,6 @@ def choose_source(arguments: Arguments, overrides: Sequence[Override]) -> Source
     # The folder may have been moved or copied since: where it stands now is what counts.
     here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
     return Source(STORED_NAME, here, folder / study.name)
-
-
-def study_names(folder: Path) -> list[str]:
-    """The studies in `folder`, the one that was at work last first."""
-
-    def last_seconds(path: Path) -> float:
-        files = (path, path.parent / "status.json")
-        return max(file.stat().st_mtime for file in files if file.exists())
-
-    stored = sorted(folder.glob(f"*/{FILE_NAME}"), key=last_seconds, reverse=True)
-    return [path.parent.name for path in stored]
 
 
 def refuse_missing(config: DictConfig, source: Source) -> None:

@@ -29,6 +29,7 @@ from automl.running.messages import (
     Running,
     Signalled,
     StopReason,
+    TakenOver,
     Tick,
     Waiting,
 )
@@ -106,9 +107,9 @@ class Loop:
     _exhausted: bool = False
     _same_failures: int = 0
 
-    def take_over(self, trials: Sequence[Asked]) -> None:
-        """Trials of an earlier sweep that have not ended go first."""
-        self.waiting.extend(self._waiting(trial) for trial in trials)
+    def take_over(self, trials: Sequence[TakenOver]) -> None:
+        """Trials of an earlier sweep that have not ended go first, with what they are known for."""
+        self.waiting.extend(self._taken_over(left) for left in trials)
 
     @property
     def done(self) -> bool:
@@ -185,11 +186,9 @@ class Loop:
             cause = f"does not fit, even alone on {was.device_name}: {outcome.cause}"
             self.ports.fail(waiting.trial, cause, too_large=True)
             return
-        request = Request(int(was.reservation_bytes * OOM_GROWTH))
-        if waiting.attempts or was.exclusive or not request.memory_bytes:
-            request = Request(None, alone=True)
-        again = replace(waiting, request=request, kind=None, attempts=waiting.attempts + 1)
-        self.waiting.appendleft(again)
+        attempts = waiting.attempts + 1
+        request = _larger(None if was.exclusive else was.reservation_bytes, attempts)
+        self.waiting.appendleft(replace(waiting, request=request, kind=None, attempts=attempts))
 
     def _retry_after_death(self, waiting: Waiting, outcome: Interrupted) -> None:
         deaths = waiting.deaths + 1
@@ -246,6 +245,15 @@ class Loop:
 
     def _waiting(self, trial: Asked) -> Waiting:
         return Waiting(trial, self.ports.request_for(trial), self.ports.kind_of(trial))
+
+    def _taken_over(self, left: TakenOver) -> Waiting:
+        waiting = self._waiting(left.trial)
+        if left.attempts:
+            request = _larger(waiting.request.memory_bytes, left.attempts)
+            waiting = replace(waiting, request=request, kind=None, attempts=left.attempts)
+        if left.deaths:
+            waiting = replace(waiting, kind=None, deaths=left.deaths)
+        return waiting
 
     # --- admission ---
 
@@ -337,6 +345,13 @@ class Loop:
             self.waiting.appendleft(replace(head, request=Request(None, alone=True)))
         else:
             self.ports.fail(head.trial, refusal.reason, too_large=True)
+
+
+def _larger(memory_bytes: int | None, attempts: int) -> Request:
+    """What a trial asks for that ran out of memory: 1.5 times as much, then a device alone."""
+    if attempts > 1 or not memory_bytes:
+        return Request(None, alone=True)
+    return Request(int(memory_bytes * OOM_GROWTH))
 
 
 def _together(group: Sequence[Waiting]) -> Request:

@@ -43,6 +43,7 @@ from automl.running.messages import (
     Released,
     Signalled,
     StopReason,
+    TakenOver,
     Tick,
 )
 from automl.running.parts import Parts, open_parts
@@ -55,12 +56,10 @@ from automl.tracking.delivery import DelivererProcess
 from automl.trial import (
     HOST_UUID,
     Failed,
-    Finished,
     Interrupted,
     Outcome,
     OutOfMemory,
     Placement,
-    Pruned,
     Started,
     SweepStarted,
     TrialSpec,
@@ -154,7 +153,7 @@ class Sweep:
         """Trials did not stop in time; their threads still run."""
         self._on_host = isinstance(parts.reader, HostReader)
         self._own_memory_at_start = own_memory_bytes()
-        self.failures = Failures(parts.log.history)
+        self.failures = Failures(parts.log.record.trials)
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
         self._shown_seconds = 0.0
         self._stop_told = False
@@ -307,16 +306,18 @@ class Sweep:
             SweepStarted(time.time(), study.name, study.uuid, flat_settings(config))
         )
 
-    def _taken_over(self) -> list[Asked]:
+    def _taken_over(self) -> list[TakenOver]:
         """Trials that an earlier sweep left; those whose outcome was logged are only told."""
         left = []
         for asked in self.parts.study.interrupted():
-            history = self.parts.log.history.get(asked.number)
-            outcome = None if history is None else history.outcome
-            if isinstance(outcome, Finished | Pruned | Failed):
-                self.tell(outcome)
+            trial = Asked(asked.number, asked.params)
+            known = self.parts.log.record.trials.get(asked.number)
+            if known is None:
+                left.append(TakenOver(trial))
+            elif known.outcome is not None and known.state.is_final:
+                self.tell(known.outcome)
             else:
-                left.append(Asked(asked.number, asked.params))
+                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths))
         return left
 
     def _must_leave(self) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.directory import command_line, existing, is_held, write_atomically
+from automl.record.directory import command_line, is_held, write_atomically
+from automl.record.studies import existing, newest
 from automl.trial import Params, TrialState
 
 
@@ -85,8 +86,7 @@ class SweepView:
 
     @property
     def n_ended(self) -> int:
-        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
-        return sum(self.counts.get(state.value, 0) for state in final)
+        return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
 
 
 def write_view(path: Path, view: SweepView) -> None:
@@ -142,10 +142,10 @@ def _find_study(config: Config) -> Path:
             f"study.name={config.study.name}: there is no such study in {folder}; "
             f"{existing(folder)}."
         )
-    studies = sorted(folder.glob("*/status.json"), key=lambda p: p.stat().st_mtime)
-    if not studies:
+    study = newest(folder)
+    if study is None:
         raise ConfigError(f"study.dir={folder}: holds no study yet; start one: python -m automl")
-    return studies[-1].parent
+    return study
 
 
 def print_status(config: Config) -> int:

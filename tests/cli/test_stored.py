@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.stored import study_names
 from automl.config import (
     DataKind,
     HalvingPrunerConfig,
     MedianPrunerConfig,
 )
+from automl.record.studies import study_names
 from automl.running.prepare import flat_settings
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import Random

@@ -48,6 +48,7 @@ def config(folder: Path, name: str | None = None) -> Config:
 def study(tmp_path: Path) -> Path:
     """An empty study directory whose sweep has died."""
     with StudyDirectory.open(config(tmp_path, "brave-otter").study, must_exist=False) as directory:
+        directory.config.touch()
         return directory.path
 
 
@@ -88,8 +89,9 @@ def test_before_the_first_view_there_is_none(tmp_path: Path) -> None:
 def test_without_a_name_it_is_the_newest(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old")):
         (tmp_path / name).mkdir()
-        write_view(tmp_path / name / "status.json", VIEW)
-        os.utime(tmp_path / name / "status.json", (100.0 - age, 100.0 - age))
+        for file in ("config.yaml", "status.json"):
+            (tmp_path / name / file).touch()
+            os.utime(tmp_path / name / file, (100.0 - age, 100.0 - age))
     assert find_study(config(tmp_path)) == tmp_path / "new"
     assert find_study(config(tmp_path, "old")) == tmp_path / "old"
 

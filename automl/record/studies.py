@@ -1,0 +1,69 @@
+"""The studies of a folder: which there are, which is the newest, and one of them read.
+
+Nothing here takes a study's lock or waits for it: a sweep may be at work on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from automl.errors import ConfigError
+from automl.record.events import read_events
+from automl.record.study import StudyRecord, fold
+
+CONFIG = "config.yaml"
+"""Written when a study's first sweep begins: a folder that has it is a study."""
+STATUS = "status.json"
+"""Written anew about once a second while a sweep runs."""
+EVENTS = "events.log"
+
+
+def study_names(folder: Path) -> list[str]:
+    """The studies in `folder`, the one that was at work last first.
+
+    Raises OSError where one of them cannot be looked into.
+    """
+    studies = [path.parent for path in folder.glob(f"*/{CONFIG}")]
+    return [study.name for study in sorted(studies, key=_last_seconds, reverse=True)]
+
+
+def newest(folder: Path) -> Path | None:
+    """The study in `folder` that was at work last; None: it holds none. Raises OSError."""
+    names = study_names(folder)
+    return folder / names[0] if names else None
+
+
+def existing(folder: Path) -> str:
+    """The studies in `folder`, for a message."""
+    names = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
+    return f"there are: {', '.join(names)}" if names else "it holds no study yet"
+
+
+def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
+    """The study at `directory` as its event log tells it now, under the folder's name.
+
+    A last line that is still being written, or torn, is left out. With `keep_reports` all that its
+    trials reported is in memory. Raises ConfigError for a folder that is no study of ours, or that
+    cannot be read.
+    """
+    log = directory / EVENTS
+    try:
+        if not log.exists():
+            raise ConfigError(
+                f"study.name={directory.name}: {directory} holds no study; in {directory.parent} "
+                f"{existing(directory.parent)}. Name one of them, or another folder with "
+                "study.dir=…"
+            )
+        record = fold((event for event, _ in read_events(log)), keep_reports=keep_reports)
+    except OSError as error:
+        raise ConfigError(
+            f"{log} cannot be read ({error.strerror}); ask its owner for the right to, or name "
+            "another study with study.dir=… study.name=…"
+        ) from error
+    return replace(record, name=directory.name)
+
+
+def _last_seconds(study: Path) -> float:
+    files = (study / CONFIG, study / STATUS)
+    return max(file.stat().st_mtime for file in files if file.exists())
