@@ -147,13 +147,13 @@ class StudyFold:
 
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
-        if isinstance(event, SweepStarted):
+        if isinstance(event, TrialEvent):
+            if self.seen.is_new(event):
+                self._trial(event).take(event)
+        elif isinstance(event, SweepStarted):
             self._begin(event)
-        elif isinstance(event, SweepEnded):
-            if self._sweeps:  # else the line that began it is lost
-                self._sweeps[-1] = replace(self._sweeps[-1], end=event)
-        elif self.seen.is_new(event):
-            self._trial(event).take(event)
+        elif self._sweeps:  # else the line that began it is lost
+            self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
     def record(self) -> StudyRecord:
         """The study as it stands."""
