@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 MAX_STEP = 2**53
 """The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
@@ -19,13 +19,18 @@ Params: TypeAlias = Mapping[str, ParamValue]
 
 
 class TrialState(enum.Enum):
-    """Where a trial stands. INTERRUPTED goes on later; the last three are final."""
+    """Where a trial stands. INTERRUPTED goes on later."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     FINISHED = "finished"
     PRUNED = "pruned"
     FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial never runs again."""
+        return self in (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
 
 
 class Direction(enum.Enum):
@@ -248,9 +253,13 @@ class Hosted(TrialEvent):
 class Outcome(TrialEvent):
     """The last event of one execution of a trial: exactly one of the five below."""
 
+    state: ClassVar[TrialState]
+    """Where the trial stands after it."""
+
 
 @dataclass(frozen=True)
 class Finished(Outcome):
+    state = TrialState.FINISHED
     value: float
 
 
@@ -258,6 +267,7 @@ class Finished(Outcome):
 class Pruned(Outcome):
     """Stopped early because others are better. `value` is its best so far."""
 
+    state = TrialState.PRUNED
     step: int
     value: float
 
@@ -266,6 +276,7 @@ class Pruned(Outcome):
 class Interrupted(Outcome):
     """Ended by Ctrl-C, a kill or a dead worker; goes on later from its last checkpoint."""
 
+    state = TrialState.INTERRUPTED
     cause: str
     by_worker_death: bool = False
     """The process died under the trial: the second such death in one trial fails it."""
@@ -275,6 +286,7 @@ class Interrupted(Outcome):
 
 @dataclass(frozen=True)
 class Failed(Outcome):
+    state = TrialState.FAILED
     cause: str
     """One line for people and logs: `ValueError: …`."""
     details: str = ""
@@ -287,6 +299,7 @@ class Failed(Outcome):
 class OutOfMemory(Outcome):
     """The device had no room; not a failure until nothing larger is left to try."""
 
+    state = TrialState.INTERRUPTED
     cause: str
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
-from automl.record.directory import existing
-from automl.record.studies import study_names
+from automl.record.studies import existing, newest
 from automl.running.view import not_readable
 
 
@@ -23,12 +22,12 @@ def find_study(config: Config) -> Path:
     try:
         if config.study.name is not None:
             return _named(study_path(config.study))
-        names = study_names(folder)
+        found = newest(folder)
     except OSError as error:
         raise ConfigError(not_readable(folder, error)) from error
-    if not names:
+    if found is None:
         raise ConfigError(no_study_in(folder))
-    return folder / names[0]
+    return found
 
 
 def _named(path: Path) -> Path:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from automl.record.texts import fit
-from automl.trial import Failed
+from automl.trial import Failed, trial_name
 
 logger = logging.getLogger(__name__)
 _MAX_BYTES = 8192
@@ -25,7 +25,7 @@ def last_lines(path: Path, n_lines: int) -> str:
 
 
 def output_path(directory: Path, number: int) -> Path:
-    return directory / f"trial-{number:05d}.log"
+    return directory / f"{trial_name(number)}.log"
 
 
 def append_failure(path: Path, failed: Failed) -> None:

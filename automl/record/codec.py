@@ -50,6 +50,17 @@ _KINDS: dict[str, type[Any]] = {
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in _KINDS.values()
 }
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes"), int),
+    **dict.fromkeys(("time", "value"), (int, float)),
+    **dict.fromkeys(("params", "metrics", "settings"), dict),
+    **dict.fromkeys(("device", "study", "study_uuid"), str),
+}
+"""What each field is, whoever wrote it: what is folded from events relies on it."""
+_TYPED = {
+    kind: tuple((name, _TYPES[name]) for name in names if name in _TYPES)
+    for kind, names in _FIELDS.items()
+}
 # `json.dumps` with separators builds an encoder per call, which doubles its time.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -90,18 +101,23 @@ def decode(line: bytes) -> Event:
         fields = json.loads(line)
         kind = _KINDS[fields["event"]]
         event: Event = kind(**_values(kind, fields))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
     return event
 
 
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
+    for name, wanted in _TYPED[kind]:
+        if not isinstance(values[name], wanted):
+            raise TypeError(f"{name} is a {type(values[name]).__name__}")
     if "cause" in values:  # earlier versions wrote them of any length
         values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
     if "details" in values:
         values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
-    if kind is Checkpointed:
+    if kind is Reported:
+        values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
+    elif kind is Checkpointed:
         values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()

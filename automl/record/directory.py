@@ -27,6 +27,7 @@ from typing import TextIO
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import flush_folder, make_folder
+from automl.record.studies import CONFIG, EVENTS, STATUS, existing
 from automl.trial import trial_name
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
@@ -92,15 +93,15 @@ class StudyDirectory:
 
     @property
     def events(self) -> Path:
-        return self.path / "events.log"
+        return self.path / EVENTS
 
     @property
     def config(self) -> Path:
-        return self.path / "config.yaml"
+        return self.path / CONFIG
 
     @property
     def status(self) -> Path:
-        return self.path / "status.json"
+        return self.path / STATUS
 
     def checkpoints(self, number: int) -> Path:
         return self.path / "checkpoints" / trial_name(number)
@@ -207,9 +208,3 @@ def _replacing(path: Path) -> Iterator[TextIO]:
         with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
             os.unlink(beside)
         raise
-
-
-def existing(folder: Path) -> str:
-    """The studies in a folder, for a message."""
-    names = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
-    return f"there are: {', '.join(names)}" if names else "it holds no study yet"

@@ -1,7 +1,7 @@
 """The event log of a study: every event, once, append-only, one line of JSON each.
 
 `append` hands a line to the kernel at once, so that it survives the death of this process; it is
-on disk within 50 ms, or before `append` returns where losing it would cost a trial. `history` is
+on disk within 50 ms, or before `append` returns where losing it would cost a trial. `record` is
 what the log held when it was opened, for taking trials over. Delivering it to MLflow is another
 process (`delivery.py`); nothing here waits for it.
 """
@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,23 +20,11 @@ from types import TracebackType
 from automl.errors import StorageError
 from automl.record.codec import UnreadableLineError, decode, encode
 from automl.record.disk import flush_folder
-from automl.record.history import Tally, TrialHistory
-from automl.trial import (
-    Checkpointed,
-    Event,
-    Failed,
-    Finished,
-    Outcome,
-    Pruned,
-    Reported,
-    SweepEnded,
-    SweepStarted,
-)
+from automl.record.study import StudyFold
+from automl.trial import Checkpointed, Event, Outcome, SweepEnded, SweepStarted
 
 FLUSH_SECONDS = 0.05
 """An event is on disk at most this long after it was written; one flush serves all in between."""
-FINAL = (Finished, Pruned, Failed)
-"""Outcomes after which a trial never runs again."""
 _FLUSHED_AT_ONCE = (Outcome, SweepStarted, SweepEnded)
 
 logger = logging.getLogger(__name__)
@@ -74,12 +62,12 @@ class EventLog:
     After a failed write nothing more is taken: every later `append` raises StorageError.
     """
 
-    def __init__(self, path: Path, fd: int, tally: Tally) -> None:
-        self.history: Mapping[int, TrialHistory] = tally.frozen()
+    def __init__(self, path: Path, fd: int, fold: StudyFold) -> None:
+        self.record = fold.record()
+        """What the log held when it was opened."""
         self._path = path
         self._fd = fd
-        self._steps = {number: trial.steps for number, trial in tally.trials.items()}
-        self._ended = {n for n, trial in tally.trials.items() if isinstance(trial.outcome, FINAL)}
+        self._seen = fold.seen
         self._write_lock = threading.Lock()  # guards all above and the two below
         self._n_written = 0
         self._error: str | None = None
@@ -106,13 +94,13 @@ class EventLog:
         try:
             _cut_torn_tail(fd, path)
             flush_folder(path.parent)
-            tally = Tally()
+            fold = StudyFold()
             for event, _ in read_events(path):
-                tally.take(event)
+                fold.take(event)
         except OSError as error:
             os.close(fd)
             raise StorageError(_cannot(path, "read", error)) from error
-        return cls(path, fd, tally)
+        return cls(path, fd, fold)
 
     def append(self, event: Event) -> bool:
         """Write `event`; False when it is dropped: a step that is logged, a trial that has ended.
@@ -123,7 +111,7 @@ class EventLog:
         line = encode(self._movable(event))
         with self._write_lock:
             self._raise_if_broken()
-            if not self._is_new(event):
+            if not self._seen.is_new(event):
                 return False
             self._write(line)
             self._n_written += 1
@@ -171,21 +159,6 @@ class EventLog:
         if isinstance(event, Checkpointed) and Path(event.path).is_relative_to(folder):
             return replace(event, path=str(Path(event.path).relative_to(folder)))
         return event
-
-    def _is_new(self, event: Event) -> bool:
-        if isinstance(event, SweepStarted | SweepEnded):
-            return True
-        if event.trial in self._ended:
-            return False
-        if isinstance(event, Reported):
-            steps = self._steps.setdefault(event.trial, set())
-            if event.step in steps:
-                return False
-            steps.add(event.step)
-        elif isinstance(event, FINAL):
-            self._ended.add(event.trial)
-            self._steps.pop(event.trial, None)
-        return True
 
     def _write(self, line: bytes) -> None:
         try:

@@ -1,8 +1,22 @@
-"""The studies in a folder."""
+"""The studies of a folder: which there are, which is the newest, and one of them read.
+
+Nothing here takes a study's lock or waits for it: a sweep may be at work on it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+from automl.errors import ConfigError
+from automl.record.events import read_events
+from automl.record.study import StudyRecord, fold
+
+CONFIG = "config.yaml"
+"""Written when a study's first sweep begins: a folder that has it is a study."""
+STATUS = "status.json"
+"""Written anew about once a second while a sweep runs."""
+EVENTS = "events.log"
 
 
 def study_names(folder: Path) -> list[str]:
@@ -15,13 +29,49 @@ def study_names(folder: Path) -> list[str]:
     return sorted(studies, key=studies.__getitem__, reverse=True)
 
 
-def _last_seconds(path: Path) -> float | None:
+def newest(folder: Path) -> Path | None:
+    """The study in `folder` that was at work last; None: it holds none."""
+    names = study_names(folder)
+    return folder / names[0] if names else None
+
+
+def existing(folder: Path) -> str:
+    """The studies in `folder`, for a message."""
+    names = sorted(study_names(folder))
+    return f"there are: {', '.join(names)}" if names else "it holds no study yet"
+
+
+def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
+    """The study at `directory` as its event log tells it now, under the folder's name.
+
+    A last line that is still being written, or torn, is left out. With `keep_reports` all that its
+    trials reported is in memory. Raises ConfigError for a folder that is no study of ours, or that
+    cannot be read.
+    """
+    log = directory / EVENTS
+    try:
+        if not log.exists():
+            raise ConfigError(
+                f"study.name={directory.name}: {directory} holds no study; in {directory.parent} "
+                f"{existing(directory.parent)}. Name one of them, or another folder with "
+                "study.dir=…"
+            )
+        record = fold((event for event, _ in read_events(log)), keep_reports=keep_reports)
+    except OSError as error:
+        raise ConfigError(
+            f"{log} cannot be read ({error.strerror}); ask its owner for the right to, or name "
+            "another study with study.dir=… study.name=…"
+        ) from error
+    return replace(record, name=directory.name)
+
+
+def _last_seconds(study: Path) -> float | None:
     """When a sweep was last seen at work in the directory; None: it is no study."""
     try:
-        stored = (path / "config.yaml").stat().st_mtime
+        stored = (study / CONFIG).stat().st_mtime
     except OSError:
         return None
     try:
-        return max(stored, (path / "status.json").stat().st_mtime)
+        return max(stored, (study / STATUS).stat().st_mtime)
     except OSError:
         return stored

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from automl.record.history import TrialHistory
 from automl.record.texts import fit_line
+from automl.record.trial_record import TrialRecord
 from automl.running.messages import Ended, Message
 from automl.running.view import FailureRow
 from automl.trial import Failed, Interrupted
@@ -22,11 +22,12 @@ _NUMBER = re.compile(r"\d+")
 class Failures:
     """Counts; bounded, whatever ten thousand trials find to say. For one thread."""
 
-    def __init__(self, history: Mapping[int, TrialHistory]) -> None:
+    def __init__(self, before: Mapping[int, TrialRecord]) -> None:
+        """`before`: the trials of earlier sweeps."""
         self._rows: dict[str, FailureRow] = {}
         """By the cause without its numbers, which are often the trial's, a row's or a size."""
         self._trials: set[int] = set()
-        for trial in history.values():
+        for trial in before.values():
             if isinstance(trial.outcome, Failed):
                 self.add(trial.outcome)
 

@@ -33,6 +33,7 @@ from automl.running.messages import (
     Running,
     Signalled,
     StopReason,
+    TakenOver,
     Tick,
     Waiting,
 )
@@ -120,9 +121,13 @@ class Loop:
     _exhausted: bool = False
     _same_failures: int = 0
 
-    def take_over(self, trials: Sequence[Asked]) -> None:
-        """Trials of an earlier sweep that have not ended go first."""
-        self.waiting.extend(map(Waiting, trials))
+    def take_over(self, trials: Sequence[TakenOver]) -> None:
+        """Trials of an earlier sweep that have not ended go first, with what they are known for."""
+        for left in trials:
+            is_new = left.n_ran_out == left.deaths == 0
+            self.waiting.append(
+                Waiting(left.trial, is_new, n_ran_out=left.n_ran_out, deaths=left.deaths)
+            )
 
     @property
     def done(self) -> bool:

@@ -7,7 +7,7 @@ the study when the sweep takes its trials over.
 
 from __future__ import annotations
 
-from automl.record.events import FINAL, EventLog
+from automl.record.events import EventLog
 from automl.search.study import Study
 from automl.trial import Started
 
@@ -18,11 +18,12 @@ def put_back(study: Study, log: EventLog) -> int:
 
     Reports are not put back: MLflow may have them, and with other times they would be there twice.
     """
-    known = {number for number, t in log.history.items() if isinstance(t.outcome, FINAL)}
+    trials = log.record.trials
+    known = {number for number, trial in trials.items() if trial.state.is_final}
     lost = study.ended(but=known)
     for trial in lost:
-        history = log.history.get(trial.number)
-        if history is None or not history.n_starts:
+        before = trials.get(trial.number)
+        if before is None or not before.n_starts:
             log.append(Started(trial.number, trial.began, trial.params, device="unknown"))
         log.append(trial.outcome)
     return len(lost)

@@ -21,6 +21,17 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class TakenOver:
+    """A trial that an earlier sweep left, and what happened to it there."""
+
+    trial: Asked
+    n_ran_out: int = 0
+    """Times it ran out of memory."""
+    deaths: int = 0
+    """Processes that died under it."""
+
+
+@dataclass(frozen=True)
 class Kind:
     """What can go together in a pack."""
 

@@ -37,6 +37,7 @@ from automl.running.messages import (
     Kind,
     Message,
     Released,
+    TakenOver,
     Tick,
 )
 from automl.running.parts import Parts, open_parts
@@ -52,12 +53,11 @@ from automl.trial import (
     LOCAL_NODE,
     DeviceId,
     Failed,
-    Finished,
+    MemoryPeak,
     Outcome,
     OutOfMemory,
     Placement,
     ProcessId,
-    Pruned,
     Started,
     SweepStarted,
     TrialSpec,
@@ -128,7 +128,7 @@ class Sweep:
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self._own_memory_at_start = own_memory_bytes()
-        self.failures = Failures(parts.log.history)
+        self.failures = Failures(parts.log.record.trials)
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
         self._shown_seconds = 0.0
 
@@ -152,7 +152,15 @@ class Sweep:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
+        self._learn_from_before()
         self.loop.take_over(self._taken_over())
+
+    def _learn_from_before(self) -> None:
+        """What earlier sweeps of the study measured."""
+        for trial in self.parts.log.record.trials.values():
+            for n_lanes, peak_bytes in trial.peaks.items():
+                peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
+                self.loop.requests.learn(trial.params, peak)
 
     def _take_next(self) -> None:
         message = self._next_message()
@@ -236,16 +244,18 @@ class Sweep:
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         self.parts.executor.end_idle(devices)
 
-    def _taken_over(self) -> list[Asked]:
+    def _taken_over(self) -> list[TakenOver]:
         """Trials that an earlier sweep left; those whose outcome was logged are only told."""
         left = []
         for asked in self.parts.study.interrupted():
-            history = self.parts.log.history.get(asked.number)
-            outcome = None if history is None else history.outcome
-            if isinstance(outcome, Finished | Pruned | Failed):
-                self.tell(outcome)
+            trial = Asked(asked.number, asked.params)
+            known = self.parts.log.record.trials.get(asked.number)
+            if known is None:
+                left.append(TakenOver(trial))
+            elif known.outcome is not None and known.state.is_final:
+                self.tell(known.outcome)
             else:
-                left.append(Asked(asked.number, asked.params))
+                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths))
         return left
 
     # --- messages ---

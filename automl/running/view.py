@@ -90,8 +90,7 @@ class SweepView:
 
     @property
     def n_ended(self) -> int:
-        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
-        return sum(self.counts.get(state.value, 0) for state in final)
+        return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
 
 
 def write_view(path: Path, view: SweepView) -> None:

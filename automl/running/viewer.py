@@ -73,8 +73,7 @@ class Viewer:
     def n_ended(self) -> int:
         """Trials of the study that have come to their end."""
         counts = self._parts.study.counts()
-        final = (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
-        return sum(counts.get(state, 0) for state in final)
+        return sum(n for state, n in counts.items() if state.is_final)
 
     def _seconds_left(self, seconds: float) -> float | None:
         ended = self.n_ended

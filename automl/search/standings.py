@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from automl.record.judging import RANKED, is_returned, may_win, rank
 from automl.search.pruners.pruner import Pruner
 from automl.search.thinning import Point, Thinning
 from automl.trial import Direction, Params, TrialState
@@ -24,11 +25,6 @@ class RankedTrial:
     value: float
     params: Params
     state: TrialState
-
-
-NEAR = 0.01
-"""A value so near to a trial's best report is that report. Not equal, because epochs that a trial
-repeats after an interruption differ a little on a GPU, and a kill can lose the last report."""
 
 
 @dataclass
@@ -57,12 +53,9 @@ class Standings:
         self._courses: dict[int, _Course] = {}
         self._rungs: dict[int, list[float]] = {}
         self._counts = dict.fromkeys(TrialState, 0)
-        self._ranks: dict[TrialState, list[tuple[float, int]]] = {
-            TrialState.FINISHED: [],
-            TrialState.PRUNED: [],
-        }
+        self._ranks: dict[TrialState, list[tuple[float, int]]] = {state: [] for state in RANKED}
         """(key, number) of those with a value, the best first."""
-        self._returns = False
+        self._returned = False
         """Finished trials have values that they did not report: the objective returned them."""
 
     @property
@@ -80,26 +73,22 @@ class Standings:
         return number in self._courses
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
-        """The best `n` trials by value; of equals finished ones first, then those begun first.
-
-        Where the objective returns its value, what a pruned trial reported compares with no other
-        trial's: those come last.
-        """
+        """The best `n` trials by value, in the order of `judging.rank`."""
         ranked = [
-            (self._returns and place, key, place, number, state)
-            for place, (state, ranks) in enumerate(self._ranks.items())
+            (rank(key, state, number, returned=self._returned), key, state, number)
+            for state, ranks in self._ranks.items()
             for key, number in ranks[:n]
         ]
         return tuple(
             RankedTrial(number, key * self._sign, self._params[number], state)
-            for _, key, _, number, state in sorted(ranked, key=lambda trial: trial[:4])[:n]
+            for _, key, state, number in sorted(ranked, key=lambda trial: trial[0])[:n]
         )
 
     def best(self) -> RankedTrial | None:
         """The trial that ended with the best value, pruned or not; see `ranking`."""
-        first = self.ranking(1)
-        comparable = not self._returns or self._ranks[TrialState.FINISHED]
-        return first[0] if first and comparable else None
+        for first in self.ranking(1):
+            return first if may_win(first.state, returned=self._returned) else None
+        return None
 
     def start(self, params: Params) -> int:
         """Add a running trial; returns its number."""
@@ -117,8 +106,7 @@ class Standings:
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
         if state is TrialState.FINISHED and value is not None:
-            reported = course.best_finite_key
-            self._returns |= not math.isclose(value * self._sign, reported, rel_tol=NEAR)
+            self._returned |= is_returned(value * self._sign, course.best_finite_key)
 
     def record(self, number: int, step: int, value: float) -> Sequence[Point]:
         """Put a report on the rungs it reaches; returns what the storage is given for it, if any.

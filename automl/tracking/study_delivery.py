@@ -17,12 +17,13 @@ from pathlib import Path
 
 from automl.config import KeepCheckpoints
 from automl.record.events import read_events
+from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
-from automl.tracking.study_view import StudyView
-from automl.tracking.trial_view import TrialView
+from automl.tracking.study_run import StudyRun
+from automl.tracking.trial_run import TrialRun
 from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
 CONFIG_NAME = "config.yaml"
@@ -67,10 +68,11 @@ class StudyDelivery:
 
     def _begin(self, fresh_from: int | None = None) -> None:
         """Learn what happened up to the confirmed offset, without delivering it again."""
-        self._study: StudyView | None = None
+        self._sweeps = StudyFold()
+        """Of the events of sweeps alone; trials that have ended are not kept."""
         self._study_open = False
         self._study_events: list[SweepStarted | SweepEnded] = []
-        self._trials: dict[int, TrialView] = {}
+        self._trials: dict[int, TrialRun] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
         self._pending_from: dict[int, int] = {}
         """Where in the log the first event stands of each trial that has some to deliver."""
@@ -119,19 +121,20 @@ class StudyDelivery:
 
         Raises NotTakenError or OSError when that did not work now: call again.
         """
-        if self._study is None:
+        if self._ref is None or not (sweeps := self._sweeps.record()).sweeps:
             return  # no sweep has begun; nothing comes before its SweepStarted
+        study = StudyRun(sweeps, self._ref)
         try:
-            experiment, parent = self._open_study(self._study)
-            self._resolve_doubts(self._study, experiment)
+            experiment, parent = self._open_study(study)
+            self._resolve_doubts(study, experiment)
             numbers = self._trials_to_deliver(everything)
             self._doubles_due |= any(self._trials[number].ended for number in numbers)
-            self._deliver_trials(numbers, self._study, experiment, parent)
+            self._deliver_trials(numbers, study, experiment, parent)
             if self._study_events:
                 self._doubles_due = True
-                self._deliver_study(self._study, experiment, parent)
+                self._deliver_study(study, experiment, parent)
             if self._doubles_due and self._runs.may_double:
-                self._runs.delete_doubles(experiment, self._study.uuid, self._confirmed.runs)
+                self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
             self._doubles_due = False
         except GoneError as error:
             self._confirmed.reset()
@@ -146,16 +149,14 @@ class StudyDelivery:
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, SweepStarted | SweepEnded):
-            if self._study is None and isinstance(event, SweepStarted):
+            if isinstance(event, SweepStarted):
                 self._ref = self._ref or StudyRef(event.study_uuid, event.study)
-                self._study = StudyView(event, self._ref)
-            if self._study is not None:
-                self._study.take(event)
+            self._sweeps.take(event)
             return
         trial = self._trials.get(event.trial)
         if trial is None:
             fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials
-            trial = self._trials[event.trial] = TrialView(event.trial, event.time, fresh)
+            trial = self._trials[event.trial] = TrialRun(event, fresh=fresh)
         trial.take(event)
 
     def _n_pending(self) -> int:
@@ -171,7 +172,7 @@ class StudyDelivery:
 
     # --- the study's own run ---------------------------------------------------------------------
 
-    def _open_study(self, study: StudyView) -> tuple[str, str]:
+    def _open_study(self, study: StudyRun) -> tuple[str, str]:
         """Experiment and parent run; made, found or restored at the first call."""
         confirmed = self._confirmed
         if not self._study_open:
@@ -180,33 +181,32 @@ class StudyDelivery:
                 update = study.update([study.first], _user())
                 parent = self._runs.create(experiment, update)
                 self._runs.write(parent, update, created=True, study=self._log.parent)
-            confirmed.note_study(study.uuid, experiment, parent)
+            confirmed.note_study(study.ref.uuid, experiment, parent)
             self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
             self._study_open = True
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
         return confirmed.experiment, confirmed.parent
 
-    def _find_study(self, study: StudyView) -> tuple[str, str | None]:
+    def _find_study(self, study: StudyRun) -> tuple[str, str | None]:
         """Its experiment, renamed if the study was, and its run if that is there."""
-        assert self._ref is not None
-        parent = self._confirmed.parent
+        ref, parent = study.ref, self._confirmed.parent
         if parent is not None:
-            experiment = self._runs.experiment_of(parent, study.uuid)
+            experiment = self._runs.experiment_of(parent, ref.uuid)
             if experiment is None:
-                raise GoneError(f"run {parent} of study {study.name}: this is another store")
-            self._runs.keep_experiment(experiment, self._ref)
+                raise GoneError(f"run {parent} of study {ref.name}: this is another store")
+            self._runs.keep_experiment(experiment, ref)
             return experiment, parent
-        for name in self._ref.former_names:
+        for name in ref.former_names:
             experiment = self._runs.find_experiment(name)
             parent = experiment and self._runs.find(experiment, study.key)
             if experiment and parent:
-                self._runs.keep_experiment(experiment, self._ref)
+                self._runs.keep_experiment(experiment, ref)
                 return experiment, parent
-        experiment = self._runs.open_experiment(study.name)
+        experiment = self._runs.open_experiment(ref.name)
         return experiment, self._runs.find(experiment, study.key)
 
-    def _deliver_study(self, study: StudyView, experiment: str, parent: str) -> None:
+    def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         update = study.update(self._study_events, _user(), self._config_file())
         self._write(experiment, parent, update, created=False)
         self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
@@ -219,12 +219,12 @@ class StudyDelivery:
 
     # --- its trials ------------------------------------------------------------------------------
 
-    def _resolve_doubts(self, study: StudyView, experiment: str) -> None:
+    def _resolve_doubts(self, study: StudyRun, experiment: str) -> None:
         """List all runs at once where many trials may have one that we do not know."""
         doubtful = [n for n in self._trial_events if self._in_doubt(n)]
         if len(doubtful) <= MAX_SINGLE_SEARCHES:
             return
-        found = self._runs.find_trials(experiment, study.uuid)
+        found = self._runs.find_trials(experiment, study.ref.uuid)
         for number in doubtful:
             if number in found:
                 self._note_found(number, found[number])
@@ -246,12 +246,12 @@ class StudyDelivery:
         ]
 
     def _deliver_trials(
-        self, numbers: Sequence[int], study: StudyView, experiment: str, parent: str
+        self, numbers: Sequence[int], study: StudyRun, experiment: str, parent: str
     ) -> None:
         failure: NotTakenError | None = None
         for number in numbers:
             trial, events = self._trials[number], self._trial_events[number]
-            update = trial.update(events, study.uuid, parent, self._keep)
+            update = trial.update(events, study.ref.uuid, parent, self._keep)
             try:
                 self._deliver_trial(trial, update, experiment)
             except NotTakenError as error:
@@ -265,7 +265,7 @@ class StudyDelivery:
         if failure is not None:
             raise failure
 
-    def _deliver_trial(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
+    def _deliver_trial(self, trial: TrialRun, update: RunUpdate, experiment: str) -> None:
         number, runs = trial.number, self._confirmed.runs
         if self._in_doubt(number):
             run_id = self._runs.find(experiment, update.key)
@@ -285,7 +285,7 @@ class StudyDelivery:
         self._confirmed.note_run(number, run_id)
         self._found.add(number)
 
-    def _create(self, trial: TrialView, update: RunUpdate, experiment: str) -> None:
+    def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> None:
         try:
             run_id = self._runs.create(experiment, update)
         except DeletedError:
@@ -307,12 +307,10 @@ class StudyDelivery:
 
 def _newest_study(log: Path) -> StudyRef | None:
     """The study that the log's last sweep worked on; None: no sweep has begun."""
-    sweeps = [event for event, _ in read_events(log) if isinstance(event, SweepStarted)]
-    if not sweeps:
+    study = fold(event for event, _ in read_events(log) if isinstance(event, SweepStarted))
+    if not study.sweeps:
         return None
-    own = [sweep.study for sweep in sweeps if sweep.study_uuid == sweeps[-1].study_uuid]
-    former = dict.fromkeys(name for name in own if name != own[-1])
-    return StudyRef(sweeps[-1].study_uuid, own[-1], tuple(former))
+    return StudyRef(study.uuid, study.name, study.former_names)
 
 
 def _user() -> str:

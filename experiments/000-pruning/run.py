@@ -21,9 +21,8 @@ from pathlib import Path
 import pandas as pd
 
 from automl import load
-from automl.record.events import read_events
-from automl.running.view import read_view
-from automl.trial import Reported
+from automl.record.studies import read_study
+from automl.trial import TrialState, trial_name
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.json"
@@ -73,19 +72,20 @@ def sweep(pruner: str, seed: int, train: Path, test: Path) -> Measured:
         start = time.perf_counter()
         subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
         seconds = time.perf_counter() - start
-        study = Path(folder) / "studies" / "adult"
-        view = read_view(study / "status.json")
-        assert view.best is not None
-        events = (event for event, _ in read_events(study / "events.log"))
-        best = study / "checkpoints" / f"trial-{view.best.number:05d}" / "best.pt"
+        path = Path(folder) / "studies" / "adult"
+        study = read_study(path)
+        best = study.best()
+        assert best is not None
+        assert best.value is not None
+        model = path / "checkpoints" / trial_name(best.number) / "best.pt"
         return Measured(
             pruner=pruner,
             seed=seed,
             seconds=seconds,
-            n_epochs=sum(isinstance(event, Reported) for event in events),
-            n_pruned=view.counts.get("pruned", 0),
-            val_error=view.best.value,
-            test_error=error_on(best, test),
+            n_epochs=sum(trial.n_reports for trial in study.trials.values()),
+            n_pruned=study.counts()[TrialState.PRUNED],
+            val_error=best.value,
+            test_error=error_on(model, test),
         )
 
 

@@ -40,6 +40,20 @@ def never_returns(trial: automl.TrialContext) -> None:
     threading.Event().wait()
 
 
+def ends_oddly(trial: automl.TrialContext) -> None:
+    """Its process dies or memory runs out, as its param says, but the second time it hangs."""
+    with (trial.directory / "starts").open("a+") as starts:
+        starts.write("again\n")
+        starts.seek(0)
+        n_starts = len(starts.readlines())
+    if n_starts == 2:
+        (trial.directory / "hangs").touch()
+        threading.Event().wait()
+    if trial.params["how"] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise MemoryError("no room")
+
+
 def ends_as_told(trial: automl.TrialContext) -> object:
     """Ends in the way that its param names."""
     match trial.params["how"]:

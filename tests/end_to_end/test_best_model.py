@@ -1,4 +1,5 @@
-"""Which model is the best, said alike by summary, `status`, `status.json`, event log and MLflow."""
+"""Which model is the best, said alike by summary, `status`, `status.json`, event log, record and
+MLflow."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from automl.record.studies import read_study
 from automl.trial import SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import mine
@@ -46,6 +48,7 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
     records = Records(folder, "best")
     ended = [event for event in records.events() if isinstance(event, SweepEnded)][-1]
     assert (ended.best_trial, ended.best_value) == (number, value)
+    assert [trial.number for trial in read_study(records.path).ranking()] == order
     parent = records.parent()
     assert parent.data.tags["automl.best_trial"] == f"trial-{number:05d}"
     assert parent.data.metrics["best_value"] == value

@@ -19,6 +19,7 @@ import pytest
 from automl.errors import StorageError
 from automl.record.codec import decode, encode
 from automl.record.events import EventLog, read_events
+from automl.record.study import fold
 from automl.tracking.lines import LineCounter
 from automl.trial import (
     Checkpointed,
@@ -119,21 +120,15 @@ def test_nothing_follows_the_end_of_a_trial(path: Path) -> None:
     assert events_of(path) == [finish(0), begin(1)]
 
 
-def test_history_tells_how_each_trial_stands(path: Path) -> None:
-    died = Interrupted(2, 9.0, cause="signal 9", by_worker_death=True)
+def test_an_open_log_has_the_record_of_what_it_held_when_it_was_opened(path: Path) -> None:
+    events = [sweep_started(), *trial(0), begin(1), report(1, 0)]
     with EventLog.open(path) as log:
-        events = [*trial(0), begin(1), report(1, 0), begin(2), died, begin(2), report(2, 5)]
-        for event in [sweep_started(), *events]:
+        for event in events:
             log.append(event)
-        assert log.history == {}
+        assert log.record == fold([])
     with EventLog.open(path) as log:
-        history = log.history
-    assert history[0].outcome == finish(0)
-    assert history[1].outcome is None
-    assert history[1].steps == {0}
-    assert history[1].started == begin(1).time
-    assert (history[2].n_starts, history[2].n_worker_deaths) == (2, 1)
-    assert history[2].outcome is None
+        log.append(finish(1))
+        assert log.record == fold(events)
 
 
 def test_any_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:
@@ -145,7 +140,7 @@ def test_any_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:
         path.write_bytes(whole + last[:n])
         assert events_of(path) == [begin(0), report(0, 0)]
         with EventLog.open(path) as log:
-            assert log.history[0].outcome is None
+            assert log.record.trials[0].outcome is None
             log.append(interrupt(0))
         assert events_of(path) == [begin(0), report(0, 0), interrupt(0)]
         (aside,) = path.parent.glob("events.log.torn-*")
@@ -445,6 +440,6 @@ def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path:
     assert len(read.cause) <= 1_000
     assert len(read.details) < 30_000
     with EventLog.open(path) as log:
-        outcome = log.history[0].outcome
+        outcome = log.record.trials[0].outcome
     assert isinstance(outcome, Failed)
     assert outcome.details == "", "of ten thousand trials nobody reads it again"

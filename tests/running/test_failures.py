@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.record.history import TrialHistory
+from automl.record.study import fold
 from automl.running.failures import MAX_CAUSES, MAX_SHOWN, Failures
 from automl.running.rendering import failure_lines
 from automl.running.view import FailureRow, SweepView
@@ -24,8 +24,8 @@ def test_causes_are_counted_from_the_most_frequent_on() -> None:
 
 
 def test_failures_of_earlier_sweeps_count() -> None:
-    history = TrialHistory(0.0, 1, 0, failed(4, "no table"), frozenset())
-    assert Failures({4: history}).rows() == (FailureRow(1, "no table", 4),)
+    before = fold([failed(4, "no table")])
+    assert Failures(before.trials).rows() == (FailureRow(1, "no table", 4),)
 
 
 def test_ten_thousand_causes_are_not_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Limits
 from automl.running.loop import MAX_SAME_FAILURES
-from automl.running.messages import Broke, DevicesRead, Kind, Signalled, StopReason, Tick
+from automl.running.messages import (
+    Asked,
+    Broke,
+    DevicesRead,
+    Kind,
+    Signalled,
+    StopReason,
+    TakenOver,
+    Tick,
+)
 from automl.trial import Failed, Finished
 from tests.running.simulated_machine import Plan, Stranger
 from tests.running.simulator import World
@@ -152,6 +162,42 @@ def test_two_deaths_in_one_trial_fail_it() -> None:
     failed = world.told[1]
     assert isinstance(failed, Failed)
     assert failed.cause == "killed by SIGSEGV (2 times)"
+
+
+def taken_over(plans: Sequence[Plan], *known: tuple[int, int]) -> World:
+    """A world in which an earlier sweep began the first trials; how often memory ran out, and how
+    many processes died."""
+    world = World(GPU, plans, limits=Limits(3, 0, 5.0))
+    world._n_asked = world.loop.n_asked = len(known)
+    left = [TakenOver(Asked(n, {"plan": n}), *counts) for n, counts in enumerate(known)]
+    world.loop.take_over(left)
+    world.run()
+    return world
+
+
+def test_a_death_of_before_counts() -> None:
+    dies = Plan(GB, GB, ends="dies")
+    failed = taken_over([dies], (0, 1)).told[0]
+    assert getattr(failed, "cause", None) == "killed by SIGSEGV (2 times)"
+    assert isinstance(taken_over([dies], (0, 0)).told[0], Finished)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "asked", "n_starts"), [(0, 8, 2), (1, 8, 1), (1, 7, 2), (2, 7, 1), (1, None, 1)]
+)
+def test_memory_that_ran_out_before_is_asked_for_again(
+    attempts: int, asked: int | None, n_starts: int
+) -> None:
+    """Of 11 GB that it wants: 1.5 times 8 GB are enough, 1.5 times 7 GB are not, a device is."""
+    request = None if asked is None else asked * GB
+    world = taken_over([Plan(request, 11 * GB)], (attempts, 0))
+    assert isinstance(world.told[0], Finished)
+    assert world.attempts == {0: n_starts}
+
+
+def test_a_trial_that_died_or_ran_out_of_memory_before_goes_on_alone() -> None:
+    world = taken_over([of(A), of(A), of(A), of(A)], (1, 0), (0, 1))
+    assert world.packs == {0: [0], 1: [1], 2: [2, 3]}
 
 
 def one_by_one(*ends: str) -> World:

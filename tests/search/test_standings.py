@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
+from automl.record.study import StudyRecord, fold
 from automl.search.pruners.none import NoPruner
 from automl.search.standings import Standings
-from automl.trial import Direction, TrialState
+from automl.trial import Direction, Event, Finished, Pruned, Reported, SweepStarted, TrialState
 
 FINISHED, PRUNED = TrialState.FINISHED, TrialState.PRUNED
 
@@ -24,6 +26,19 @@ def stand(
             table.record(number, step, report)
         table.end(number, state, value)
     return table
+
+
+def folded(
+    *trials: tuple[TrialState, float, list[float]], direction: Direction = Direction.minimize
+) -> StudyRecord:
+    """The record of a study of the same trials."""
+    settings = {"study.metric": "loss", "study.direction": direction.name}
+    events: list[Event] = [SweepStarted(0.0, "s", "u", settings)]
+    for number, (state, value, reports) in enumerate(trials):
+        events += [Reported(number, 1.0, n, {"loss": loss}) for n, loss in enumerate(reports)]
+        finished = state is FINISHED
+        events.append(Finished(number, 2.0, value) if finished else Pruned(number, 2.0, 0, value))
+    return fold(events)
 
 
 def order(table: Standings) -> list[int]:
@@ -78,3 +93,19 @@ def test_of_equals_the_finished_one_is_first_then_the_one_begun_first() -> None:
 def test_a_pruned_trial_is_the_best_while_none_has_finished() -> None:
     assert best(stand((PRUNED, 0.2, [0.2]), (PRUNED, 0.1, [0.1]))) == 1
     assert best(stand((TrialState.FAILED, 0.1, [0.1]))) is None
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_the_record_of_a_study_ranks_its_trials_as_the_sweep_does(direction: Direction) -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        trials = []
+        for _ in range(chance.randint(1, 4)):
+            reports = [chance.choice([0.1, 0.2, 0.3, math.nan]) for _ in range(2)]
+            value = chance.choice([*reports, 0.1, 0.101, 0.9])
+            state = chance.choice([FINISHED, PRUNED])
+            trials.append((state, 0.5 if math.isnan(value) else value, reports))
+        table, study = stand(*trials, direction=direction), folded(*trials, direction=direction)
+        assert [trial.number for trial in study.ranking()] == order(table)
+        found = study.best()
+        assert (None if found is None else found.number) == best(table)

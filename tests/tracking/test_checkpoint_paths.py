@@ -8,6 +8,7 @@ import pytest
 
 from automl.trial import Checkpointed, CheckpointKind
 from tests.tracking.conftest import Shown
+from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import (
     BEGUN,
     begin,
@@ -18,7 +19,6 @@ from tests.tracking.scenes import (
     write,
     write_checkpoint,
 )
-from tests.tracking.test_study_delivery import deliver
 
 BEST = "checkpoints/trial-00000/best.pt"
 

@@ -1,9 +1,11 @@
-"""What MLflow is told of the study itself: its parent run. Pure, like `trial_view.py`."""
+"""What MLflow is told of the study itself: its parent run. Pure, like `trial_run.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from automl.record.study import StudyRecord
 from automl.tracking.cleaning import clean_tags, finite, to_ms
 from automl.tracking.run_update import (
     KIND,
@@ -18,42 +20,33 @@ from automl.tracking.shared_view import minimizes, searched_params, shared_view
 from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
 
 
-class StudyView:
-    """A study as its sweeps so far tell it, whether their events are delivered or not."""
+@dataclass(frozen=True)
+class StudyRun:
+    """A study's run, as its sweeps so far tell it, whether their events are delivered or not."""
 
-    def __init__(self, first: SweepStarted, ref: StudyRef | None = None) -> None:
-        """`ref`: which study it is now, if it was renamed or copied since."""
-        self.first = first
-        self.name = first.study if ref is None else ref.name
-        self.uuid = first.study_uuid if ref is None else ref.uuid
-        self._start_ms = to_ms(first.time)
-        self._settings = first.settings
-        """Of the first sweep; what later ones change is told in tags."""
-        self._changed: dict[str, str] = {}
-        self._n_sweeps = 0
+    study: StudyRecord
+    """With one sweep at least."""
+    ref: StudyRef
+    """Which study it is now: it may have been renamed or copied since."""
+
+    @property
+    def first(self) -> SweepStarted:
+        return self.study.sweeps[0].start
 
     @property
     def key(self) -> dict[str, str]:
-        """Tags that the study's run is found again by."""
-        return {STUDY: self.uuid, KIND: "study"}
+        """Tags that it is found again by."""
+        return {STUDY: self.ref.uuid, KIND: "study"}
 
     @property
     def shared_view(self) -> str:
         """The view of its runs that its experiment keeps."""
-        return shared_view(self._settings, self._start_ms)
-
-    def take(self, event: SweepStarted | SweepEnded) -> None:
-        """Learn from the next event, the first one included."""
-        if isinstance(event, SweepStarted):
-            self._n_sweeps += 1
-            for key, value in event.settings.items():
-                if self._settings.get(key) != value or key in self._changed:
-                    self._changed[key] = value
+        return shared_view(self.first.settings, to_ms(self.first.time))
 
     def update(
         self, events: Sequence[SweepStarted | SweepEnded], user: str, files: Sequence[str] = ()
     ) -> RunUpdate:
-        """What `events`, the last that were taken, change about the study's run.
+        """What `events`, the last of the record's, change about the run.
 
         The settings are no params: each would be a column among those of the trials. `files` (the
         config) are stored when a sweep begins; the note is the user's to change from then on.
@@ -62,19 +55,21 @@ class StudyView:
         last = events[-1]
         state, status = _sweep_state(last)
         tags = {STATE: state}
-        tags |= {f"automl.changed.{key}": value for key, value in self._changed.items()}
+        tags |= {f"automl.changed.{key}": value for key, value in self.study.changed.items()}
         if isinstance(last, SweepEnded) and last.best_trial is not None:
             tags["automl.best_trial"] = trial_name(last.best_trial)
+        still_first = status == "RUNNING" and len(self.study.sweeps) == 1
+        note = study_note(self.first.settings)
         return RunUpdate(
-            name=self.name,
-            start_ms=self._start_ms,
+            name=self.ref.name,
+            start_ms=to_ms(self.first.time),
             key=self.key,
-            birth_tags={"mlflow.user": user, **clean_tags({NOTE: study_note(self._settings)})},
+            birth_tags={"mlflow.user": user, **clean_tags({NOTE: note})},
             params={},
             begins=begins,
             tags=clean_tags(tags),
             metrics=tuple(_summary(events)),
-            status=None if status == "RUNNING" and self._n_sweeps == 1 else status,
+            status=None if still_first else status,
             end_ms=to_ms(last.time) if status in ("FINISHED", "FAILED") else None,
             files=files if begins else (),
         )

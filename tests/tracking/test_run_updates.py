@@ -10,11 +10,12 @@ import pytest
 
 from automl.config import KeepCheckpoints
 from automl.record.redact import redact, redact_settings
+from automl.record.study import fold
 from automl.tracking.cleaning import clean_key, clean_params, clean_tags
-from automl.tracking.run_update import RunUpdate
+from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import shared_view
-from automl.tracking.study_view import StudyView
-from automl.tracking.trial_view import TrialView
+from automl.tracking.study_run import StudyRun
+from automl.tracking.trial_run import TrialRun
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
@@ -25,6 +26,7 @@ from automl.trial import (
     OutOfMemory,
     Pruned,
     Reported,
+    SweepEnded,
     SweepStarted,
     TrialEvent,
     TrialState,
@@ -32,6 +34,7 @@ from automl.trial import (
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
     BEGUN,
+    NAME,
     UUID,
     begin,
     finish,
@@ -47,10 +50,10 @@ def told(
 ) -> RunUpdate:
     """What MLflow is told of `events`, when it has been told of `before`."""
     before = before or []
-    view = TrialView(events[0].trial, (before or events)[0].time, fresh=True)
+    run = TrialRun((before or events)[0], fresh=True)
     for event in (*before, *events):
-        view.take(event)
-    return view.update(events, UUID, "parent-id", KeepCheckpoints(keep))
+        run.take(event)
+    return run.update(events, UUID, "parent-id", KeepCheckpoints(keep))
 
 
 def test_a_trial_seen_in_one_go_is_one_update() -> None:
@@ -106,6 +109,12 @@ def test_a_trial_that_goes_on_is_running_again_without_its_old_cause() -> None:
     assert (update.status, update.end_ms) == ("RUNNING", None)
     assert update.tags["automl.cause"] == ""
     assert update.tags["automl.state"] == "running"
+
+
+def test_what_happened_in_one_go_tells_as_it_does_piece_by_piece() -> None:
+    update = told(begin(0), interrupt(0), begin(0), MemoryPeak(0, BEGUN, 5), finish(0))
+    assert (update.status, update.tags["automl.cause"]) == ("FINISHED", "")
+    assert [p.key for p in update.metrics] == ["value", "memory_peak_bytes"]
 
 
 def test_the_value_is_the_latest_point_even_among_reports_of_that_name() -> None:
@@ -173,14 +182,14 @@ def test_checkpoints_are_stored_at_the_end_as_chosen(keep: str, paths: set[str])
 def study_told(
     *events: SweepStarted, n_finished: int | None = None, done: bool = True
 ) -> RunUpdate:
-    view = StudyView(events[0])
-    for event in events:
-        view.take(event)
     if n_finished is None:
-        return view.update([events[-1]], "ann")
-    ended = sweep_ended(n_finished, done)
-    view.take(ended)
-    return view.update([ended], "ann")
+        return study_updated(*events)
+    return study_updated(*events, sweep_ended(n_finished, done))
+
+
+def study_updated(*events: SweepStarted | SweepEnded) -> RunUpdate:
+    """What MLflow is told of the last of `events`."""
+    return StudyRun(fold(events), StudyRef(UUID, NAME)).update([events[-1]], "ann")
 
 
 def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
@@ -221,11 +230,8 @@ def test_a_study_ends_with_its_summary(
 
 
 def test_a_study_whose_trials_keep_failing_has_failed() -> None:
-    view = StudyView(sweep_started())
-    view.take(sweep_started())
     stopped = replace(sweep_ended(1, False), failed=True)
-    view.take(stopped)
-    assert view.update([stopped], "ann").status == "FAILED"
+    assert study_updated(sweep_started(), stopped).status == "FAILED"
 
 
 def test_settings_that_changed_are_tags() -> None:
@@ -249,12 +255,10 @@ def test_the_shared_view_keeps_as_many_params_as_fit() -> None:
 
 
 def test_an_unknown_best_trial_is_left_out() -> None:
-    view = StudyView(sweep_started())
-    view.take(sweep_started())
     none = replace(
         sweep_ended(0), best_trial=None, best_value=None, n_by_state={TrialState.FAILED: 1}
     )
-    update = view.update([none], "ann")
+    update = study_updated(sweep_started(), none)
     assert "automl.best_trial" not in update.tags
     assert [p.key for p in update.metrics] == ["trials_failed"]
 

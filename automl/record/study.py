@@ -1,0 +1,190 @@
+"""The record of a study: all that is known of it, folded once from its events. Pure.
+
+Whoever asks how a study stands or stood has it from here: a resume, the delivery to MLflow, and
+commands, by `studies.read_study`. It is small whatever its trials reported, unless reports are to
+be kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from automl.record.judging import RANKED, Metric, Rank, is_returned, may_win, rank
+from automl.record.trial_record import TrialFold, TrialRecord
+from automl.trial import (
+    Direction,
+    Event,
+    Outcome,
+    Reported,
+    SweepEnded,
+    SweepStarted,
+    TrialEvent,
+    TrialState,
+)
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """One sweep over a study."""
+
+    start: SweepStarted
+    changed: Mapping[str, str]
+    """Settings that are not as they were in the sweep before."""
+    end: SweepEnded | None = None
+    """None: it runs, or was killed; the study's lock tells which."""
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as its events tell it."""
+
+    name: str
+    """Of its last sweep; a folder may have been renamed since."""
+    uuid: str
+    """Of the study that it is since its last sweep; empty: no sweep has begun."""
+    sweeps: tuple[SweepRecord, ...] = ()
+    trials: Mapping[int, TrialRecord] = field(default_factory=dict)
+    """By number, in that order."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Flat settings of the last sweep (`training.epochs` → `20`), without credentials."""
+        return self.sweeps[-1].start.settings if self.sweeps else {}
+
+    @property
+    def changed(self) -> Mapping[str, str]:
+        """Settings that are not what they always were, as they are now."""
+        return {key: value for sweep in self.sweeps for key, value in sweep.changed.items()}
+
+    @property
+    def former_names(self) -> tuple[str, ...]:
+        """Names that this study, and no other in the same log, had before."""
+        own = (s.start.study for s in self.sweeps if s.start.study_uuid == self.uuid)
+        return tuple(dict.fromkeys(name for name in own if name != self.name))
+
+    @property
+    def metric(self) -> Metric:
+        return Metric.of(self.settings)
+
+    def counts(self) -> Mapping[TrialState, int]:
+        """Trials by state, all states named."""
+        counts = dict.fromkeys(TrialState, 0)
+        for trial in self.trials.values():
+            counts[trial.state] += 1
+        return counts
+
+    def ranking(self) -> tuple[TrialRecord, ...]:
+        """Trials that ended with a value, the best first."""
+        ranked = [trial for trial in self.trials.values() if _has_rank(trial)]
+        returned = self._returned
+        return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
+
+    def best(self) -> TrialRecord | None:
+        """The trial that ended with the best value, pruned or not; None: none can be compared."""
+        first = next(iter(self.ranking()), None)
+        if first is None or not may_win(first.state, returned=self._returned):
+            return None
+        return first
+
+    @property
+    def _returned(self) -> bool:
+        """Whether the objective returns its values; one trial shows it."""
+        return any(
+            trial.state is TrialState.FINISHED
+            and trial.value is not None
+            and is_returned(trial.value, trial.best_value)
+            for trial in self.trials.values()
+        )
+
+    def _rank(self, trial: TrialRecord, returned: bool) -> Rank:
+        assert trial.value is not None
+        sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
+        return rank(sign * trial.value, trial.state, trial.number, returned=returned)
+
+
+def _has_rank(trial: TrialRecord) -> bool:
+    return trial.state in RANKED and trial.value is not None and math.isfinite(trial.value)
+
+
+class Seen:
+    """Which steps of which trials are logged, and who has ended: each is logged once."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, set[int]] = {}
+        """Of trials that have not ended."""
+        self._ended: set[int] = set()
+
+    def is_new(self, event: Event) -> bool:
+        """Whether it tells something new; it is known from then on."""
+        if not isinstance(event, TrialEvent):
+            return True
+        if event.trial in self._ended:
+            return False
+        if isinstance(event, Reported):
+            steps = self._steps.setdefault(event.trial, set())
+            if event.step in steps:
+                return False
+            steps.add(event.step)
+        elif isinstance(event, Outcome) and event.state.is_final:
+            self._ended.add(event.trial)
+            self._steps.pop(event.trial, None)
+        return True
+
+
+class StudyFold:
+    """Takes the events of a study one after another; `record` is what they say so far."""
+
+    def __init__(self, *, keep_reports: bool = False) -> None:
+        self.seen = Seen()
+        self._keep_reports = keep_reports
+        self._sweeps: list[SweepRecord] = []
+        self._known: dict[str, str] = {}
+        """Each setting that a sweep had, as it was last."""
+        self._metric = Metric()
+        self._trials: dict[int, TrialFold] = {}
+
+    def take(self, event: Event) -> None:
+        """Learn from the next event; what is known already changes nothing."""
+        if isinstance(event, TrialEvent):
+            if self.seen.is_new(event):
+                self._trial(event).take(event)
+        elif isinstance(event, SweepStarted):
+            self._begin(event)
+        elif self._sweeps:  # else the line that began it is lost
+            self._sweeps[-1] = replace(self._sweeps[-1], end=event)
+
+    def record(self) -> StudyRecord:
+        """The study as it stands."""
+        last = self._sweeps[-1].start if self._sweeps else None
+        return StudyRecord(
+            name="" if last is None else last.study,
+            uuid="" if last is None else last.study_uuid,
+            sweeps=tuple(self._sweeps),
+            trials={number: fold.record() for number, fold in sorted(self._trials.items())},
+        )
+
+    def _begin(self, event: SweepStarted) -> None:
+        if not self._sweeps:
+            self._metric, self._known = Metric.of(event.settings), dict(event.settings)
+        settings = event.settings.items()
+        changed = {key: value for key, value in settings if self._known.get(key) != value}
+        self._known |= event.settings
+        self._sweeps.append(SweepRecord(event, changed))
+
+    def _trial(self, event: TrialEvent) -> TrialFold:
+        fold = self._trials.get(event.trial)
+        if fold is None:
+            reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
+            fold = TrialFold(event.trial, event.time, self._metric, reports)
+            self._trials[event.trial] = fold
+        return fold
+
+
+def fold(events: Iterable[Event], *, keep_reports: bool = False) -> StudyRecord:
+    """The record of a study whose events these are, in their order."""
+    study = StudyFold(keep_reports=keep_reports)
+    for event in events:
+        study.take(event)
+    return study.record()

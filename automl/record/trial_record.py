@@ -1,0 +1,172 @@
+"""All that is known of one trial, folded from its events as they come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from automl.record.judging import Metric
+from automl.trial import (
+    MAX_STEP,
+    Checkpointed,
+    CheckpointKind,
+    Failed,
+    Finished,
+    Interrupted,
+    MemoryPeak,
+    Outcome,
+    OutOfMemory,
+    Params,
+    Pruned,
+    Reported,
+    Started,
+    TrialEvent,
+    TrialState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial as its events tell it."""
+
+    number: int
+    params: Params
+    outcome: Outcome | None
+    """How its last execution ended, without a traceback; None: it was running at the last event."""
+    device: str
+    """Where it ran last, for people."""
+    started: float
+    """When it was first started (Unix seconds)."""
+    n_starts: int
+    n_deaths: int
+    """Executions that ended because the process died under them."""
+    n_out_of_memory: int
+    """Executions that ended because the device had no room."""
+    peaks: Mapping[int, int]
+    """The most memory (bytes) that was held on a device by so many trials that trained together, it
+    among them; 1: by itself."""
+    best_value: float | None
+    """The best finite value of the study's metric among its reports, and its step:"""
+    best_step: int | None
+    n_reports: int
+    last_step: int
+    """The largest step that a store can hold; 0 before the first report."""
+    checkpoints: Mapping[CheckpointKind, str]
+    """Paths as the log says them: relative to the study, and whatever a stranger wrote."""
+    reports: Mapping[int, Mapping[str, float]] | None
+    """Metrics by step; None: the fold was to keep none."""
+
+    @property
+    def state(self) -> TrialState:
+        """RUNNING may be a trial whose sweep was killed: the log does not tell."""
+        return _state(self.outcome)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it held by itself; 0: not known."""
+        return self.peaks.get(1, 0)
+
+    @property
+    def value(self) -> float | None:
+        """What it finished with, or the best of a pruned one; None: it has no value."""
+        return self.outcome.value if isinstance(self.outcome, Finished | Pruned) else None
+
+    @property
+    def cause(self) -> str | None:
+        """Why it failed or was interrupted, one line; None: it was not, or goes on since."""
+        match self.outcome:
+            case Failed() | Interrupted() | OutOfMemory() as outcome:
+                return outcome.cause
+        return None
+
+    @property
+    def ended(self) -> float | None:
+        """When it came to its end for good (Unix seconds); None: it has not."""
+        return self.outcome.time if self.outcome is not None and self.state.is_final else None
+
+
+@dataclass(slots=True)
+class TrialFold:
+    """Takes the events of a trial one after another; `record` is what they say so far."""
+
+    number: int
+    started: float
+    metric: Metric = field(default_factory=Metric)
+    reports: dict[int, Mapping[str, float]] | None = None
+    """Where reports are kept; None: they are not."""
+    params: Params = field(default_factory=dict)
+    outcome: Outcome | None = None
+    device: str = ""
+    n_starts: int = 0
+    n_deaths: int = 0
+    n_out_of_memory: int = 0
+    peaks: dict[int, int] = field(default_factory=dict)
+    best_value: float | None = None
+    best_step: int | None = None
+    n_reports: int = 0
+    last_step: int = 0
+    checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> TrialState:
+        return _state(self.outcome)
+
+    def take(self, event: TrialEvent) -> None:
+        """Learn from the next event."""
+        match event:
+            case Reported():
+                self._take_report(event)
+            case Started():
+                self.params, self.device, self.outcome = event.params, event.device, None
+                self.n_starts += 1
+            case Checkpointed():
+                self.checkpoints[event.kind] = event.path
+            case MemoryPeak():
+                before = self.peaks.get(event.n_lanes, 0)
+                self.peaks[event.n_lanes] = max(before, event.peak_bytes)
+            case Outcome():
+                self._take_outcome(event)
+
+    def record(self) -> TrialRecord:
+        """The trial as it stands."""
+        return TrialRecord(
+            number=self.number,
+            params=self.params,
+            outcome=self.outcome,
+            device=self.device,
+            started=self.started,
+            n_starts=self.n_starts,
+            n_deaths=self.n_deaths,
+            n_out_of_memory=self.n_out_of_memory,
+            peaks=dict(self.peaks),
+            best_value=self.best_value,
+            best_step=self.best_step,
+            n_reports=self.n_reports,
+            last_step=self.last_step,
+            checkpoints=dict(self.checkpoints),
+            reports=None if self.reports is None else dict(self.reports),
+        )
+
+    def _take_report(self, event: Reported) -> None:
+        self.n_reports += 1
+        if event.step <= MAX_STEP:  # older versions took what no store can hold
+            self.last_step = max(self.last_step, event.step)
+        value = event.metrics.get(self.metric.name)
+        if value is not None and math.isfinite(value) and self._is_best(value):
+            self.best_value, self.best_step = value, event.step
+        if self.reports is not None:
+            self.reports[event.step] = event.metrics
+
+    def _is_best(self, value: float) -> bool:
+        return self.best_value is None or self.metric.direction.better(value, self.best_value)
+
+    def _take_outcome(self, event: Outcome) -> None:
+        # Nobody asks for its traceback here, and there may be ten thousand of them.
+        self.outcome = replace(event, details="") if isinstance(event, Failed) else event
+        self.n_deaths += isinstance(event, Interrupted) and event.by_worker_death
+        self.n_out_of_memory += isinstance(event, OutOfMemory)
+
+
+def _state(outcome: Outcome | None) -> TrialState:
+    return TrialState.RUNNING if outcome is None else outcome.state

@@ -1,0 +1,184 @@
+"""What MLflow is told of a trial: its run. Pure: events in, plain values out.
+
+All that happened to a trial since the last delivery becomes one `RunUpdate`. Asked again with the
+same events it is the same update, so that it can be repeated after any failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from automl.config import KeepCheckpoints
+from automl.record.texts import cut, cut_middle
+from automl.record.trial_record import TrialFold, TrialRecord
+from automl.tracking.cleaning import (
+    MAX_TAG_CHARACTERS,
+    clean_key,
+    clean_params,
+    clean_tags,
+    finite,
+    to_ms,
+)
+from automl.tracking.run_update import (
+    CAUSE,
+    DEVICE,
+    MEMORY_PEAK,
+    NOTE,
+    PARENT,
+    STATE,
+    STUDY,
+    TRIAL,
+    VALUE,
+    RunUpdate,
+)
+from automl.tracking.run_update import MetricPoint as Point
+from automl.trial import (
+    CheckpointKind,
+    Failed,
+    Finished,
+    Outcome,
+    Pruned,
+    Reported,
+    Started,
+    TrialEvent,
+    TrialState,
+    trial_name,
+)
+
+_STATUS = {
+    TrialState.RUNNING: "RUNNING",
+    TrialState.INTERRUPTED: "SCHEDULED",
+    TrialState.FINISHED: "FINISHED",
+    TrialState.PRUNED: "KILLED",
+    TrialState.FAILED: "FAILED",
+}
+_FENCE = "``````"
+"""Longer than what stands in a traceback."""
+_NOTE_DETAILS_CHARACTERS = MAX_TAG_CHARACTERS - 1000
+
+
+class TrialRun:
+    """A trial's run, as the trial's events so far tell it, whether they are delivered or not."""
+
+    def __init__(self, first: TrialEvent, *, fresh: bool) -> None:
+        self.number = first.trial
+        self.fresh = fresh
+        """No earlier process can have made it."""
+        self._fold = TrialFold(first.trial, first.time)
+        self._infinite: set[str] = set()
+
+    @property
+    def ended(self) -> bool:
+        """For good: no event of this trial follows."""
+        return self._fold.state.is_final
+
+    def take(self, event: TrialEvent) -> None:
+        """Learn from the next event."""
+        self._fold.take(event)
+        if isinstance(event, Reported):
+            self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
+
+    def update(
+        self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
+    ) -> RunUpdate:
+        """What `events`, the last that were taken, change about the run.
+
+        `parent` is the id of the study's own run.
+        """
+        trial = self._fold.record()
+        begins = any(isinstance(event, Started) for event in events)
+        turns = begins or any(isinstance(event, Outcome) for event in events)
+        still_first = trial.state is TrialState.RUNNING and trial.n_starts <= 1
+        artifacts, refused = _checkpoints(trial, keep)
+        return RunUpdate(
+            name=trial_name(trial.number),
+            start_ms=to_ms(trial.started),
+            key={STUDY: study_uuid, TRIAL: str(trial.number)},
+            birth_tags={PARENT: parent},
+            params=clean_params({name: str(value) for name, value in trial.params.items()}),
+            begins=begins,
+            tags=clean_tags(self._tags(trial, events) if turns else {}),
+            metrics=tuple(_metrics(trial, events)),
+            status=_STATUS[trial.state] if turns and not still_first else None,
+            end_ms=None if trial.ended is None else to_ms(trial.ended),
+            artifacts=artifacts,
+            refused=refused,
+        )
+
+    def _tags(self, trial: TrialRecord, events: Iterable[TrialEvent]) -> dict[str, str]:
+        """Of a trial that began, went on or ended by the last of `events`."""
+        tags = {STATE: trial.state.value}
+        for event in events:
+            if isinstance(event, Started):
+                tags[DEVICE] = trial.device
+                if trial.n_starts > 1:
+                    tags[CAUSE] = ""  # of the interruption that is over
+            elif isinstance(event, Failed) and event.details:
+                tags[NOTE] = _note(event)
+        if trial.cause is not None:
+            tags[CAUSE] = trial.cause
+        if self._infinite:
+            names = ", ".join(sorted(self._infinite))
+            tags["automl.infinite"] = f"shown as NaN where infinite: {names}"
+        return tags
+
+
+def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Point]:
+    for event in events:
+        time_ms = to_ms(event.time)
+        match event:
+            case Reported():
+                for name, value in event.metrics.items():
+                    yield Point(clean_key(name), finite(value), time_ms, event.step)
+            case Finished() | Pruned():
+                yield Point(VALUE, finite(event.value), time_ms, trial.last_step)
+        if isinstance(event, Outcome) and event.state.is_final and trial.peak_bytes:
+            peak = float(trial.peak_bytes)
+            yield Point(MEMORY_PEAK, peak, time_ms, trial.last_step)
+
+
+def _checkpoints(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], list[str]]:
+    """What of the trial's checkpoints is stored, and why others that it names are not."""
+    stored, refused = [], []
+    for kind in _kept(keep) if trial.state.is_final else ():
+        if kind not in trial.checkpoints:
+            continue
+        path = own_checkpoint(trial.checkpoints[kind], trial.number, kind)
+        if path is not None:
+            stored.append(path)
+            continue
+        refused.append(
+            f"the path {trial.checkpoints[kind][:200]!r} of {kind.value}.pt is none of the "
+            "study's checkpoints; it was not stored"
+        )
+    return stored, refused
+
+
+def _kept(keep: KeepCheckpoints) -> Sequence[CheckpointKind]:
+    return {
+        KeepCheckpoints.all: (CheckpointKind.LAST, CheckpointKind.BEST),
+        KeepCheckpoints.best: (CheckpointKind.BEST,),
+        KeepCheckpoints.none: (),
+    }[keep]
+
+
+def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
+    """Where the trial's checkpoint stands below its study; None for a path that is another file's.
+
+    The log may be a stranger's, and a study may have been moved since: an absolute path says where
+    it stood then, and only its end is believed.
+    """
+    own = PurePosixPath("checkpoints", trial_name(number), f"{kind.value}.pt")
+    said = PurePosixPath(path)
+    if ".." in said.parts or (said != own and not said.is_absolute()):
+        return None
+    return str(own) if said.parts[-3:] == own.parts else None
+
+
+def _note(event: Failed) -> str:
+    details = cut_middle(event.details, _NOTE_DETAILS_CHARACTERS)
+    # As code: `***` and `a_b` are no Markdown there.
+    cause = cut(event.cause, 500).replace("`", "'")
+    return f"**`{cause}`**\n\n{_FENCE}\n{details}\n{_FENCE}"

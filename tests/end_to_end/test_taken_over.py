@@ -1,0 +1,45 @@
+"""What a trial is known for outlives its sweep: a process that died, memory that ran out."""
+
+from __future__ import annotations
+
+from automl.trial import Failed, Started
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+WORDS = (
+    "study.name=known",
+    "study.n_trials=2",
+    "sampler=grid",
+    "devices=host",
+    "admission.request=64MiB",
+    "admission.max_concurrent_trials=2",
+    *mine("ends_oddly"),
+    "space={how: {choices: [dies, no_room]}}",
+)
+
+
+def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> None:
+    records = Records(program.folder, "known")
+    first = program.start(*WORDS)
+    hanging = records.path / "checkpoints"
+    first.wait_until(lambda: len(list(hanging.glob("*/hangs"))) == 2, "two trials that hang")
+    first.kill()
+
+    ended = program.run("resume", "study.name=known")
+    assert ended.code == 1
+    assert "known: 2 failed" in ended.stdout
+    params, outcomes = records.params(), records.outcomes()
+    by_how = {params[number]["how"]: number for number in outcomes}
+    died, no_room = outcomes[by_how["dies"]], outcomes[by_how["no_room"]]
+    assert isinstance(died, Failed)
+    assert died.cause.endswith("(2 times)")
+    assert isinstance(no_room, Failed)
+    assert "does not fit, even alone" in no_room.cause
+    assert n_runs(records, by_how["dies"]) == 3
+    assert n_runs(records, by_how["no_room"]) == 4, "as declared, larger, larger again, alone"
+
+
+def n_runs(records: Records, number: int) -> int:
+    """Executions, without the entry that a failure makes which the sweep itself decides."""
+    starts = [event for event in records.of_trial(number) if isinstance(event, Started)]
+    return sum(start.device != "none" for start in starts)
