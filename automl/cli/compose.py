@@ -25,10 +25,11 @@ from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import FILE_NAME, Source, choose_source, refuse_missing, stored_text
+from automl.cli.stored import Source, choose_source, refuse_missing, stored_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _refuse_in_files(source: Source, request: Request) -> None:
     folders = [folder for folder in (conf_dir(), request.config_dir) if folder is not None]
     files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
     if source.study is not None:
-        files.append(source.study / FILE_NAME)
+        files.append(StudyFiles(source.study).config)
     if any(map(_mentions_hydra, files)):
         with _initialized(request.config_dir):
             overrides = list(request.overrides)

@@ -1,9 +1,8 @@
-"""The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
-
-    studies/<name>/config.yaml  journal.log  events.log  place.json  status.json  checkpoints/  lock
+"""The study directory: its name, and the lock that gives a study one sweep at a time.
 
 Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
-dies, however that comes, so that there is no stale lock to remove.
+dies, however that comes, so that there is no stale lock to remove. What stands in the directory is
+said in `files.py`.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.disk import flush_folder, make_folder
-from automl.trial import trial_name
+from automl.record.disk import flush_folder, make_folder, opener
+from automl.record.files import CONFIG, StudyFiles
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -42,11 +37,6 @@ def make_name() -> str:
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
 
 
-def log_path(directory: Path, number: int) -> Path:
-    """What a trial of the study at `directory` printed, and why it failed."""
-    return directory / "logs" / f"{trial_name(number)}.log"
-
-
 def command_line(command: str, study: StudyConfig) -> str:
     """What to type to have `command` done with the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
@@ -56,8 +46,8 @@ def command_line(command: str, study: StudyConfig) -> str:
 class StudyDirectory:
     """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
 
-    def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
-        self.path = path
+    def __init__(self, files: StudyFiles, *, fresh: bool, lock_fd: int) -> None:
+        self.files = files
         self.fresh = fresh
         """Made by this sweep: it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
@@ -72,6 +62,7 @@ class StudyDirectory:
         """
         assert config.name is not None
         path = Path(config.dir).absolute() / config.name
+        files = StudyFiles(path)
         if must_exist and not path.is_dir():
             raise ConfigError(
                 f"study.name={config.name}: there is no such study in {config.dir}; "
@@ -81,29 +72,18 @@ class StudyDirectory:
         try:
             for folder in make_folder(path):
                 flush_folder(folder)
-            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock_fd = opener(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigError(
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
                 "name another folder with study.dir=…"
             ) from error
         _lock(lock_fd, config)
-        return cls(path, fresh=fresh, lock_fd=lock_fd)
+        return cls(files, fresh=fresh, lock_fd=lock_fd)
 
     @property
-    def events(self) -> Path:
-        return self.path / "events.log"
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def status(self) -> Path:
-        return self.path / "status.json"
-
-    def checkpoints(self, number: int) -> Path:
-        return self.path / "checkpoints" / trial_name(number)
+    def path(self) -> Path:
+        return self.files.path
 
     def __enter__(self) -> StudyDirectory:
         return self
@@ -116,7 +96,7 @@ class StudyDirectory:
     ) -> None:
         if self._stays_locked:
             return
-        if kind is not None and self.fresh and not self.config.exists():
+        if kind is not None and self.fresh and not self.files.config.exists():
             # Refused before it began: leave nothing behind, if that can be.
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
@@ -167,7 +147,7 @@ def is_held(path: Path) -> bool:
     """Whether a living sweep holds the study directory `path`. Raises OSError where that cannot be
     seen, as in a study of another user's."""
     try:
-        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -179,36 +159,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, whole; a power cut may leave neither."""
-    with _replacing(path) as file:
-        file.write(text)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Write atomically, and return when the new file is on disk."""
-    with _replacing(path) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    flush_folder(path.parent)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file beside `path` that takes its place in the end."""
-    fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            yield file
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
-            os.unlink(beside)
-        raise
-
-
 def existing(folder: Path) -> str:
     """The studies in a folder, for a message."""
-    names = sorted(p.parent.name for p in folder.glob("*/config.yaml"))
+    names = sorted(p.parent.name for p in folder.glob(f"*/{CONFIG}"))
     return f"there are: {', '.join(names)}" if names else "it holds no study yet"

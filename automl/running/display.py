@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from automl.admission.policy import ALL_TAKEN, DeviceAccount, gib
-from automl.record.directory import log_path
+from automl.record.files import StudyFiles
 from automl.record.texts import fit, fit_line
 from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
 from automl.trial import Params, ParamValue, TrialState
@@ -334,7 +334,7 @@ def failure_lines(view: SweepView) -> Iterator[str]:
         return
     yield "failed by cause"
     for row in view.failures:
-        log = log_path(Path(view.directory), row.first)
+        log = StudyFiles(Path(view.directory)).log(row.first)
         see = f", see {os.path.relpath(log)}" if log.exists() else ""
         times = "1 time" if row.n == 1 else f"{row.n} times"
         yield f"  {times}  {fit_line(row.cause)} (first trial {row.first}{see})"

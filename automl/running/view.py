@@ -15,7 +15,9 @@ from typing import Any
 
 from automl.config import Config
 from automl.errors import ConfigError
-from automl.record.directory import command_line, existing, is_held, write_atomically
+from automl.record.directory import command_line, existing, is_held
+from automl.record.disk import write_atomically
+from automl.record.files import STATUS, StudyFiles
 from automl.trial import Params, TrialState
 
 
@@ -142,7 +144,7 @@ def _find_study(config: Config) -> Path:
             f"study.name={config.study.name}: there is no such study in {folder}; "
             f"{existing(folder)}."
         )
-    studies = sorted(folder.glob("*/status.json"), key=lambda p: p.stat().st_mtime)
+    studies = sorted(folder.glob(f"*/{STATUS}"), key=lambda p: p.stat().st_mtime)
     if not studies:
         raise ConfigError(f"study.dir={folder}: holds no study yet; start one: python -m automl")
     return studies[-1].parent
@@ -154,7 +156,7 @@ def print_status(config: Config) -> int:
 
     path = find_study(config)
     # It may have been moved or renamed since.
-    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
+    view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
     print_view(view, None if view.ended is not None else _note(view, path, config))
     return 0
 
@@ -168,7 +170,7 @@ def _note(view: SweepView, path: Path, config: Config) -> str | None:
     except OSError as error:
         return (
             f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({path / 'lock'}: {error.strerror})"
+            f"({StudyFiles(path).lock}: {error.strerror})"
         )
     again = command_line("resume", replace(config.study, name=view.study))
     return f"interrupted {age}; go on with: {again}"
