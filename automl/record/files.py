@@ -13,7 +13,8 @@
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
-when the call that writes it returns, whole, the old one or the new.
+when the call that writes it returns, whole, the old one or the new. How the append-only ones are
+flushed stands in `append_only.py`.
 """
 
 from __future__ import annotations
