@@ -65,7 +65,7 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
 
 
 class EventLog:
-    """Append events from any thread. One process at a time: the study directory's lock sees to it.
+    """Append events from any thread of the one process that holds the study directory's lock.
 
     After a failed write nothing more is taken: every later `append` raises StorageError.
     """
