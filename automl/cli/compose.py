@@ -25,10 +25,11 @@ from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import FILE_NAME, Base, choose_base, refuse_missing, stored_text
+from automl.cli.stored import Base, choose_base, refuse_missing, stored_text
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _refuse_in_files(base: Base, given: HydraInput) -> None:
     folders = [folder for folder in (conf_dir(), given.config_dir) if folder is not None]
     files = [f for folder in folders for depth in ("", "*/") for f in folder.glob(f"{depth}*.yaml")]
     if base.study is not None:
-        files.append(base.study / FILE_NAME)
+        files.append(StudyFiles(base.study).config)
     if any(map(_mentions_hydra, files)):
         with _initialized(given.config_dir):
             overrides = list(given.overrides)

@@ -14,11 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import MULTIRUN
 from automl.errors import ConfigError
+from automl.record.files import LOGS, SWEEP_LOG
 
 _FOLDERS = "give study.dir=FOLDER, where studies are kept"
 _LOGGING = (
-    "a sweep's words are in FOLDER/NAME/sweep.log of its study, what its trials print in "
-    "FOLDER/NAME/logs; AUTOML_DEBUG=1 shows tracebacks"
+    f"a sweep's words are in FOLDER/NAME/{SWEEP_LOG} of its study, what its trials print in "
+    f"FOLDER/NAME/{LOGS}; AUTOML_DEBUG=1 shows tracebacks"
 )
 _REMEDIES = {
     "run": _FOLDERS,

@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import Override
 
 from automl.cli.space import override_text
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
 
 _CODE = ("objective.target", "model.target")
 _ADDRESSES = ("tracking.uri", "study.storage")
@@ -44,7 +45,7 @@ def refuse_strangers(study: Path, stored: object, overrides: Sequence[Override])
 
 def _other_owner(study: Path) -> str | None:
     """Who the study belongs to; None: it is the caller's own."""
-    for path in (study, study / "config.yaml"):
+    for path in (study, StudyFiles(study).config):
         uid = path.lstat().st_uid
         if uid != os.geteuid():
             try:

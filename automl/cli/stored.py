@@ -26,10 +26,10 @@ from automl.cli.sweeps import canonical_space
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.credentials import carries_credential
+from automl.record.files import StudyFiles
 from automl.record.studies import study_names
 
 STORED_NAME = "stored_config"
-FILE_NAME = "config.yaml"
 NOT_STORED = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
 HEADER = """\
 # The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
@@ -153,9 +153,9 @@ def _not_stored(value: object, key: str = "") -> Iterator[str]:
 
 def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> None:
     """Make the stored config known to Hydra under STORED_NAME."""
-    stored = OmegaConf.load(study / FILE_NAME)
+    stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
-        raise ConfigError(f"{study / FILE_NAME} is no config of automl; restore it from a copy.")
+        raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
     _schema_for_kind(stored)
     if not whole:

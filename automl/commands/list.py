@@ -14,6 +14,7 @@ from automl.commands.which_study import no_study_in
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.directory import is_held
+from automl.record.files import CONFIG, STATUS, StudyFiles
 from automl.record.studies import study_names
 from automl.record.texts import fit_line
 from automl.running.console import open_console
@@ -63,13 +64,13 @@ def _view(path: Path) -> SweepView | str:
     """How the study stood last, or the word for a folder that does not tell."""
     try:
         names = os.listdir(path)
-        if "status.json" in names:
-            return load_view(path / "status.json")
+        if STATUS in names:
+            return load_view(StudyFiles(path).status)
     except OSError:
         return "unreadable"
     except ValueError:
         return "torn"
-    return "not begun" if "config.yaml" in names else "foreign"
+    return "not begun" if CONFIG in names else "foreign"
 
 
 def _state(path: Path, view: SweepView) -> str:

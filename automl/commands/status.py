@@ -13,6 +13,7 @@ from pathlib import Path
 from automl.commands.which_study import find_study
 from automl.config import Config
 from automl.record.directory import command_line, is_held
+from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.console import open_console
 from automl.running.readable import clock
@@ -24,7 +25,7 @@ def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
     path = find_study(config)
     # It may have been moved or renamed since.
-    view = replace(read_view(path / "status.json"), study=path.name, directory=str(path))
+    view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
     print_view(view, None if view.ended is not None else _note(view, path, config))
     return 0
 
@@ -51,7 +52,7 @@ def _note(view: SweepView, path: Path, config: Config) -> str | None:
     except OSError as error:
         return (
             f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({path / 'lock'}: {error.strerror})"
+            f"({StudyFiles(path).lock}: {error.strerror})"
         )
     again = command_line("resume", replace(config.study, name=view.study))
     return f"interrupted {age}; go on with: {again}"

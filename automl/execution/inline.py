@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from automl.execution.executor import Capabilities, open_session
-from automl.execution.output import append_failure, output_path
+from automl.execution.output import append_failure
+from automl.record.files import log_name
 from automl.trial import (
     DeviceId,
     Entry,
@@ -41,7 +42,7 @@ class InlineExecutor:
 
         def on_event(event: TrialEvent) -> Verdict:
             if isinstance(event, Failed):
-                append_failure(output_path(self._output, event.trial), event)
+                append_failure(self._output / log_name(event.trial), event)
             return on_events([event]).get(event.trial, Verdict.GO_ON)
 
         self.session().run(spec, placement, on_event)

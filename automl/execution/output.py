@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from automl.record.disk import opener
 from automl.record.texts import fit
-from automl.trial import Failed, trial_name
+from automl.trial import Failed
 
 logger = logging.getLogger(__name__)
 _MAX_BYTES = 8192
@@ -24,10 +25,6 @@ def last_lines(path: Path, n_lines: int) -> str:
     return "\n".join(text.splitlines()[-n_lines:])
 
 
-def output_path(directory: Path, number: int) -> Path:
-    return directory / f"{trial_name(number)}.log"
-
-
 def append_failure(path: Path, failed: Failed) -> None:
     """Write traceback or cause to the end of the trial's file, on a line of its own.
 
@@ -36,7 +33,7 @@ def append_failure(path: Path, failed: Failed) -> None:
     text = fit(failed.details or failed.cause).rstrip()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
+        with open(path, "ab+", opener=opener) as file:
             if file.tell():
                 file.seek(-1, 2)
                 text = text if file.read(1) == b"\n" else f"\n{text}"

@@ -12,6 +12,8 @@ import traceback
 from contextlib import suppress
 from typing import TextIO
 
+from automl.record.disk import opener
+
 
 class Streams:
     """Standard output and error of this process; for its main thread."""
@@ -30,7 +32,7 @@ class Streams:
             _flush(stream)
         sys.stdout, sys.stderr = self._own  # before the descriptors: one that goes may close its
         _fill_gaps()
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import StorageError
-from automl.execution.output import append_failure, last_lines, output_path
+from automl.execution.output import append_failure, last_lines
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import (
     Begun,
@@ -29,6 +29,7 @@ from automl.execution.protocol import (
     ToParent,
     Work,
 )
+from automl.record.files import log_name
 from automl.trial import (
     Failed,
     Feed,
@@ -202,7 +203,7 @@ class Supervision:
 
     def _with_output(self, failed: Failed) -> Failed:
         lines = last_lines(self._output, _OUTPUT_LINES)
-        append_failure(output_path(self._output.parent, failed.trial), failed)
+        append_failure(self._output.parent / log_name(failed.trial), failed)
         if not lines or self._is_pack:  # the output of a pack is nobody's in particular
             return failed
         return replace(failed, details=f"{failed.details}\nlast output:\n{lines}".lstrip())

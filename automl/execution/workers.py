@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automl.execution.executor import Capabilities
-from automl.execution.output import output_path
 from automl.execution.process import WorkerLimits, WorkerProcess
 from automl.execution.protocol import WorkerSetup
 from automl.execution.slots import Slot, make_slots
 from automl.execution.supervision import Supervision
+from automl.record.files import log_name
 from automl.trial import DeviceId, Entry, Feed, Hosted, OnEvents, Placement, ProcessId
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class WorkersExecutor:
             if killed_for is not None:
                 supervision.kill(killed_for)
             on_events([Hosted(first.number, time.time(), worker.address)])
-            supervision.run(first, placement, output_path(self._output, first.number))
+            supervision.run(first, placement, self._output / log_name(first.number))
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """See `Executor.held_bytes`. On a GPU what the worker says, on the host its growth."""

@@ -1,9 +1,8 @@
-"""The study directory: its layout, its name, and the lock that gives a study one sweep at a time.
-
-    studies/<name>/config.yaml  journal.log  events.log  place.json  status.json  checkpoints/  lock
+"""The study directory: its name, and the lock that gives a study one sweep at a time.
 
 Whoever holds the lock owns every running trial of the study. The kernel drops it when the holder
-dies, however that comes, so that there is no stale lock to remove.
+dies, however that comes, so that there is no stale lock to remove. What stands in the directory is
+said in `files.py`.
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
-from automl.record.disk import flush_folder, make_folder
-from automl.record.studies import CONFIG, EVENTS, STATUS, existing
-from automl.trial import trial_name
+from automl.record.disk import flush_folder, make_folder, opener
+from automl.record.files import StudyFiles
+from automl.record.studies import existing
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -43,11 +38,6 @@ def make_name() -> str:
     return f"{secrets.choice(_ADJECTIVES)}-{secrets.choice(_ANIMALS)}-{secrets.token_hex(2)}"
 
 
-def log_path(directory: Path, number: int) -> Path:
-    """What a trial of the study at `directory` printed, and why it failed."""
-    return directory / "logs" / f"{trial_name(number)}.log"
-
-
 def command_line(command: str, study: StudyConfig) -> str:
     """What to type to have `command` done with the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
@@ -57,8 +47,8 @@ def command_line(command: str, study: StudyConfig) -> str:
 class StudyDirectory:
     """An open, locked study directory. Use as a context manager; leaving gives the lock back."""
 
-    def __init__(self, path: Path, *, fresh: bool, lock_fd: int) -> None:
-        self.path = path
+    def __init__(self, files: StudyFiles, *, fresh: bool, lock_fd: int) -> None:
+        self.files = files
         self.fresh = fresh
         """Made by this sweep: it is removed again if the sweep cannot begin."""
         self._lock_fd = lock_fd
@@ -73,6 +63,7 @@ class StudyDirectory:
         """
         assert config.name is not None
         path = Path(config.dir).absolute() / config.name
+        files = StudyFiles(path)
         if must_exist and not path.is_dir():
             raise ConfigError(
                 f"study.name={config.name}: there is no such study in {config.dir}; "
@@ -82,29 +73,18 @@ class StudyDirectory:
         try:
             for folder in make_folder(path):
                 flush_folder(folder)
-            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock_fd = opener(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigError(
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
                 "name another folder with study.dir=…"
             ) from error
         _lock(lock_fd, config)
-        return cls(path, fresh=fresh, lock_fd=lock_fd)
+        return cls(files, fresh=fresh, lock_fd=lock_fd)
 
     @property
-    def events(self) -> Path:
-        return self.path / EVENTS
-
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def status(self) -> Path:
-        return self.path / STATUS
-
-    def checkpoints(self, number: int) -> Path:
-        return self.path / "checkpoints" / trial_name(number)
+    def path(self) -> Path:
+        return self.files.path
 
     def __enter__(self) -> StudyDirectory:
         return self
@@ -117,7 +97,7 @@ class StudyDirectory:
     ) -> None:
         if self._stays_locked:
             return
-        if kind is not None and self.fresh and not self.config.exists():
+        if kind is not None and self.fresh and not self.files.config.exists():
             # Refused before it began: leave nothing behind, if that can be.
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
@@ -169,7 +149,7 @@ def is_held(path: Path) -> bool:
     seen, as in a study of another user's."""
     try:
         # Should it be a pipe, nobody waits for its other end.
-        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:
@@ -179,32 +159,3 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, whole; a power cut may leave neither."""
-    with _replacing(path) as file:
-        file.write(text)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Write atomically, and return when the new file is on disk."""
-    with _replacing(path) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    flush_folder(path.parent)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file beside `path` that takes its place in the end."""
-    fd, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            yield file
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
-            os.unlink(beside)
-        raise

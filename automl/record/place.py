@@ -15,9 +15,10 @@ from pathlib import Path
 
 from automl.config import STUDY_NAME, StudyConfig
 from automl.errors import ConfigError, StorageError
-from automl.record.directory import StudyDirectory, write_durably
+from automl.record.directory import StudyDirectory
+from automl.record.disk import write_durably
+from automl.record.files import StudyFiles
 
-FILE_NAME = "place.json"
 _UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -57,11 +58,12 @@ def settle(directory: Path, study: StudyConfig, study_uuid: str, stored_name: st
         kept = here  # as far as anybody can tell
     before = kept or replace(here, path=str(directory.with_name(stored_name)), inode=0)
     place = decide(before, here, study.copy)
-    in_database = study.storage is not None or not (directory / "journal.log").exists()
+    files = StudyFiles(directory)
+    in_database = study.storage is not None or not files.journal.exists()
     if in_database and place.study_uuid != before.study_uuid:
         raise _no_copy(study)
     if place != read_place(directory):
-        write_durably(directory / FILE_NAME, json.dumps(asdict(place)) + "\n")
+        write_durably(files.place, json.dumps(asdict(place)) + "\n")
     return place
 
 
@@ -96,7 +98,7 @@ def decide(kept: Place, here: Place, copy: bool | None) -> Place:
 
 def read_place(directory: Path) -> Place | None:
     """None where none was kept yet. Raises StorageError when it cannot be read."""
-    path = directory / FILE_NAME
+    path = StudyFiles(directory).place
     try:
         values = json.loads(path.read_bytes())
         return Place(**values | {"former_names": tuple(values["former_names"])})

@@ -10,13 +10,8 @@ from pathlib import Path
 
 from automl.errors import ConfigError
 from automl.record.events import read_events
+from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord, fold
-
-CONFIG = "config.yaml"
-"""Written when a study's first sweep begins: a folder that has it is a study."""
-STATUS = "status.json"
-"""Written anew about once a second while a sweep runs."""
-EVENTS = "events.log"
 
 
 def study_names(folder: Path) -> list[str]:
@@ -48,7 +43,7 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
     trials reported is in memory. Raises ConfigError for a folder that is no study of ours, or that
     cannot be read.
     """
-    log = directory / EVENTS
+    log = StudyFiles(directory).events
     try:
         if not log.exists():
             raise ConfigError(
@@ -68,10 +63,10 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
 def _last_seconds(study: Path) -> float | None:
     """When a sweep was last seen at work in the directory; None: it is no study."""
     try:
-        stored = (study / CONFIG).stat().st_mtime
+        stored = StudyFiles(study).config.stat().st_mtime
     except OSError:
         return None
     try:
-        return max(stored, (study / STATUS).stat().st_mtime)
+        return max(stored, StudyFiles(study).status.stat().st_mtime)
     except OSError:
         return stored

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
+from automl.record.files import STATUS
 from automl.running.best_table import print_best
 from automl.running.display import Display
 from automl.running.loop import Loop
@@ -17,7 +18,7 @@ from automl.running.pictures import Pictures
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines
 from automl.running.view import BestRow, SweepView, write_view
-from automl.trial import SweepEnded, TrialState
+from automl.trial import CheckpointKind, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
@@ -54,8 +55,8 @@ class Closing:
             self._record_end()
         if self._stop is not StopReason.BROKEN:
             self._deliver()
-        with self._pictures.of("status.json"):
-            write_view(self._parts.directory.status, self._view(self._how()))
+        with self._pictures.of(STATUS):
+            write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._pictures.of("the results"):
             self._show_results()
         if self._stop is not None:
@@ -106,7 +107,7 @@ class Closing:
         self._say(f"{self._name}: {counts} in {clock(view.seconds)}")
         best = study.best()
         if best is not None:
-            path = self._parts.directory.checkpoints(best.number) / "best.pt"
+            path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
 

@@ -14,8 +14,10 @@ from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
-from automl.record.directory import StudyDirectory, write_durably
+from automl.record.directory import StudyDirectory
+from automl.record.disk import write_durably
 from automl.record.events import EventLog
+from automl.record.files import EVENTS
 from automl.record.place import settle
 from automl.running.lost_events import put_back
 from automl.running.prepare import Prepared
@@ -47,8 +49,8 @@ class Parts:
 def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
     """The executor that the config names."""
     if prepared.config.execution.kind is ExecutionKind.inline:
-        return InlineExecutor(prepared.entry, directory.path / "logs")
-    return WorkersExecutor(prepared.entry, directory.path / "logs", worker_limits(prepared))
+        return InlineExecutor(prepared.entry, directory.files.logs)
+    return WorkersExecutor(prepared.entry, directory.files.logs, worker_limits(prepared))
 
 
 def worker_limits(prepared: Prepared) -> WorkerLimits:
@@ -66,12 +68,13 @@ def worker_limits(prepared: Prepared) -> WorkerLimits:
 
 def _store_config(directory: StudyDirectory, stored_config: str) -> None:
     """No picture: without it the study cannot be resumed. Raises StorageError."""
+    path = directory.files.config
     try:
-        write_durably(directory.config, stored_config)
+        write_durably(path, stored_config)
     except OSError as error:
         raise StorageError(
-            f"{directory.config} cannot be written ({error.strerror}): make room or mend the disk, "
-            "then give the same command again."
+            f"{path} cannot be written ({error.strerror}): make room or mend the disk, then give "
+            "the same command again."
         ) from error
 
 
@@ -105,11 +108,11 @@ def open_parts(
             directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
         )
         stack.callback(delivery.stop)
-        log = EventLog.open(directory.events)  # while MLflow is being loaded
+        log = EventLog.open(directory.files.events)  # while MLflow is being loaded
         stack.callback(log.close)
         delivery.wait_usable(READY_SECONDS)
         if n_lost := put_back(study, log):
-            note = f"events.log had lost how {n_lost} trials ended: put back from what Optuna keeps"
+            note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
         executor = make_executor(prepared, directory)

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from automl.record.directory import log_path
+from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.readable import clock, params_text
 from automl.running.running_table import RunningTable
@@ -109,7 +109,7 @@ def failure_lines(view: SweepView) -> Iterator[str]:
         return
     yield "failed by cause"
     for row in view.failures:
-        log = log_path(Path(view.directory), row.first)
+        log = StudyFiles(Path(view.directory)).log(row.first)
         see = f", see {os.path.relpath(log)}" if log.exists() else ""
         times = "1 time" if row.n == 1 else f"{row.n} times"
         yield f"  {times}  {fit_line(row.cause)} (first trial {row.first}{see})"

@@ -23,6 +23,7 @@ from automl.devices.device import HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.reader import ReaderThread, open_reader
 from automl.record.directory import StudyDirectory, make_name
+from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
 from automl.running.display import Display, open_display
@@ -91,7 +92,7 @@ def run_sweep(
             prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
         ) as parts,
         UnfailingDisplay(open_display(), pictures) as display,
-        sweep_log(directory.path / "sweep.log", display),
+        sweep_log(directory.files.sweep_log, display),
     ):
         return Sweep(parts, display, pictures).run()
 
@@ -212,7 +213,7 @@ class Sweep:
         return TrialSpec(
             number=trial.number,
             params=trial.params,
-            checkpoint_dir=str(self.parts.directory.checkpoints(trial.number)),
+            checkpoint_dir=str(self.parts.directory.files.checkpoints(trial.number)),
             study_seed=self.parts.config.study.seed,
         )
 
@@ -277,10 +278,10 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            with self.pictures.of("status.json"):
+            with self.pictures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)
-                write_view(self.parts.directory.status, view)
+                write_view(self.parts.directory.files.status, view)
 
 
 def _this_process() -> ProcessId:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
+from automl.record.disk import opener
 from automl.record.texts import fit
 from automl.running.display import Display
 
@@ -24,6 +26,9 @@ logger = logging.getLogger("automl")
 
 
 class _InFile(logging.FileHandler):
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=opener)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """A line that the disk does not take is lost: logging would print a traceback for it."""
 

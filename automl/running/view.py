@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.record.directory import write_atomically
+from automl.record.disk import write_atomically
 from automl.trial import Params, TrialState
 
 MAX_BYTES = 2**24

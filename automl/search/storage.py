@@ -22,10 +22,9 @@ from optuna.storages.journal import JournalStorage
 
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.credentials import mask_urls
+from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
 from automl.search.journal import LockedJournal
-
-JOURNAL = "journal.log"
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,12 @@ class OpenStorage:
 
 
 def open_storage(url: str | None, directory: Path) -> OpenStorage:
-    """Open the database at `url`, or `directory/journal.log` when it is None.
+    """Open the database at `url`, or the journal in the study directory when it is None.
 
     Raises ConfigError for an unusable URL, StudyInUseError or StorageError for the journal.
     """
     silence_optuna()
-    return _open_journal(directory / JOURNAL) if url is None else _open_database(url)
+    return _open_journal(StudyFiles(directory).journal) if url is None else _open_database(url)
 
 
 class _DropsNotes:

@@ -23,6 +23,7 @@ from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
 from automl.errors import StorageError
+from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
@@ -287,7 +288,7 @@ class Study:
         where = self._opened.where
         if config.storage is None:
             self.stored_name = stored_name(self._storage, self.name, where)
-        elif (log := directory / "events.log").exists() and log.stat().st_size:
+        elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create(
             self._storage, self.stored_name, config.direction, identity, where

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
+from automl.record.disk import opener
+from automl.record.files import StudyFiles
 from automl.record.sealed import is_damaged, seal
 
 _HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
@@ -53,9 +55,9 @@ class Confirmed:
 
         Waits for a predecessor that is just ending. Raises StudyInUseError, StorageError.
         """
-        path = log.with_suffix(".delivered")
+        path = StudyFiles(log.parent).delivered
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise StorageError(
                 f"{path} cannot be opened ({error.strerror}): mend its rights."
@@ -124,7 +126,7 @@ def delivered_to(log: Path) -> tuple[str, str] | None:
     Reads only, without the lock; None: it was never delivered, or it cannot be known.
     """
     try:
-        text = log.with_suffix(".delivered").read_bytes()
+        text = StudyFiles(log.parent).delivered.read_bytes()
     except OSError:
         return None
     found = None

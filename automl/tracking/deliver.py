@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from automl.config import KeepCheckpoints
 from automl.errors import AutoMLError, StudyInUseError
+from automl.record.disk import opener
 from automl.record.redact import redact
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
@@ -246,7 +247,7 @@ class _RedactingFormatter(logging.Formatter):
 
 
 def _write_errors_to(path: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(fd, 2)
     os.dup2(fd, 1)
     os.close(fd)

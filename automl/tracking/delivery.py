@@ -24,6 +24,8 @@ from typing import Any, TypeAlias
 import automl
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.record.disk import opener
+from automl.record.files import StudyFiles
 from automl.tracking.confirmed import delivered_to
 from automl.tracking.deliver import DRAIN, Job
 from automl.tracking.lines import LineCounter
@@ -32,7 +34,6 @@ from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.shared_view import runs_with_view
 from automl.tracking.uri import TrackingUri, resolve_uri
 
-LOG_NAME = "events.log"
 READY_SECONDS = 60.0
 """`sync` waits this long for MLflow to open its store."""
 PATIENCE_SECONDS = 20.0
@@ -93,8 +94,8 @@ class Delivery:
         Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
-        log = (study_directory / LOG_NAME).absolute()
-        errors = log.with_name("delivery.log")
+        files = StudyFiles(study_directory.absolute())
+        log, errors = files.events, files.delivery_log
         _check_writable(errors)
         job = Job(
             log=str(log),
@@ -292,7 +293,7 @@ class Delivery:
 def _check_writable(errors: Path) -> None:
     """Raises ConfigError. The process that writes there could only die of it."""
     try:
-        with errors.open("ab"):
+        with open(errors, "ab", opener=opener):
             pass
     except OSError as error:
         raise ConfigError(
@@ -316,7 +317,8 @@ def deliver_all(
     Raises ConfigError or StudyInUseError when it cannot begin, AutoMLError when MLflow stops taking
     events on the way.
     """
-    if not (study_directory / LOG_NAME).exists():
+    log = StudyFiles(study_directory).events
+    if not log.exists():
         raise ConfigError(
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
             f"{study_directory.parent}, or name another folder with study.dir=…"
@@ -330,7 +332,7 @@ def deliver_all(
                 trouble is None
             ):  # it answers, but no SweepStarted is left to make the study's run of
                 raise AutoMLError(
-                    f"{study_directory / LOG_NAME}: the line that begins a sweep cannot be read; "
+                    f"{log}: the line that begins a sweep cannot be read; "
                     "resume the study, which writes it again."
                 )
             raise AutoMLError(

@@ -22,12 +22,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
+from automl.record.files import CHECKPOINTS, DELIVERY_LOG
 from automl.tracking.cleaning import clean_tags
 from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
-ARTIFACT_FOLDER = "checkpoints"
+ARTIFACT_FOLDER = CHECKPOINTS
 _PAGE = 1000
 MAX_REFUSALS = 20
 """Told on a run."""
@@ -321,7 +322,7 @@ class MlflowRuns:
         if len(kept) < MAX_REFUSALS:
             kept.append(text)
         elif len(kept) == MAX_REFUSALS:
-            kept.append("and more: see delivery.log")
+            kept.append(f"and more: see {DELIVERY_LOG}")
         self._refused(f"run {run_id}: {text}")
 
     def _store_artifact(self, run_id: str, path: Path, below: str) -> None:

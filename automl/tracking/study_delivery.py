@@ -17,6 +17,7 @@ from pathlib import Path
 
 from automl.config import KeepCheckpoints
 from automl.record.events import read_events
+from automl.record.files import StudyFiles
 from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
@@ -26,7 +27,6 @@ from automl.tracking.study_run import StudyRun
 from automl.tracking.trial_run import TrialRun
 from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
-CONFIG_NAME = "config.yaml"
 """Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
 """Read, delivered and confirmed in one go."""
@@ -214,7 +214,7 @@ class StudyDelivery:
 
     def _config_file(self) -> Sequence[str]:
         """The stored config; a link could name any file of ours in a study that was given to us."""
-        path = self._log.with_name(CONFIG_NAME)
+        path = StudyFiles(self._log.parent).config
         return (path.name,) if path.is_file() and not path.is_symlink() else ()
 
     # --- its trials ------------------------------------------------------------------------------

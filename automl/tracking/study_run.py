@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from automl.record.files import CONFIG
 from automl.record.study import StudyRecord
 from automl.tracking.cleaning import clean_tags, finite, to_ms
 from automl.tracking.run_update import (
@@ -86,7 +87,7 @@ def study_note(settings: Mapping[str, str]) -> str:
     lines = [
         f"Study of automl: {'minimizes' if minimizes(settings) else 'maximizes'} `{metric}`"
         + "".join(f", {text}" for text in about)
-        + ". All settings: `config.yaml` among the artifacts.",
+        + f". All settings: `{CONFIG}` among the artifacts.",
         "",
         "| param | searched |",
         "|---|---|",

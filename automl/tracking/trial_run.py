@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from automl.config import KeepCheckpoints
+from automl.record.files import CHECKPOINT_NAMES, StudyFiles
 from automl.record.texts import cut, cut_middle
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.tracking.cleaning import (
@@ -150,8 +151,8 @@ def _checkpoints(trial: TrialRecord, keep: KeepCheckpoints) -> tuple[list[str], 
             stored.append(path)
             continue
         refused.append(
-            f"the path {trial.checkpoints[kind][:200]!r} of {kind.value}.pt is none of the "
-            "study's checkpoints; it was not stored"
+            f"the path {trial.checkpoints[kind][:200]!r} of {CHECKPOINT_NAMES[kind]} is none "
+            "of the study's checkpoints; it was not stored"
         )
     return stored, refused
 
@@ -170,7 +171,7 @@ def own_checkpoint(path: str, number: int, kind: CheckpointKind) -> str | None:
     The log may be a stranger's, and a study may have been moved since: an absolute path says where
     it stood then, and only its end is believed.
     """
-    own = PurePosixPath("checkpoints", trial_name(number), f"{kind.value}.pt")
+    own = PurePosixPath(StudyFiles(Path()).checkpoint(number, kind))
     said = PurePosixPath(path)
     if ".." in said.parts or (said != own and not said.is_absolute()):
         return None

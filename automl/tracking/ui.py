@@ -19,6 +19,7 @@ from typing import IO
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
+from automl.record.files import StudyFiles
 from automl.record.redact import redact
 from automl.tracking.environment import set_defaults
 from automl.tracking.say import Say, say_on_stdout
@@ -74,7 +75,7 @@ def _part_of(study: Path | None, server: TrackingUri, say: Say) -> str:
     from automl.tracking.address import find_runs
 
     try:
-        found = find_runs(server, study / "events.log")
+        found = find_runs(server, StudyFiles(study).events)
     except ConfigError as error:  # the browser may get in where we do not
         say(str(error))
         return EXPERIMENTS

@@ -6,8 +6,6 @@ beside, flushed and renamed in none.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +15,8 @@ import numpy as np
 import torch
 
 from automl.errors import StorageError
-from automl.record.disk import flush_folder, make_folder
+from automl.record.disk import flush_folder, make_folder, replacing
 from automl.training.archive import refuse_foreign
-
-LAST = "last.pt"
-BEST = "best.pt"
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 # Kept as they are, because weights_only knows them; other mappings become dict.
@@ -67,7 +62,8 @@ def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
         parents = make_folder(folder)
         for name, content in contents.items():
             path = folder / name
-            _replace(path, content)
+            with replacing(path) as file:
+                torch.save(content, file)
         for changed in (folder, *parents):
             flush_folder(changed)
     except OSError as error:
@@ -75,20 +71,6 @@ def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
             f"{path}: the checkpoint could not be written: {error.strerror or error}. "
             "Make room or mend the folder, and resume the study."
         ) from error
-
-
-def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    beside = path.with_name(f"{path.name}.part")
-    try:
-        with beside.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):  # gone already, or the same trouble again
-            beside.unlink()
-        raise
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
+from automl.record.files import BEST, LAST
 from automl.training import checkpoint, model_file
 from automl.training.family import Builder, Family, families, heavy_side, name_of
 
@@ -109,14 +110,14 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     try:
         content = checkpoint.load(Path(path))
     except FileNotFoundError as error:
-        raise AutoMLError(f"{path}: there is no such file. Name the best.pt of a trial.") from error
+        raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
     except ValueError as error:
-        raise AutoMLError(f"{error} Name the best.pt of a trial.") from error
+        raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
     state = content.get("state")
     if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, *_FAMILIES_BEFORE):
         raise AutoMLError(
-            f"{path}: automl.load reads the best.pt of the built-in objective, and this is not "
-            "one (last.pt holds no model to predict with). For an objective of your own: "
+            f"{path}: automl.load reads the {BEST} of the built-in objective, and this is not "
+            f"one ({LAST} holds no model to predict with). For an objective of your own: "
             "torch.load(path, weights_only=True)['state']."
         )
     try:
@@ -126,7 +127,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
         raise AutoMLError(
             f"{path}: this is not a model that can be used ({type(error).__name__}: "
-            f"{model_file.short(error)}). Name the best.pt of a trial as automl wrote it"
+            f"{model_file.short(error)}). Name the {BEST} of a trial as automl wrote it"
             f"{', and the function that built its network' if build else ''}."
         ) from error
 

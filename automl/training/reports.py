@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
+from automl.record.files import CHECKPOINT_NAMES, LAST
 from automl.training import checkpoint
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.trial import (
@@ -35,7 +36,6 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
-_FILES = {CheckpointKind.BEST: checkpoint.BEST, CheckpointKind.LAST: checkpoint.LAST}
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
@@ -123,7 +123,7 @@ class TrialReports:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
-        path = Path(self.spec.checkpoint_dir) / checkpoint.LAST
+        path = Path(self.spec.checkpoint_dir) / LAST
         try:
             content = checkpoint.load(path)
         except FileNotFoundError:
@@ -135,8 +135,8 @@ class TrialReports:
             last = _read_last(content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             logger.warning(
-                "trial %d starts anew: %s is no last.pt of automl (%s: %s)",
-                *(self.spec.number, path, type(error).__name__, str(error)[:200]),
+                "trial %d starts anew: %s is no %s of automl (%s: %s)",
+                *(self.spec.number, path, LAST, type(error).__name__, str(error)[:200]),
             )
             return None
         for step, metrics in last.reports.items():
@@ -216,14 +216,14 @@ class TrialReports:
 
     def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
         folder = Path(self.spec.checkpoint_dir)
-        files = {_FILES[kind]: content for kind, content in contents.items()}
+        files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:
             checkpoint.save(folder, files)
         except StorageError as error:
             self.broken = error
             raise
         for kind, content in contents.items():
-            path = str(folder / _FILES[kind])
+            path = str(folder / CHECKPOINT_NAMES[kind])
             number, step = self.spec.number, content["step"]
             self._emit(Checkpointed(number, time.time(), step, path, kind))
 

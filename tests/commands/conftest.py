@@ -18,5 +18,5 @@ def config(folder: Path, name: str | None = None) -> Config:
 def study(tmp_path: Path) -> Path:
     """A study directory whose sweep has died."""
     with StudyDirectory.open(config(tmp_path, "brave-otter").study, must_exist=False) as directory:
-        directory.config.touch()
+        directory.files.config.touch()
         return directory.path

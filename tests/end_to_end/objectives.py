@@ -31,6 +31,12 @@ def counts(trial: automl.TrialContext) -> None:
         trial.report(epoch, losses, checkpoint=partial(dict, epoch=epoch))
 
 
+def speaks(trial: automl.TrialContext) -> None:
+    """Leaves every file that a trial can: two checkpoints, and what it printed."""
+    sys.stdout.write("a word\n")
+    trial.report(0, {"val_loss": 0.5}, checkpoint=partial(dict, epoch=0))
+
+
 def never_returns(trial: automl.TrialContext) -> None:
     """Reports once, and then nothing more; writes down that it hangs."""
     if trial.restore() is None:

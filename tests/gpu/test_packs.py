@@ -135,7 +135,7 @@ def test_a_pack_gives_its_memory_back(tmp_path: Path, gpu: Placement) -> None:
     session.give_back_memory()
     assert max(held) > 128 * MIB
     assert sum(session.held_bytes()) < 64 * MIB  # the data, and what cuBLAS keeps
-    state = checkpoint.load(Path(wide_specs(tmp_path, 16)[0].checkpoint_dir) / checkpoint.BEST)
+    state = checkpoint.load(Path(wide_specs(tmp_path, 16)[0].checkpoint_dir) / "best.pt")
     assert {w.device.type for w in state["state"]["weights"].values()} == {"cpu"}
 
 

@@ -17,9 +17,8 @@ from automl.record.directory import (
     StudyDirectory,
     is_held,
     make_name,
-    write_atomically,
-    write_durably,
 )
+from automl.record.disk import write_durably
 from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
 
@@ -76,7 +75,7 @@ def test_a_study_refused_before_it_began_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_study_that_failed_later_stays(tmp_path: Path) -> None:
     directory = StudyDirectory.open(settings(tmp_path), must_exist=False)
-    directory.config.touch()
+    directory.files.config.touch()
     with pytest.raises(ConfigError), directory:
         raise ConfigError("the disk is full")
     assert (tmp_path / "brave-otter" / "config.yaml").exists()
@@ -111,7 +110,7 @@ def test_a_holder_that_has_not_written_its_name_is_no_stumbling_block(tmp_path: 
 
 def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
     with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
-        directory.config.touch()
+        directory.files.config.touch()
     command = [sys.executable, "-c", LOOK, str(directory.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -160,52 +159,12 @@ def test_the_lock_of_a_killed_sweep_is_free(tmp_path: Path) -> None:
         assert is_held(directory.path)
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
-def test_a_file_is_replaced_whole_and_nothing_is_left_beside(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    for text in ("old", "new"):
-        write_atomically(path, text)
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    write_atomically(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "\ud800")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_power_cut_leaves_the_old_text_or_the_new_one(
-    tmp_path: Path, lossy_disk: LossyDisk
-) -> None:
-    seen: list[str] = []
-
-    def look() -> None:
-        for cut in lossy_disk.both_power_cuts():
-            path = cut / "config.yaml"
-            seen.append(path.read_text() if path.exists() else "a: 0")
-
-    lossy_disk.on_step = look
-    for text in ("a: 1", "a: 2"):
-        write_durably(tmp_path / "config.yaml", text)
-        assert seen[-2:] == [text, text], "it is on disk when the function returns"
-    assert seen == sorted(seen)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
-
-
-def test_a_picture_costs_no_flush(tmp_path: Path, lossy_disk: LossyDisk) -> None:
-    write_atomically(tmp_path / "status.json", "{}")
-    assert lossy_disk.flushed.empty()
+# --- a power cut ----------------------------------------------------------------------------------
 
 
 def test_a_new_study_and_its_folder_are_there_after_a_power_cut(
     tmp_path: Path, lossy_disk: LossyDisk
 ) -> None:
     with StudyDirectory.open(settings(tmp_path / "a" / "studies"), must_exist=False) as directory:
-        write_durably(directory.config, "a: 1")
-    assert lossy_disk.content(directory.config) == b"a: 1"
+        write_durably(directory.files.config, "a: 1")
+    assert lossy_disk.content(directory.files.config) == b"a: 1"

@@ -11,7 +11,8 @@ import pytest
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.record.directory import StudyDirectory
-from automl.record.place import FILE_NAME, Place, decide, read_place, settle, settle_unlocked
+from automl.record.files import PLACE
+from automl.record.place import Place, decide, read_place, settle, settle_unlocked
 
 KEPT = Place("5b7c-uuid", "/data/studies/a", device=1, inode=100)
 
@@ -92,7 +93,7 @@ def test_a_study_in_a_database_can_be_moved_and_not_copied(tmp_path: Path) -> No
     first, second = folder(tmp_path), folder(tmp_path, "second")
     storage = "sqlite:///shared.db"
     settle(first, StudyConfig(name="a", storage=storage), "5b7c", "a")
-    (second / FILE_NAME).write_bytes((first / FILE_NAME).read_bytes())
+    (second / PLACE).write_bytes((first / PLACE).read_bytes())
     for config in (StudyConfig(name="a", storage=storage, copy=True), StudyConfig(copy=True)):
         with pytest.raises(ConfigError, match=r"in a database .* study\.copy=false"):
             settle(second, config, "5b7c", "a")
@@ -104,7 +105,7 @@ def test_a_study_in_a_database_can_be_moved_and_not_copied(tmp_path: Path) -> No
 def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
     path = folder(tmp_path)
     kept = replace(KEPT, path=str(path))
-    (path / FILE_NAME).write_text(json.dumps(vars(kept)))
+    (path / PLACE).write_text(json.dumps(vars(kept)))
     study = StudyConfig(name="a", dir=str(tmp_path), copy=True)
     with StudyDirectory.open(study, must_exist=True), pytest.raises(StudyInUseError):
         settle_unlocked(path, study)
@@ -130,6 +131,6 @@ def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
 )
 def test_a_place_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     path = folder(tmp_path)
-    (path / FILE_NAME).write_text(text)
+    (path / PLACE).write_text(text)
     with pytest.raises(StorageError, match=r"place\.json cannot be read .* restore it"):
         settle(path, StudyConfig(name="a"), "5b7c", "a")

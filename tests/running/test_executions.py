@@ -80,7 +80,7 @@ class Scene:
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.trials, self.ledger = Trials(), Ledger()
         self.directory = StudyDirectory.open(config.study, must_exist=False)
-        self.log = EventLog.open(self.directory.events)
+        self.log = EventLog.open(self.directory.files.events)
         nothing = cast(Any, None)
         self.parts = Parts(
             prepare(config), self.directory, nothing, nothing, self.log, nothing, self.trials
@@ -184,7 +184,7 @@ def test_what_cannot_be_ended_is_left_behind_and_holds_the_lock(
     assert scene.now == pytest.approx(seconds, abs=1.5)
     assert scene.trials.n_running == 1
     scene.log.close()
-    events = [event for event, _ in read_events(scene.directory.events)]
+    events = [event for event, _ in read_events(scene.directory.files.events)]
     assert [type(event) for event in events] == [Started, Interrupted]
     assert isinstance(events[1], Interrupted)
     assert events[1].cause == f"{LATE}; left behind"

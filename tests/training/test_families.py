@@ -13,7 +13,6 @@ import pytest
 import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
-from automl.training import checkpoint
 from automl.training.family import Family, families, name_of
 from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
@@ -81,7 +80,7 @@ def test_it_trains_predicts_and_goes_on_as_if_never_stopped(
     x = x_of(disc, disc.validation)
     of_each = []
     for folder in ("whole", "parts"):
-        path = tmp_path / folder / "trial-00000" / checkpoint.BEST
+        path = tmp_path / folder / "trial-00000" / "best.pt"
         predictor = automl.load(path, build=normed if name == "python" else None)
         assert set(predictor.predict(x)) <= set(disc.classes)
         of_each.append(predictor.predict_probabilities(x))

@@ -18,7 +18,6 @@ from automl.config import DataConfig, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
-from automl.training import checkpoint
 from automl.training.packs.key import pack_size
 from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.params import OPTIMIZERS
@@ -267,7 +266,7 @@ def test_a_network_that_does_not_work_fails_its_trial_with_the_reason(
 def test_best_pt_predicts_and_needs_the_function(tmp_path: Path) -> None:
     dataset = load_dataset(DataConfig())
     run_pack(dataset, "normed", tmp_path, width=16)
-    path = tmp_path / "trial-00002" / checkpoint.BEST
+    path = tmp_path / "trial-00002" / "best.pt"
     predictor = automl.load(path, build=normed)
     x = x_of(dataset, dataset.validation)
     right = predictor.predict(x) == np.array(dataset.classes)[dataset.validation.y]

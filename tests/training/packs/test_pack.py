@@ -119,7 +119,7 @@ def test_each_trial_of_a_pack_is_the_trial_it_is_alone(tmp_path: Path, disc: Dat
         found, expected = sweep.of(spec.number), run_alone(disc, same)
         assert_same_reports(found, expected)
         assert [type(e) for e in found.events] == [type(e) for e in expected.events]
-        for name in (checkpoint.LAST, checkpoint.BEST):
+        for name in ("last.pt", "best.pt"):
             mine = checkpoint.load(Path(spec.checkpoint_dir) / name)
             theirs = checkpoint.load(Path(same.checkpoint_dir) / name)
             assert mine.keys() == theirs.keys()

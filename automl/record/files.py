@@ -1,0 +1,105 @@
+"""Where everything of a study stands: the one place that spells the names.
+
+    config.yaml       its settings, as composed; `resume` goes on from them          durable
+    journal.log       Optuna's journal: what was asked and how it ended              append-only
+    events.log        every event, once                                              append-only
+    place.json        which study it is, and where it stood                          durable
+    status.json       the view of its sweep, about once a second                     a picture
+    events.delivered  what MLflow has taken of the events                            may be lost
+    delivery.log      what went wrong in delivering                                  may be lost
+    sweep.log         the package's own log lines                                    may be lost
+    logs/             what each trial printed                                        may be lost
+    checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
+    lock              held by its sweep
+
+All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
+when the call that writes it returns, whole, the old one or the new. How the append-only ones are
+flushed stands in `append_only.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.trial import CheckpointKind, trial_name
+
+CONFIG = "config.yaml"
+JOURNAL = "journal.log"
+EVENTS = "events.log"
+PLACE = "place.json"
+STATUS = "status.json"
+DELIVERED = "events.delivered"
+DELIVERY_LOG = "delivery.log"
+SWEEP_LOG = "sweep.log"
+LOGS = "logs"
+CHECKPOINTS = "checkpoints"
+LOCK = "lock"
+LAST = "last.pt"
+BEST = "best.pt"
+
+CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
+
+
+def log_name(number: int) -> str:
+    """Of a trial's file in the folder of logs: what it printed, and why it failed."""
+    return f"{trial_name(number)}.log"
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """The paths of the study at `path`, for any process: nothing is opened, and no lock needed."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    @property
+    def events(self) -> Path:
+        return self.path / EVENTS
+
+    @property
+    def place(self) -> Path:
+        return self.path / PLACE
+
+    @property
+    def status(self) -> Path:
+        return self.path / STATUS
+
+    @property
+    def delivered(self) -> Path:
+        return self.path / DELIVERED
+
+    @property
+    def delivery_log(self) -> Path:
+        return self.path / DELIVERY_LOG
+
+    @property
+    def sweep_log(self) -> Path:
+        return self.path / SWEEP_LOG
+
+    @property
+    def lock(self) -> Path:
+        return self.path / LOCK
+
+    @property
+    def logs(self) -> Path:
+        """The folder of what trials printed."""
+        return self.path / LOGS
+
+    def log(self, number: int) -> Path:
+        """What a trial printed, and why it failed."""
+        return self.logs / log_name(number)
+
+    def checkpoints(self, number: int) -> Path:
+        """The folder of a trial's checkpoints, and of whatever else its objective writes."""
+        return self.path / CHECKPOINTS / trial_name(number)
+
+    def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
+        return self.checkpoints(number) / CHECKPOINT_NAMES[kind]
