@@ -8,6 +8,7 @@ composing, asking and placing load no torch.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import deque
@@ -238,6 +239,19 @@ def test_the_package_of_an_imported_module_is_on_no_circle() -> None:
 
 
 # --- what is loaded -------------------------------------------------------------------------------
+
+
+def test_readmes_layout_names_what_there_is() -> None:
+    """Name by name, each with its line."""
+    readme = PACKAGE.parent.joinpath("README.md").read_text("utf-8")
+    block = readme.split("\nautoml/\n", 1)[1].split("\nconf/", 1)[0]
+    lines = [re.fullmatch(r"    ((?:\S+  ?)*\S+)  +\S.*", line) for line in block.splitlines()]
+    assert all(lines), "a name without its line"
+    named = {name.rstrip("/") for line in lines if line for name in line[1].split()}
+    there = {path.name for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "conf")}
+    assert named == there
+    assert len(there) <= 16, "and integrations/, which comes later"
+
 
 COMPOSE = """
 import automl, automl.config, automl.trial, automl.errors
