@@ -140,6 +140,8 @@ class Request:
     """All of one node, and of one kind."""
     alone: bool = False
     """The last attempt of a trial that ran out of memory: the largest device, to itself."""
+    undisturbed: bool = False
+    """Only while others hold no more of the device than the least that was seen of them."""
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
     """Where it can run at all."""
 

@@ -24,6 +24,11 @@ CONTEXT_BOUND_BYTES = 1024**3
 current drivers and torch). Counts until the driver shows the real figure."""
 
 
+DISTURBING_SHARE = 0.05
+"""Of a device: what others hold more than at their least, from which on a trial that runs out of
+memory there alone may owe it to them."""
+
+
 @dataclass(frozen=True)
 class DeviceAccount:
     """One device. Sizes in bytes."""
@@ -38,6 +43,16 @@ class DeviceAccount:
     n_trials: int
     exclusive: bool
     own_processes: frozenset[ProcessId]
+    least_foreign_bytes: int
+    """The least that others were seen to hold in this sweep."""
+    may_be_ours_bytes: int
+    """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether others hold about as little as they ever did."""
+        more_bytes = self.foreign_bytes - self.may_be_ours_bytes - self.least_foreign_bytes
+        return more_bytes <= DISTURBING_SHARE * self.device.total_bytes
 
     @property
     def room_bytes(self) -> int:
@@ -81,9 +96,12 @@ def account(
             idle += held.high_bytes
     pending = context_bytes(here) * ledger.n_pending_contexts(here, reading.begun_seconds)
     taken = device.total_bytes - device.free_bytes
+    foreign = max(0, taken - sum(held.low_bytes for held in used.values()))
     return DeviceAccount(
         device=device,
-        foreign_bytes=max(0, taken - sum(held.low_bytes for held in used.values())),
+        foreign_bytes=foreign,
+        least_foreign_bytes=min(foreign, ledger.least_foreign.get(here, foreign)),
+        may_be_ours_bytes=context_bytes(here) * ledger.n_unmeasured_contexts(here),
         hold_bytes=hold + idle,
         idle_bytes=idle,
         pending_bytes=pending,

@@ -63,6 +63,8 @@ class LedgerSnapshot:
     reservations: tuple[Reservation, ...] = ()
     contexts: Mapping[tuple[DeviceId, ProcessId], Context] = field(default_factory=dict)
     """On GPUs; of a process that is not known yet by its stand-in."""
+    least_foreign: Mapping[DeviceId, int] = field(default_factory=dict)
+    """Bytes: the least that others were seen to hold."""
 
     def has_context(self, device: DeviceId, process: ProcessId) -> bool:
         """Whether a trial in that process needs no other there."""
@@ -76,6 +78,11 @@ class LedgerSnapshot:
 
     def on(self, device: DeviceId) -> tuple[Reservation, ...]:
         return tuple(r for r in self.reservations if device in r.placement.devices)
+
+    def n_unmeasured_contexts(self, device: DeviceId) -> int:
+        """Those of which NVML does not tell whose they are."""
+        sizes = (c.size_bytes for (where, _), c in self.contexts.items() if where == device)
+        return sum(size is None for size in sizes)
 
     def n_pending_contexts(self, device: DeviceId, reading_begun_seconds: float) -> int:
         return sum(
@@ -91,6 +98,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._reservations: dict[int, Reservation] = {}
         self._contexts: dict[tuple[DeviceId, ProcessId], Context] = {}
+        self._least_foreign: dict[DeviceId, int] = {}
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
@@ -160,9 +168,17 @@ class Ledger:
                 if not is_kept and not context.pending(reading.begun_seconds):
                     del self._contexts[device, process]
 
+    def note_foreign(self, device: DeviceId, foreign_bytes: int) -> None:
+        """Others hold so much of the device."""
+        with self._lock:
+            before = self._least_foreign.get(device, foreign_bytes)
+            self._least_foreign[device] = min(before, foreign_bytes)
+
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:
-            return LedgerSnapshot(tuple(self._reservations.values()), dict(self._contexts))
+            return LedgerSnapshot(
+                tuple(self._reservations.values()), dict(self._contexts), dict(self._least_foreign)
+            )
 
     def _await(self, place: tuple[DeviceId, ProcessId], context: Context) -> None:
         """A trial brings a context, unless it is surely there."""

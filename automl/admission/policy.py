@@ -172,6 +172,8 @@ class _Asked:
         request, room = self.request, a.room_bytes + given_back
         if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
             return False
+        if request.undisturbed and not a.is_undisturbed:
+            return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
             return False  # with a device to itself it has to have all of it
         if request.memory_bytes is None and not a.device.address.on_host:

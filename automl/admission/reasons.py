@@ -90,6 +90,8 @@ def no_room(
             f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
             in_the_way=in_the_way,
         )
+    if request.undisturbed:
+        asked += " (it ran out of memory while others held more)"
     text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
     if roomiest.n_trials:
         text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"

@@ -59,7 +59,9 @@ class Closing:
             write_view(self._parts.directory.files.status, self._view(self._how()))
         with self._pictures.of("the results"):
             self._show_results()
-        if self._stop is not None:
+        for waiting in self._loop.held_back:
+            self._say(f"trial {waiting.trial.number} is interrupted, {waiting.refusal.reason}")
+        if self._stop is not None or self._loop.held_back:
             self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
         address = self._parts.delivery.address()
         self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")

@@ -14,11 +14,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from automl.admission.account import contexts_seen
+from automl.admission.account import account, contexts_seen
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
-from automl.admission.requests import ALONE_AFTER, Requests, together
+from automl.admission.requests import Requests, together
 from automl.devices.device import Reading
 from automl.running.messages import (
     Asked,
@@ -37,6 +37,7 @@ from automl.running.messages import (
     Tick,
     Waiting,
 )
+from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
 from automl.trial import (
     DeviceId,
     Failed,
@@ -48,8 +49,6 @@ from automl.trial import (
     Request,
 )
 
-MAX_DEATHS = 2
-"""A trial under which this many processes died has failed."""
 MAX_SAME_FAILURES = 10
 """This many failures in a row with one error stop the sweep."""
 
@@ -105,6 +104,8 @@ class Loop:
     process: ProcessId | None = None
     """In which trials train, where all share one."""
     waiting: deque[Waiting] = field(default_factory=deque)
+    held_back: list[Waiting] = field(default_factory=list)
+    """Those that ran out of memory for what others hold; they let all others pass."""
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     reading: Reading | None = None
@@ -134,7 +135,9 @@ class Loop:
         """Nothing runs, and nothing more will."""
         if self.executions:
             return False
-        return self.stop is not None or (not self.waiting and not self._wants_more())
+        if self.stop is not None:
+            return True
+        return not self.waiting and not self._wants_more() and self._held_back_for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:
         """Take one message, then admit what may start. `now_seconds` is monotonic."""
@@ -146,8 +149,7 @@ class Loop:
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
-                self.reading = reading
-                self.ledger.note(reading, contexts_seen(reading))
+                self._read(reading)
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
@@ -158,6 +160,17 @@ class Loop:
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
+
+    def _read(self, reading: Reading) -> None:
+        self.reading = reading
+        self.ledger.note(reading, contexts_seen(reading))
+        ledger = self.ledger.snapshot()
+        for device in reading.devices:
+            here = account(device, reading, ledger, self.limits.headroom_bytes)
+            self.ledger.note_foreign(device.address, here.foreign_bytes)
+            if not here.is_undisturbed:
+                for execution in self.executions.values():
+                    execution.disturbed |= device.address in execution.placement.devices
 
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
@@ -192,9 +205,9 @@ class Loop:
                 case Outcome() if self.error is not None:
                     pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
-                    self._retry_larger(waiting, execution, outcome)
+                    self._again(waiting, after_out_of_memory(waiting, execution, outcome))
                 case Interrupted(by_worker_death=True) as outcome:
-                    self._retry_after_death(waiting, outcome)
+                    self._died(waiting, outcome)
                 case Interrupted(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
                 case None:  # fed to a pack that had just ended, or our own code broke
@@ -203,24 +216,24 @@ class Loop:
                 case _:
                     pass  # final, or kept by the study for the next sweep
 
-    def _retry_larger(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
-        """With a larger request, then alone on the largest device, then never."""
-        if was.request.alone:
-            where = was.placement.shares[0].device_name
-            cause = f"does not fit, even alone on {where}: {outcome.cause}"
-            self.ports.fail(waiting.trial, cause, too_large=True)
-            return
-        again = replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
-        self.waiting.appendleft(again)
+    def _again(self, waiting: Waiting, decided: Waiting | str) -> bool:
+        """Have the trial wait again as was decided; False: it has failed, for the cause decided."""
+        if isinstance(decided, str):
+            self.ports.fail(waiting.trial, decided, too_large=True)
+            return False
+        if decided.undisturbed:
+            self.held_back.append(decided)
+        else:
+            self.waiting.appendleft(decided)
+        return True
 
-    def _retry_after_death(self, waiting: Waiting, outcome: Interrupted) -> None:
-        deaths = waiting.deaths + 1
-        if deaths < MAX_DEATHS:
-            self.waiting.appendleft(replace(waiting, may_pack=False, deaths=deaths))
+    def _died(self, waiting: Waiting, outcome: Interrupted) -> None:
+        decided = after_death(waiting, outcome)
+        if isinstance(decided, Waiting):
+            self.waiting.appendleft(decided)
             return
-        cause = f"{outcome.cause} ({deaths} times)"
-        self.ports.fail(waiting.trial, cause, too_large=False)
-        self._count_failure(Failed(outcome.trial, outcome.time, cause))
+        self.ports.fail(waiting.trial, decided, too_large=False)
+        self._count_failure(Failed(outcome.trial, outcome.time, decided))
 
     def _count_failure(self, failed: Failed) -> None:
         same = self.last_failure is not None and self.last_failure.cause == failed.cause
@@ -268,7 +281,8 @@ class Loop:
         return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
 
     def _request(self, waiting: Waiting) -> Request:
-        return self.requests.of(waiting.trial.params, waiting.n_ran_out)
+        request = self.requests.of(waiting.trial.params, waiting.n_ran_out)
+        return replace(request, undisturbed=waiting.undisturbed)
 
     def _kind(self, waiting: Waiting, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
@@ -280,6 +294,36 @@ class Loop:
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
+        self._admit_waiting(now_seconds)
+        if self.stop is None and not self.waiting and not self._wants_more():
+            self._admit_held_back(now_seconds)
+
+    def _admit_held_back(self, now_seconds: float) -> None:
+        """Nobody else waits any more: those whose device others have left get another try."""
+        held_back, self.held_back = self.held_back, []
+        for waiting in held_back:
+            request = self._request(waiting)
+            decision = self._place(request, now_seconds)
+            if isinstance(decision, Placement):
+                self._start([waiting], request, decision, now_seconds)
+            else:
+                self.held_back.append(replace(waiting, refusal=decision))
+                self._make_room(decision)
+
+    @property
+    def _held_back_for_good(self) -> bool:
+        """Whether what is held back would wait for others alone, by a reading that shows it."""
+        return all(
+            waiting.refusal.kind is RefusalKind.NO_ROOM and not waiting.refusal.in_the_way
+            for waiting in self.held_back
+        ) and (not self.held_back or self._shows_the_last_end)
+
+    @property
+    def _shows_the_last_end(self) -> bool:
+        last_seconds = max(self._freed_seconds.values(), default=-math.inf)
+        return self.reading is not None and self.reading.begun_seconds > last_seconds
+
+    def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
             request = self._request(head)
@@ -287,7 +331,7 @@ class Loop:
             if isinstance(decision, Placement):
                 self._start_with(head, request, decision, now_seconds)
             elif decision.kind is RefusalKind.NEVER:
-                self._never_fits(head, request, decision)
+                self._again(self.waiting.popleft(), after_refusal_for_good(head, request, decision))
             else:
                 self.waiting[0] = replace(head, refusal=decision)
                 self._make_room(decision)
@@ -385,11 +429,3 @@ class Loop:
             assert self.reading is not None, "it was in the way by a reading"
             if self.reading.begun_seconds > self._freed_seconds.get(device, -math.inf):
                 self.ports.end_idle({device})
-
-    def _never_fits(self, head: Waiting, request: Request, refusal: Refusal) -> None:
-        """No device is large enough. The sampler learns it; no device time is spent."""
-        self.waiting.popleft()
-        if head.n_ran_out:  # it grew past the largest device: one try alone there
-            self.waiting.appendleft(replace(head, n_ran_out=ALONE_AFTER))
-        else:
-            self.ports.fail(head.trial, refusal.reason, too_large=True)

@@ -53,6 +53,11 @@ class Waiting:
     refusal: Refusal = _NOT_YET
     n_ran_out: int = 0
     """Times it ran out of memory."""
+    n_alone: int = 0
+    """Of them, with a device to itself, and others held as little of it as ever."""
+    undisturbed: bool = False
+    """It ran out with a device to itself while others held more of it: it waits until they do not,
+    and lets others pass."""
     deaths: int = 0
     """Processes that died under it."""
 
@@ -78,6 +83,8 @@ class Execution:
     members: dict[int, Waiting]
     """All trials ever given to it."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    disturbed: bool = False
+    """Meanwhile others held more of its devices than at their least."""
 
     @property
     def live(self) -> list[Waiting]:

@@ -28,8 +28,9 @@ class Viewer:
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         counts[TrialState.RUNNING.value] = len(self._loop.running)
-        counts["waiting"] = len(self._loop.waiting)
-        left -= len(self._loop.running) + len(self._loop.waiting)
+        n_waiting = len(self._loop.waiting) + len(self._loop.held_back)
+        counts["waiting"] = n_waiting
+        left -= len(self._loop.running) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
         best = parts.study.best()
         return SweepView(
@@ -64,7 +65,7 @@ class Viewer:
             )
 
     def _waiting_rows(self) -> Iterator[WaitingRow]:
-        for waiting in self._loop.waiting:
+        for waiting in (*self._loop.waiting, *self._loop.held_back):
             yield _waiting_row(waiting.trial.number, waiting.refusal)
         if not self._loop.waiting and self._loop.refusal is not None:
             yield _waiting_row(None, self._loop.refusal)

@@ -121,7 +121,9 @@ class World:
         plan = self.plans[int(str(params["plan"]))]
         request = UNKNOWN
         if plan.request_bytes is not None:
-            request = Request(plan.request_bytes, RequestSource.ESTIMATED)
+            is_declared = plan.is_declared
+            source = RequestSource.DECLARED if is_declared else RequestSource.ESTIMATED
+            request = Request(plan.request_bytes, source)
         return replace(request, n_devices=plan.n_devices, kinds=plan.kinds)
 
     # --- ports ---
@@ -271,8 +273,9 @@ class World:
 
     # --- the world ---
 
-    def run(self) -> None:
-        """Until the loop is done, then check that the books are straight."""
+    def run(self, left: Sequence[int] = ()) -> None:
+        """Until the loop is done, then check that the books are straight; the trials `left` may be
+        held back for good."""
         self._read()
         if self.stop_at is not None:
             self._at(self.stop_at, partial(self._post, Signalled(StopReason.INTERRUPTED)))
@@ -285,7 +288,10 @@ class World:
         assert self.loop.done, "the sweep never ends"
         assert self.ledger.snapshot().reservations == (), "a reservation was not given back"
         if not self.stopping:
-            assert sorted(self.told) == list(range(len(self.plans))), "a trial got lost"
+            held_back = [waiting.trial.number for waiting in self.loop.held_back]
+            assert set(held_back) <= set(left), "a trial waits for nobody"
+            everyone = list(range(len(self.plans)))
+            assert sorted([*self.told, *held_back]) == everyone, "a trial got lost"
 
     def _at(self, after: float, happens: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (self.now + after, next(self._order), happens))
@@ -372,7 +378,8 @@ class World:
         if loop.error is not None:
             return
         known = {n for e in loop.executions.values() for n in e.members}
-        known |= {waiting.trial.number for waiting in loop.waiting} | set(loop.running)
+        known |= {waiting.trial.number for waiting in (*loop.waiting, *loop.held_back)}
+        known |= set(loop.running)
         known |= set(self.told) | self.interrupted
         assert known == set(range(self._n_asked)), "a trial got lost"
         assert not set(self.told) & {w.trial.number for w in loop.waiting}, "told and waiting"

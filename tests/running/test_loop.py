@@ -78,7 +78,8 @@ def test_a_stranger_that_comes_and_goes_is_never_admitted_upon(
     planned: list[Plan], when: float, size: int, own_processes: bool
 ) -> None:
     stranger = Stranger("GPU-a", size, when, when + 30)
-    World(GPU, planned, strangers=[stranger], own_processes=own_processes).run()
+    world = World(GPU, planned, strangers=[stranger], own_processes=own_processes)
+    world.run(left=range(len(planned)))
 
 
 @settings(max_examples=100, deadline=None)
@@ -141,18 +142,26 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
     fits_grown, fits_alone, never = Plan(8 * GB, 11 * GB), Plan(4 * GB, 20 * GB), Plan(GB, 30 * GB)
     world = World(GPU, [fits_grown, fits_alone, never])
     world.run()
-    assert world.attempts == {0: 2, 1: 3, 2: 3}
+    assert world.attempts == {0: 2, 1: 3, 2: 4}, "alone twice"
     assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, Failed]
     failed = world.told[2]
     assert isinstance(failed, Failed)
     assert failed.cause == "does not fit, even alone on sim: CUDA out of memory"
 
 
-def test_a_request_no_device_can_hold_costs_no_device_time() -> None:
-    world = World(GPU, [Plan(40 * GB, 40 * GB), Plan(GB, GB)])
+def test_a_declared_request_that_no_device_can_hold_costs_no_device_time() -> None:
+    world = World(GPU, [Plan(40 * GB, 40 * GB, is_declared=True), Plan(GB, GB)])
     world.run()
     assert world.started == [1]
     assert "at most" in getattr(world.told[0], "cause", "")
+
+
+def test_a_predicted_request_that_no_device_can_hold_is_tried_alone() -> None:
+    """A prediction is rather too much: what fits is not lost for it."""
+    world = World(GPU, [Plan(40 * GB, 20 * GB), Plan(GB, GB), Plan(40 * GB, 40 * GB)])
+    world.run()
+    assert world.attempts == {0: 1, 1: 1, 2: 2}
+    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, Failed]
 
 
 def test_two_deaths_in_one_trial_fail_it() -> None:

@@ -1,0 +1,51 @@
+"""What becomes of a trial whose execution ended without a result: again, larger, alone, or never.
+
+Pure. Running out of memory is no failure until there is nothing larger to try and nobody else to
+blame: 1.5 times the request, then the largest device alone, where it has to run out twice while
+others hold about as little of it as they ever did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from automl.admission.reasons import Refusal, RefusalKind
+from automl.admission.requests import ALONE_AFTER
+from automl.running.messages import Execution, Waiting
+from automl.trial import Interrupted, OutOfMemory, Request, RequestSource
+
+MAX_DEATHS = 2
+"""A trial under which this many processes died has failed."""
+MAX_ALONE = 2
+"""Times it ran out of memory with a device to itself and nobody to blame: it fits on none."""
+
+
+def after_out_of_memory(waiting: Waiting, was: Execution, outcome: OutOfMemory) -> Waiting | str:
+    """The trial as it waits again, or why it has failed."""
+    if not was.request.alone:
+        return replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
+    if was.disturbed:
+        return replace(waiting, undisturbed=True)
+    n_alone = waiting.n_alone + 1
+    if n_alone < MAX_ALONE:
+        return replace(waiting, n_alone=n_alone)
+    where = was.placement.shares[0].device_name
+    return f"does not fit, even alone on {where}: {outcome.cause}"
+
+
+def after_death(waiting: Waiting, outcome: Interrupted) -> Waiting | str:
+    """The same for one whose process died under it."""
+    deaths = waiting.deaths + 1
+    if deaths < MAX_DEATHS:
+        return replace(waiting, may_pack=False, deaths=deaths)
+    return f"{outcome.cause} ({deaths} times)"
+
+
+def after_refusal_for_good(waiting: Waiting, request: Request, refusal: Refusal) -> Waiting | str:
+    """The same for one whose request is larger than every device: what was only predicted, or has
+    grown, is tried alone."""
+    assert refusal.kind is RefusalKind.NEVER
+    is_declared = request.source is RequestSource.DECLARED
+    if request.memory_bytes is None or is_declared:  # no such devices, or the user's own word
+        return refusal.reason
+    return replace(waiting, n_ran_out=ALONE_AFTER)

@@ -1,0 +1,75 @@
+"""Others hold memory of our devices: what runs out of memory for their sake is not lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automl.trial import Failed, Finished
+from tests.running.simulated_machine import Plan, Stranger
+from tests.running.simulator import World
+
+GB = 1000**3
+GPU = {"GPU-a": 24 * GB}
+SIZED = Plan(2 * GB, 2 * GB, seconds=2.0)
+LARGE = Plan(None, 20 * GB, seconds=6.0)
+"""Of unknown size: it gets the device to itself."""
+
+
+def test_what_runs_out_alone_as_a_stranger_grew_goes_on_when_that_has_left() -> None:
+    """It comes while the trial trains; ten small ones pass meanwhile."""
+    stranger = Stranger("GPU-a", 6 * GB, from_seconds=2.0, until_seconds=30.0)
+    world = World(GPU, [LARGE, *[SIZED] * 40], strangers=[stranger])
+    world.run()
+    assert isinstance(world.told[0], Finished)
+    assert world.started[-1] == 0, "behind the others"
+    assert world.now > 30
+
+
+def test_while_the_stranger_stays_it_is_interrupted_not_failed() -> None:
+    stranger = Stranger("GPU-a", 6 * GB, from_seconds=2.0)
+    how = {"own_processes": True, "shows_pids": True}
+    world = World(GPU, [LARGE, SIZED], strangers=[stranger], **how)  # type: ignore[arg-type]
+    world.run(left=[0])
+    (waiting,) = world.loop.held_back
+    assert waiting.trial.number == 0
+    assert waiting.refusal.reason == (
+        "waiting: a device to itself asked (it ran out of memory while others held more), "
+        "16.8 GiB room on GPU-a… (sim); 5.6 GiB held by others"
+    )
+
+
+def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
+    """It holds 12 % for ever: what does not fit beside it fits never."""
+    stranger = Stranger("GPU-a", 24 * GB * 12 // 100)
+    world = World(GPU, [Plan(None, 23 * GB), SIZED], strangers=[stranger])
+    world.run()
+    assert isinstance(world.told[0], Failed)
+    assert world.attempts[0] == 3, "unknown, then alone twice"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    planned=st.lists(
+        st.builds(
+            Plan,
+            request_bytes=st.none() | st.integers(1, 20).map(lambda n: n * GB),
+            peak_bytes=st.integers(1, 20).map(lambda n: n * GB),
+            seconds=st.floats(0.5, 6),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    breaths=st.lists(st.tuples(st.floats(0, 30), st.floats(1, 10), st.integers(1, 20)), max_size=4),
+    own_processes=st.booleans(),
+    shows_pids=st.booleans(),
+)
+def test_while_strangers_breathe_nothing_that_fits_alone_is_lost(
+    planned: list[Plan], breaths: list[tuple[float, float, int]], **how: Any
+) -> None:
+    strangers = [Stranger("GPU-a", n * GB, begin, begin + lasts) for begin, lasts, n in breaths]
+    world = World(GPU, planned, strangers=strangers, **how)
+    world.run(left=range(len(planned)))
+    assert not [n for n, outcome in world.told.items() if isinstance(outcome, Failed)]
