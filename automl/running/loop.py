@@ -17,7 +17,7 @@ from typing import Protocol
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
-from automl.admission.requests import ALONE_AFTER, Requests, together
+from automl.admission.requests import ALONE_AFTER, Requests
 from automl.devices.device import Reading
 from automl.running.messages import (
     Asked,
@@ -36,6 +36,7 @@ from automl.running.messages import (
     Waiting,
 )
 from automl.trial import (
+    DeviceKind,
     Failed,
     Interrupted,
     Outcome,
@@ -130,7 +131,9 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                self.requests.learn(self.running[peak.trial].waiting.trial.params, peak)
+                running = self.running[peak.trial]
+                params, kind = running.waiting.trial.params, running.placement.kind
+                self.requests.learn(params, peak, kind)
             case Released(key):
                 self._released(key)
             case DevicesRead(reading):
@@ -158,6 +161,8 @@ class Loop:
         del self.running[outcome.trial]
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
+        if isinstance(outcome, Failed | OutOfMemory):
+            self.requests.forget(outcome.trial)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -195,6 +200,9 @@ class Loop:
             cause = f"does not fit, even alone on {where}: {outcome.cause}"
             self.ports.fail(waiting.trial, cause, too_large=True)
             return
+        asked = was.request.memory_bytes
+        if asked is not None and was.kind is None:
+            self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
         again = replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
         self.waiting.appendleft(again)
 
@@ -253,7 +261,12 @@ class Loop:
         return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
 
     def _request(self, waiting: Waiting) -> Request:
-        return self.requests.of(waiting.trial.params, waiting.n_ran_out)
+        devices = () if self.reading is None else self.reading.devices
+        kinds = {device.address.kind for device in devices}
+        return self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+
+    def _pack_request(self, members: Sequence[Waiting], kind: DeviceKind) -> Request:
+        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
 
     def _kind(self, waiting: Waiting, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
@@ -284,7 +297,7 @@ class Loop:
         """Start the head, which has a place, and as many of its kind with it as fit as one pack."""
         group = self._group(head, on_host=placement.on_host)
         while len(group) > 1:
-            pack = together([self._request(w) for w in group], placement.devices[0].kind)
+            pack = self._pack_request(group, placement.kind)
             decision = self._place(pack, now_seconds)
             if isinstance(decision, Placement):
                 self._start(group, pack, decision, now_seconds)
@@ -317,7 +330,7 @@ class Loop:
         key = next(iter(members))
         kind = self._kind(group[0], on_host=placement.on_host) if len(group) > 1 else None
         self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
-        self.executions[key] = Execution(key, request, placement, kind, members)
+        self.executions[key] = Execution(key, request, placement, kind, members, len(group))
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
@@ -340,12 +353,24 @@ class Loop:
         head = self.waiting[0]
         if self._kind(head, on_host=execution.placement.on_host) != execution.kind:
             return
-        if not execution.has_room_for([self._request(w) for w in (*live, head)]):
+        if not self._is_promised(execution, head):
             return
         waiting = self.waiting.popleft()
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)
+
+    def _is_promised(self, execution: Execution, head: Waiting) -> bool:
+        """Whether a pack's promise is enough with the head in its free lane. It is for all that is
+        no larger than what the pack began with, whatever was learned since."""
+        kind = execution.placement.kind
+        request = self._pack_request([*execution.live, head], kind)
+        has_room = execution.has_room_for(request)
+        if has_room or request.memory_bytes is None:
+            return has_room
+        began = list(execution.members.values())[: execution.n_lanes]
+        first_bytes = self._pack_request(began, kind).memory_bytes
+        return first_bytes is not None and request.memory_bytes <= first_bytes
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
         most = self.limits.max_concurrent_trials
