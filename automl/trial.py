@@ -122,7 +122,14 @@ class RequestSource(enum.Enum):
     """How it is known what memory a trial wants."""
 
     DECLARED = "declared"
+    SEEN = "seen"
+    """A trial with the same params was measured."""
+    LEARNED = "learned"
+    """Its structure, fitted to the trials that were measured."""
+    SURVEYED = "surveyed"
+    """A survey of the objective, while no trial was measured."""
     ESTIMATED = "estimated"
+    """Arithmetic on its params, likewise."""
     UNKNOWN = "unknown"
     RAN_OUT = "ran out"
     """A trial that ran out of memory asks for more than that."""
@@ -184,6 +191,10 @@ class Placement:
     @property
     def node(self) -> str:
         return self.shares[0].device.node
+
+    @property
+    def kind(self) -> DeviceKind:
+        return self.shares[0].device.kind
 
     @property
     def on_host(self) -> bool:

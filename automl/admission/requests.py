@@ -1,29 +1,39 @@
 """The one door by which requests are made: what a trial asks for, and how that is known.
 
-A request is made anew at each decision, for the head, for a pack, and for whatever is looked ahead
-to: what was measured meanwhile counts. For the main thread; no lock, no clock.
+| known by | asks for |
+|---|---|
+| what the user declared | that |
+| a trial with the same params that was measured | 1.05 times the most it held |
+| its structure, and trials that were measured | what 99 % of its like hold at most |
+| its structure alone | the arithmetic; of a survey 1.5 times |
+| nothing | unknown |
+
+How structure tells is in `footprint.py`. A request is made anew at each decision, for the head, for
+a pack, and for whatever is looked ahead to: what was measured meanwhile counts. What a running
+trial was promised stays. For the main thread; no lock, no clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from automl.admission.footprint import Structure
+from automl.admission.measured import Measured, Measurements, same
 from automl.trial import DeviceKind, MemoryPeak, Params, Request, RequestSource
 
+SEEN_MARGIN = 1.05
+"""Of one trial's peak to another's with the same params."""
+SURVEY_MARGIN = 1.5
+"""Of a survey to a peak, before any trial is measured: libraries' workspaces are not seen by it."""
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this much more."""
 ALONE_AFTER = 2
 """Times a trial ran out of memory after which it gets the largest device to itself."""
 
-
-@dataclass(frozen=True)
-class Measured:
-    """The most memory that a trial, or a pack that it was of, was seen to hold on a device."""
-
-    params: Params
-    peak_bytes: int
-    n_lanes: int = 1
+_ANYWHERE = frozenset(DeviceKind)
 
 
 class Requests:
@@ -34,15 +44,21 @@ class Requests:
         before it."""
         self._estimate = estimate
         self._declared_bytes = declared_bytes
-        self.measured: dict[tuple[int, int], Measured] = {}
-        """By trial and how many trained together."""
+        self._surveys: dict[object, Structure] = {}
+        self._ran_out: dict[object, int] = {}
+        """What was too little, by kind and params."""
+        self.measurements = Measurements()
 
-    def of(self, params: Params, n_ran_out: int = 0) -> Request:
-        """For a trial that ran out of memory so often."""
-        request = self._estimate(params)
-        if self._declared_bytes is not None:
-            declared = self._declared_bytes
-            request = replace(request, memory_bytes=declared, source=RequestSource.DECLARED)
+    # --- asking ---
+
+    def of(
+        self, params: Params, n_ran_out: int = 0, where: AbstractSet[DeviceKind] = _ANYWHERE
+    ) -> Request:
+        """For a trial that ran out of memory so often, on whichever of these kinds of device: as
+        much as it wants where it wants the most."""
+        estimate = self._estimate(params)
+        kinds = sorted(estimate.kinds & where or estimate.kinds, key=lambda kind: kind.value)
+        request = max((self._on(kind, params, estimate) for kind in kinds), key=_size)
         if n_ran_out == 0:
             return request
         if n_ran_out >= ALONE_AFTER or not request.memory_bytes:
@@ -50,20 +66,91 @@ class Requests:
         grown = int(OOM_GROWTH * request.memory_bytes)
         return replace(request, memory_bytes=grown, source=RequestSource.RAN_OUT)
 
+    def of_pack(self, members: Sequence[Params], kind: DeviceKind) -> Request:
+        """For trials that train together, one admission on such a device.
+
+        By what packs were seen to hold; before that as many times its largest member's arithmetic
+        as it has lanes, since what a trial holds alone tells nothing of a pack. Of unknown size on
+        a GPU where one of them is.
+        """
+        estimates = [self._estimate(params) for params in members]
+        pack = replace(estimates[0], kinds=frozenset({kind}))
+        if self._declared_bytes is not None:
+            return _sized(pack, len(members) * self._declared_bytes, RequestSource.DECLARED)
+        structures = [self._structure(p, kind, e) for p, e in zip(members, estimates, strict=True)]
+        known = [structure for structure in structures if structure is not None]
+        if not known or (len(known) < len(members) and kind is DeviceKind.GPU):
+            return replace(pack, memory_bytes=None, source=RequestSource.UNKNOWN)
+        largest = max(known, key=lambda structure: structure.total_bytes)
+        return self._fitted(pack, largest, kind, len(members))
+
     def least(self) -> Request:
         """What any trial asks for at least; none is asked for while not even that has room."""
         return Request(self._declared_bytes or 0)
 
-    def learn(self, params: Params, peak: MemoryPeak) -> None:
-        """Take what was measured, now or in an earlier sweep of the study."""
-        measured = Measured(params, peak.peak_bytes, peak.n_lanes)
-        self.measured[peak.trial, peak.n_lanes] = measured
+    # --- learning ---
+
+    def survey(self, params: Params, structure: Structure) -> None:
+        """Take what a survey saw of a GPU, before what was measured with these params."""
+        surveyed = replace(structure, source=RequestSource.SURVEYED)
+        self._surveys[same(params, DeviceKind.GPU)] = surveyed
+
+    def learn(self, params: Params, peak: MemoryPeak, kind: DeviceKind) -> None:
+        """Take what was measured on such a device, now or in an earlier sweep of the study."""
+        structure = self._structure(params, kind, self._estimate(params))
+        new = Measured(params, kind, peak.peak_bytes, peak.n_lanes, structure)
+        self.measurements.add(peak.trial, new)
+
+    def forget(self, trial: int) -> None:
+        """It failed or ran out of memory, maybe before it held all that it wants."""
+        self.measurements.drop(trial)
+
+    def ran_out(self, params: Params, asked_bytes: int, kind: DeviceKind) -> None:
+        """So much was too little for a trial with these params: none asks for less again, however
+        little others were seen to hold."""
+        key = same(params, kind)
+        self._ran_out[key] = max(asked_bytes, self._ran_out.get(key, 0))
+
+    # --- one kind of device ---
+
+    def _on(self, kind: DeviceKind, params: Params, estimate: Request) -> Request:
+        if self._declared_bytes is not None:
+            return _sized(estimate, self._declared_bytes, RequestSource.DECLARED)
+        request = self._known(kind, params, estimate)
+        too_little = self._ran_out.get(same(params, kind), 0)
+        if request.memory_bytes is None or request.memory_bytes >= too_little:
+            return request
+        return replace(request, memory_bytes=too_little)
+
+    def _known(self, kind: DeviceKind, params: Params, estimate: Request) -> Request:
+        most_bytes = self.measurements.most_bytes(params, kind)
+        if most_bytes is not None:
+            return _sized(estimate, math.ceil(SEEN_MARGIN * most_bytes), RequestSource.SEEN)
+        structure = self._structure(params, kind, estimate)
+        return estimate if structure is None else self._fitted(estimate, structure, kind)
+
+    def _fitted(
+        self, request: Request, structure: Structure, kind: DeviceKind, n_lanes: int = 1
+    ) -> Request:
+        """By structure, and by what was measured of such trials or packs."""
+        learned = self.measurements.bound_bytes(structure, kind, n_lanes)
+        if learned is not None:
+            return _sized(request, learned, RequestSource.LEARNED)
+        margin = SURVEY_MARGIN if structure.source is RequestSource.SURVEYED else 1
+        return _sized(
+            request, math.ceil(margin * n_lanes * structure.total_bytes), structure.source
+        )
+
+    def _structure(self, params: Params, kind: DeviceKind, estimate: Request) -> Structure | None:
+        surveyed = self._surveys.get(same(params, kind))
+        if surveyed is not None or estimate.memory_bytes is None:
+            return surveyed
+        return Structure((estimate.memory_bytes,))
 
 
-def together(requests: Sequence[Request], kind: DeviceKind) -> Request:
-    """A pack is one admission, on such a device: as many times its largest member as it has lanes;
-    of unknown size on a GPU where one of them is."""
-    known = [r.memory_bytes for r in requests if r.memory_bytes is not None]
-    is_known = len(known) == len(requests) or (known and kind is DeviceKind.CPU)
-    size = len(requests) * max(known) if is_known else None
-    return replace(requests[0], memory_bytes=size, kinds=frozenset({kind}))
+def _sized(request: Request, memory_bytes: int, source: RequestSource) -> Request:
+    return replace(request, memory_bytes=memory_bytes, source=source)
+
+
+def _size(request: Request) -> float:
+    return math.inf if request.memory_bytes is None else request.memory_bytes

@@ -18,7 +18,7 @@ from automl.admission.account import account, contexts_seen
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
-from automl.admission.requests import Requests, together
+from automl.admission.requests import Requests
 from automl.devices.device import Reading
 from automl.running.messages import (
     Asked,
@@ -40,6 +40,7 @@ from automl.running.messages import (
 from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
 from automl.trial import (
     DeviceId,
+    DeviceKind,
     Failed,
     Interrupted,
     Outcome,
@@ -145,7 +146,9 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                self.requests.learn(self.running[peak.trial].waiting.trial.params, peak)
+                running = self.running[peak.trial]
+                params, kind = running.waiting.trial.params, running.placement.kind
+                self.requests.learn(params, peak, kind)
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
@@ -184,6 +187,8 @@ class Loop:
         del self.running[outcome.trial]
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
+        if isinstance(outcome, Failed | OutOfMemory):
+            self.requests.forget(outcome.trial)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -205,7 +210,7 @@ class Loop:
                 case Outcome() if self.error is not None:
                     pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
-                    self._again(waiting, after_out_of_memory(waiting, execution, outcome))
+                    self._ran_out(waiting, execution, outcome)
                 case Interrupted(by_worker_death=True) as outcome:
                     self._died(waiting, outcome)
                 case Interrupted(pack_dissolved=True):
@@ -216,16 +221,20 @@ class Loop:
                 case _:
                     pass  # final, or kept by the study for the next sweep
 
-    def _again(self, waiting: Waiting, decided: Waiting | str) -> bool:
-        """Have the trial wait again as was decided; False: it has failed, for the cause decided."""
+    def _ran_out(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
+        asked = was.request.memory_bytes
+        if asked is not None and was.kind is None:
+            self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
+        self._again(waiting, after_out_of_memory(waiting, was, outcome))
+
+    def _again(self, waiting: Waiting, decided: Waiting | str) -> None:
+        """Have the trial wait again as was decided, or fail for the cause decided."""
         if isinstance(decided, str):
             self.ports.fail(waiting.trial, decided, too_large=True)
-            return False
-        if decided.undisturbed:
+        elif decided.undisturbed:
             self.held_back.append(decided)
         else:
             self.waiting.appendleft(decided)
-        return True
 
     def _died(self, waiting: Waiting, outcome: Interrupted) -> None:
         decided = after_death(waiting, outcome)
@@ -281,8 +290,13 @@ class Loop:
         return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
 
     def _request(self, waiting: Waiting) -> Request:
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out)
+        devices = () if self.reading is None else self.reading.devices
+        kinds = {device.address.kind for device in devices}
+        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
         return replace(request, undisturbed=waiting.undisturbed)
+
+    def _pack_request(self, members: Sequence[Waiting], kind: DeviceKind) -> Request:
+        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
 
     def _kind(self, waiting: Waiting, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
@@ -343,7 +357,7 @@ class Loop:
         """Start the head, which has a place, and as many of its kind with it as fit as one pack."""
         group = self._group(head, on_host=placement.on_host)
         while len(group) > 1:
-            pack = together([self._request(w) for w in group], placement.devices[0].kind)
+            pack = self._pack_request(group, placement.kind)
             decision = self._place(pack, now_seconds)
             if isinstance(decision, Placement):
                 self._start(group, pack, decision, now_seconds)
@@ -376,7 +390,7 @@ class Loop:
         key = next(iter(members))
         kind = self._kind(group[0], on_host=placement.on_host) if len(group) > 1 else None
         self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
-        self.executions[key] = Execution(key, request, placement, kind, members)
+        self.executions[key] = Execution(key, request, placement, kind, members, len(group))
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
@@ -399,12 +413,24 @@ class Loop:
         head = self.waiting[0]
         if self._kind(head, on_host=execution.placement.on_host) != execution.kind:
             return
-        if not execution.has_room_for([self._request(w) for w in (*live, head)]):
+        if not self._is_promised(execution, head):
             return
         waiting = self.waiting.popleft()
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)
+
+    def _is_promised(self, execution: Execution, head: Waiting) -> bool:
+        """Whether a pack's promise is enough with the head in its free lane. It is for all that is
+        no larger than what the pack began with, whatever was learned since."""
+        kind = execution.placement.kind
+        request = self._pack_request([*execution.live, head], kind)
+        has_room = execution.has_room_for(request)
+        if has_room or request.memory_bytes is None:
+            return has_room
+        began = list(execution.members.values())[: execution.n_lanes]
+        first_bytes = self._pack_request(began, kind).memory_bytes
+        return first_bytes is not None and request.memory_bytes <= first_bytes
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
         most = self.limits.max_concurrent_trials

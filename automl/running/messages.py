@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -81,7 +81,9 @@ class Execution:
     placement: Placement
     kind: Kind | None
     members: dict[int, Waiting]
-    """All trials ever given to it."""
+    """All trials ever given to it, those that it began with first."""
+    n_lanes: int = 1
+    """How many it began with."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     disturbed: bool = False
     """Meanwhile others held more of its devices than at their least."""
@@ -91,15 +93,14 @@ class Execution:
         """Its trials that have not ended."""
         return [m for number, m in self.members.items() if number not in self.outcomes]
 
-    def has_room_for(self, requests: Sequence[Request]) -> bool:
-        """Whether what was reserved is enough for trials with these requests together."""
+    def has_room_for(self, request: Request) -> bool:
+        """Whether what was reserved is enough for a pack with this request."""
         if self.placement.exclusive:
             return True
-        sizes = [request.memory_bytes for request in requests]
-        if None in sizes and not self.placement.on_host:
-            return False
+        if request.memory_bytes is None:
+            return self.placement.on_host
         reserved = min(share.reservation_bytes for share in self.placement.shares)
-        return sum(size or 0 for size in sizes) <= reserved
+        return request.memory_bytes <= reserved
 
 
 class StopReason(enum.Enum):

@@ -53,6 +53,7 @@ from automl.trial import (
     HOST,
     LOCAL_NODE,
     DeviceId,
+    DeviceKind,
     Failed,
     MemoryPeak,
     Outcome,
@@ -62,6 +63,7 @@ from automl.trial import (
     Started,
     SweepStarted,
     TrialSpec,
+    TrialState,
 )
 
 TICK_SECONDS = 0.25
@@ -159,9 +161,12 @@ class Sweep:
     def _learn_from_before(self) -> None:
         """What earlier sweeps of the study measured."""
         for trial in self.parts.log.record.trials.values():
+            if trial.state is TrialState.FAILED:  # maybe before it held all that it wants
+                continue
+            kind = DeviceKind.CPU if trial.device == "cpu" else DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
-                self.loop.requests.learn(trial.params, peak)
+                self.loop.requests.learn(trial.params, peak, kind)
 
     def _take_next(self) -> None:
         message = self._next_message()

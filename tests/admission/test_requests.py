@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-import pytest
+import math
 
-from automl.admission.requests import Measured, Requests, together
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from automl.admission.footprint import Structure
+from automl.admission.measured import Measured
+from automl.admission.requests import SEEN_MARGIN, Requests
 from automl.trial import UNKNOWN, DeviceKind, MemoryPeak, Params, Request, RequestSource
 
-ON_GPU = frozenset({DeviceKind.GPU})
+CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
+ON_GPU = frozenset({GPU})
 PARAMS: Params = {"width": 100}
+OTHERS: Params = {"width": 200}
+GIB = 2**30
 
 
 def by_width(params: Params) -> Request:
     return Request(int(str(params["width"])), RequestSource.ESTIMATED, kinds=ON_GPU)
 
 
-def test_what_the_user_declared_goes_before_the_estimate() -> None:
+def in_gib(params: Params) -> Request:
+    return Request(GIB * int(str(params["width"])), RequestSource.ESTIMATED)
+
+
+def unknown(params: Params) -> Request:
+    return UNKNOWN
+
+
+def peak(trial: int, peak_bytes: int, n_lanes: int = 1) -> MemoryPeak:
+    return MemoryPeak(trial, 1.0, peak_bytes, n_lanes)
+
+
+def test_what_the_user_declared_goes_before_all_else() -> None:
     assert Requests(by_width, None).of(PARAMS) == by_width(PARAMS)
-    declared = Requests(by_width, 7).of(PARAMS)
+    requests = Requests(by_width, 7)
+    requests.learn(PARAMS, peak(0, 99), GPU)
+    declared = requests.of(PARAMS)
     assert (declared.memory_bytes, declared.source) == (7, RequestSource.DECLARED)
     assert declared.kinds == ON_GPU, "where it can run is still the estimate's to say"
 
 
 def test_nobody_knows() -> None:
-    assert Requests(lambda params: UNKNOWN, None).of(PARAMS).source is RequestSource.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("estimate", "n_ran_out", "memory_bytes", "alone"),
-    [(by_width, 1, 150, False), (by_width, 2, None, True), (lambda params: UNKNOWN, 1, None, True)],
-)
-def test_what_ran_out_of_memory_asks_for_more_then_for_all(
-    estimate: object, n_ran_out: int, memory_bytes: int | None, alone: bool
-) -> None:
-    request = Requests(estimate, None).of(PARAMS, n_ran_out)  # type: ignore[arg-type]
-    assert (request.memory_bytes, request.alone) == (memory_bytes, alone)
-    assert request.source is RequestSource.RAN_OUT
+    assert Requests(unknown, None).of(PARAMS) == UNKNOWN
 
 
 def test_a_request_is_made_anew_each_time() -> None:
@@ -46,21 +57,208 @@ def test_a_request_is_made_anew_each_time() -> None:
     assert requests.of(PARAMS).memory_bytes == 9
 
 
+# --- what was measured ---
+
+
+def test_the_same_params_ask_for_a_little_more_than_the_most_they_held() -> None:
+    """Even where nothing else is known of them."""
+    requests = Requests(unknown, None)
+    for trial, peak_bytes in enumerate((600, 1000, 800)):
+        requests.learn(PARAMS, peak(trial, peak_bytes), GPU)
+    request = requests.of({"width": 100}, where={GPU})
+    assert (request.memory_bytes, request.source) == (1050, RequestSource.SEEN)
+    assert requests.of(OTHERS) == UNKNOWN
+
+
+def test_other_params_ask_for_what_trials_like_them_hold() -> None:
+    """The arithmetic says twice too much."""
+    requests = Requests(in_gib, None)
+    for trial, width in enumerate((2, 4, 6)):
+        requests.learn({"width": width}, peak(trial, width * GIB // 2), GPU)
+    request = requests.of({"width": 8}, where={GPU})
+    assert request.source is RequestSource.LEARNED
+    assert request.memory_bytes is not None
+    assert 4 * GIB < request.memory_bytes < 5.6 * GIB
+    assert requests.of({"width": 8}, where={CPU}) == in_gib({"width": 8}), "measured on GPUs only"
+
+
+def test_a_trial_that_may_run_on_both_asks_for_what_it_wants_where_it_wants_more() -> None:
+    requests = Requests(in_gib, None)
+    requests.learn({"width": 4}, peak(0, 3 * GIB), GPU)
+    assert requests.of({"width": 4}).memory_bytes == 4 * GIB
+    requests.learn({"width": 4}, peak(0, 5 * GIB), CPU)
+    assert requests.of({"width": 4}).memory_bytes == math.ceil(SEEN_MARGIN * 5 * GIB)
+    assert requests.of({"width": 4}, where={GPU}).memory_bytes == math.ceil(SEEN_MARGIN * 3 * GIB)
+    nothing_there = Requests(by_width, None).of(PARAMS, where={CPU})
+    assert nothing_there == by_width(PARAMS), "refused with its own words"
+
+
+def test_of_a_trial_the_largest_peak_counts_and_that_once() -> None:
+    often, once = Requests(in_gib, None), Requests(in_gib, None)
+    for peak_bytes in (GIB, 3 * GIB, 2 * GIB):
+        often.learn({"width": 4}, peak(0, peak_bytes), GPU)
+    once.learn({"width": 4}, peak(0, 3 * GIB), GPU)
+    assert often.measurements.all() == once.measurements.all()
+    for width in (4, 9):
+        assert often.of({"width": width}, where={GPU}).memory_bytes == pytest.approx(
+            once.of({"width": width}, where={GPU}).memory_bytes, rel=1e-6
+        )
+
+
+def test_what_torch_did_not_count_was_not_measured() -> None:
+    requests = Requests(in_gib, None)
+    requests.learn(PARAMS, peak(0, 0), GPU)
+    assert requests.of(PARAMS) == in_gib(PARAMS)
+
+
+def test_a_trial_that_failed_tells_nothing() -> None:
+    """It may have ended before it held what it wants."""
+    requests = Requests(in_gib, None)
+    requests.learn(PARAMS, peak(0, GIB // 100), GPU)
+    requests.learn(PARAMS, peak(0, GIB, n_lanes=4), GPU)
+    requests.forget(0)
+    requests.forget(1)
+    for params in (PARAMS, OTHERS):
+        assert requests.of(params) == in_gib(params)
+    assert requests.measurements.all() == []
+
+
+trials = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 64 * GIB)), min_size=1, max_size=12)
+
+
+@given(trials=trials, known=st.booleans())
+def test_no_request_is_below_what_the_same_params_held(
+    trials: list[tuple[int, int]], known: bool
+) -> None:
+    requests = Requests(in_gib if known else unknown, None)
+    for number, (width, peak_bytes) in enumerate(trials):
+        requests.learn({"width": width}, peak(number, peak_bytes), GPU)
+    for width, peak_bytes in trials:
+        assert (requests.of({"width": width}, where={GPU}).memory_bytes or 0) >= peak_bytes
+
+
+@given(trials=trials, asked=st.integers(1, 64), random=st.randoms())
+def test_a_sweep_that_goes_on_asks_as_the_one_before_did(
+    trials: list[tuple[int, int]], asked: int, random: object
+) -> None:
+    """From what the record has: params, peaks, lanes and kinds of device, in any order."""
+    before, after = Requests(in_gib, None), Requests(in_gib, None)
+    numbered = list(enumerate(trials))
+    for number, (width, peak_bytes) in numbered:
+        before.learn({"width": width}, peak(number, peak_bytes // 2), GPU)
+        before.learn({"width": width}, peak(number, peak_bytes), GPU)
+    random.shuffle(numbered)  # type: ignore[attr-defined]
+    for number, (width, peak_bytes) in numbered:
+        after.learn({"width": width}, peak(number, peak_bytes), GPU)
+    again = after.of({"width": asked}, where={GPU})
+    first = before.of({"width": asked}, where={GPU})
+    assert again.memory_bytes == pytest.approx(first.memory_bytes, rel=1e-3, abs=2**20)
+    assert again.source is first.source
+
+
+# --- what a survey saw ---
+
+
+def test_a_survey_counts_with_a_margin_until_a_trial_was_measured() -> None:
+    requests = Requests(unknown, None)
+    requests.survey(PARAMS, Structure((1 * GIB, 3 * GIB)))
+    request = requests.of(PARAMS, where={GPU})
+    assert (request.memory_bytes, request.source) == (6 * GIB, RequestSource.SURVEYED)
+    for trial in range(3):
+        requests.survey({"width": trial}, Structure((GIB, trial * GIB)))
+        requests.learn({"width": trial}, peak(trial, (1 + trial) * GIB), GPU)
+    learned = requests.of(PARAMS, where={GPU})
+    assert learned.source is RequestSource.LEARNED
+    assert learned.memory_bytes is not None
+    assert 4 * GIB < learned.memory_bytes < 5.6 * GIB
+
+
+def test_a_survey_goes_before_arithmetic_and_tells_nothing_of_the_host() -> None:
+    requests = Requests(in_gib, None)
+    requests.survey({"width": 8}, Structure((GIB, GIB)))
+    assert requests.of({"width": 8}, where={GPU}).memory_bytes == 3 * GIB
+    assert requests.of({"width": 8}, where={CPU}) == in_gib({"width": 8})
+
+
+# --- out of memory ---
+
+
+@pytest.mark.parametrize(
+    ("estimate", "n_ran_out", "memory_bytes", "alone"),
+    [(by_width, 1, 150, False), (by_width, 2, None, True), (unknown, 1, None, True)],
+)
+def test_what_ran_out_of_memory_asks_for_more_then_for_all(
+    estimate: object, n_ran_out: int, memory_bytes: int | None, alone: bool
+) -> None:
+    request = Requests(estimate, None).of(PARAMS, n_ran_out)  # type: ignore[arg-type]
+    assert (request.memory_bytes, request.alone) == (memory_bytes, alone)
+    assert request.source is RequestSource.RAN_OUT
+
+
+def test_what_was_too_little_is_never_asked_for_again_however_little_others_held() -> None:
+    requests = Requests(in_gib, None)
+    requests.ran_out({"width": 8}, 8 * GIB, GPU)
+    requests.ran_out({"width": 8}, 3 * GIB, GPU)
+    for trial in range(1, 4):
+        requests.learn({"width": trial}, peak(trial, trial * GIB // 4), GPU)
+    assert requests.of({"width": 8}, 1, {GPU}).memory_bytes == 12 * GIB
+    assert requests.of({"width": 8}, where={GPU}).memory_bytes == 8 * GIB, "another's turn"
+    assert (requests.of({"width": 7}, where={GPU}).memory_bytes or 0) < 7 * GIB
+
+
+# --- packs ---
+
+
 def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
-    pack = together([Request(3), Request(5), Request(4)], DeviceKind.GPU)
+    pack = Requests(by_width, None).of_pack([{"width": 3}, {"width": 5}, {"width": 4}], GPU)
     assert (pack.memory_bytes, pack.kinds) == (15, ON_GPU)
+    assert pack.source is RequestSource.ESTIMATED
+    declared = Requests(by_width, 7).of_pack([PARAMS, OTHERS], GPU)
+    assert (declared.memory_bytes, declared.source) == (14, RequestSource.DECLARED)
 
 
 def test_a_pack_with_a_member_of_unknown_size_is_of_unknown_size_on_a_gpu() -> None:
     """On the host such a member counts by its core, and the others by their memory."""
-    assert together([Request(3), UNKNOWN], DeviceKind.GPU).memory_bytes is None
-    assert together([Request(3), UNKNOWN], DeviceKind.CPU).memory_bytes == 6
-    assert together([UNKNOWN, UNKNOWN], DeviceKind.CPU).memory_bytes is None
+
+    def some(params: Params) -> Request:
+        return by_width(params) if "width" in params else UNKNOWN
+
+    requests = Requests(some, None)
+    assert requests.of_pack([{"width": 3}, {}], GPU).memory_bytes is None
+    assert requests.of_pack([{"width": 3}, {}], CPU).memory_bytes == 6
+    assert requests.of_pack([{}, {}], CPU).memory_bytes is None
 
 
-def test_peaks_reach_it_those_of_packs_apart() -> None:
+def test_packs_and_trials_alone_tell_nothing_of_each_other() -> None:
+    requests = Requests(in_gib, None)
+    requests.learn({"width": 1}, peak(0, GIB // 2), GPU)
+    assert requests.of_pack([{"width": 1}] * 4, GPU).memory_bytes == 4 * GIB
+    requests.learn({"width": 2}, peak(1, 9 * GIB, n_lanes=4), GPU)
+    assert requests.of({"width": 1}, where={GPU}).source is RequestSource.SEEN
+    assert (requests.of({"width": 2}, where={GPU}).memory_bytes or 0) < 2 * GIB
+
+
+def test_a_pack_asks_for_a_base_and_its_lanes_times_a_member_once_packs_were_measured() -> None:
+    """Each lane holds a quarter of what arithmetic says, and the whole 2 GiB besides."""
+    requests = Requests(in_gib, None)
+    for trial, (width, n_lanes) in enumerate([(1, 2), (2, 4), (1, 16), (4, 8), (2, 32), (1, 64)]):
+        held = 2 * GIB + n_lanes * width * GIB // 4
+        requests.learn({"width": width}, peak(trial, held, n_lanes), GPU)
+    for width, n_lanes in [(1, 8), (3, 16), (4, 32)]:
+        pack = requests.of_pack([{"width": width}, {"width": 1}] * (n_lanes // 2), GPU)
+        held = 2 * GIB + n_lanes * width * GIB // 4
+        assert pack.source is RequestSource.LEARNED
+        assert pack.memory_bytes is not None
+        assert 1 <= pack.memory_bytes / held < 1.6
+
+
+def test_peaks_of_a_trial_in_a_pack_and_alone_stand_side_by_side() -> None:
     requests = Requests(by_width, None)
-    requests.learn(PARAMS, MemoryPeak(7, 1.0, 50))
-    requests.learn(PARAMS, MemoryPeak(7, 2.0, 60))
-    requests.learn(PARAMS, MemoryPeak(7, 3.0, 300, n_lanes=4))
-    assert list(requests.measured.values()) == [Measured(PARAMS, 60), Measured(PARAMS, 300, 4)]
+    for measured in (peak(7, 50), peak(7, 60), peak(7, 300, n_lanes=4), peak(7, 400, n_lanes=4)):
+        requests.learn(PARAMS, measured, GPU)
+    structure = Structure((100,))
+    assert requests.measurements.all() == [
+        Measured(PARAMS, GPU, 60, 1, structure),
+        Measured(PARAMS, GPU, 400, 4, structure),
+    ]
+    assert requests.of(PARAMS).memory_bytes == 63

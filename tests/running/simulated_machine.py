@@ -40,8 +40,6 @@ class Plan:
     """Its first report; CUDA takes its context just before."""
     by_torch: bool = True
     """Its memory is torch's; else only NVML sees it."""
-    is_declared: bool = False
-    """The user said what it takes."""
     n_devices: int = 1
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
 

@@ -79,6 +79,8 @@ class World:
     """Mutation: readings always show empty devices, as if NVML were never asked."""
     silent_between: tuple[float, float] = (0.0, 0.0)
     """NVML hangs: no reading arrives."""
+    declared_bytes: int | None = None
+    """What the user said that each trial takes."""
     contexts: Iterator[int] = field(default_factory=lambda: repeat(CONTEXT_BYTES))
     """What CUDA takes in each new process."""
     shows_pids: bool = False
@@ -109,7 +111,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.loop = Loop(
             self,
-            Requests(self._estimate, None),
+            Requests(self._estimate, self.declared_bytes),
             self.ledger,
             self.limits,
             len(self.plans),
@@ -121,9 +123,7 @@ class World:
         plan = self.plans[int(str(params["plan"]))]
         request = UNKNOWN
         if plan.request_bytes is not None:
-            is_declared = plan.is_declared
-            source = RequestSource.DECLARED if is_declared else RequestSource.ESTIMATED
-            request = Request(plan.request_bytes, source)
+            request = Request(plan.request_bytes, RequestSource.ESTIMATED)
         return replace(request, n_devices=plan.n_devices, kinds=plan.kinds)
 
     # --- ports ---

@@ -150,9 +150,9 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
 
 
 def test_a_declared_request_that_no_device_can_hold_costs_no_device_time() -> None:
-    world = World(GPU, [Plan(40 * GB, 40 * GB, is_declared=True), Plan(GB, GB)])
+    world = World(GPU, [Plan(GB, GB)], declared_bytes=40 * GB)
     world.run()
-    assert world.started == [1]
+    assert world.started == []
     assert "at most" in getattr(world.told[0], "cause", "")
 
 
