@@ -20,6 +20,7 @@ from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
 from automl.devices.device import Reading
+from automl.errors import ConfigError
 from automl.running.messages import (
     Asked,
     Broke,
@@ -268,6 +269,9 @@ class Loop:
             return False
         smallest = self._place(self.requests.least(), now_seconds)
         if isinstance(smallest, Refusal):
+            if smallest.kind is RefusalKind.NEVER:
+                self.break_off(ConfigError(f"admission.request: {smallest.reason}; declare less."))
+                return False
             self.refusal = smallest
             self._make_room(smallest)
             return False

@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits
+from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.admission.policy import Idle, Limits, place
+from automl.admission.reasons import Refusal, RefusalKind
 from automl.config import Config, ExecutionKind
-from automl.devices.device import HeldBytes
+from automl.devices.device import DeviceReader, HeldBytes
 from automl.devices.host import own_memory_bytes
-from automl.devices.reader import ReaderThread, open_reader
+from automl.devices.reader import ReaderThread, open_reader, take_reading
+from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
@@ -87,16 +89,26 @@ def run_sweep(
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
-    with (
-        contextlib.closing(open_reader(config.devices)) as reader,
-        StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
-        open_parts(
-            prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
-        ) as parts,
-        UnfailingDisplay(open_display(), pictures) as display,
-        sweep_log(directory.files.sweep_log, display),
-    ):
-        return Sweep(parts, display, pictures).run()
+    with contextlib.closing(open_reader(config.devices)) as reader:
+        _refuse_too_large(reader, prepared)
+        with (
+            StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
+            open_parts(
+                prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
+            ) as parts,
+            UnfailingDisplay(open_display(), pictures) as display,
+            sweep_log(directory.files.sweep_log, display),
+        ):
+            return Sweep(parts, display, pictures).run()
+
+
+def _refuse_too_large(reader: DeviceReader, prepared: Prepared) -> None:
+    """Raise ConfigError where the declared memory is on no device, even an empty one."""
+    reading, least = take_reading(reader, dict), prepared.requests.least()
+    now = reading.begun_seconds
+    found = place(least, reading, LedgerSnapshot(), limits(prepared), now_seconds=now)
+    if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
+        raise ConfigError(f"admission.request: {found.reason}; declare less.")
 
 
 class Sweep:

@@ -60,6 +60,7 @@ BAD = {
     "an unknown flag": ("--fast", "--fast", "--help"),
     "an enum": ("study.direction=up", "study.direction=up", "minimize"),
     "a size without a unit": ("admission.request=3 giga", "admission.request=3 giga", "3GiB"),
+    "more memory than there is": ("admission.request=999TiB", "admission.request", "at most"),
     # numbers
     "no trials": ("study.n_trials=0", "study.n_trials=0", "at least 1"),
     "a negative time": ("study.timeout_seconds=-1", "study.timeout_seconds=-1", "greater than 0"),

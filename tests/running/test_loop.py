@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Limits
+from automl.errors import ConfigError
 from automl.running.loop import MAX_SAME_FAILURES
 from automl.running.messages import (
     Asked,
@@ -151,9 +152,13 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
 
 def test_a_declared_request_that_no_device_can_hold_costs_no_device_time() -> None:
     world = World(GPU, [Plan(GB, GB)], declared_bytes=40 * GB)
-    world.run()
-    assert world.started == []
-    assert "at most" in getattr(world.told[0], "cause", "")
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    assert world.loop.done
+    assert isinstance(world.loop.error, ConfigError)
+    assert str(world.loop.error) == (
+        "admission.request: 37.3 GiB asked, but at most 21.4 GiB fit on the largest device "
+        "(GPU-a… (sim)); declare less."
+    )
 
 
 def test_a_predicted_request_that_no_device_can_hold_is_tried_alone() -> None:
