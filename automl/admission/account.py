@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from automl.admission.ledger import LedgerSnapshot
+from automl.admission.ledger import LedgerSnapshot, Page
 from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
 from automl.trial import DeviceId, ProcessId
 
@@ -34,13 +35,13 @@ class DeviceAccount:
     """One device. Sizes in bytes."""
 
     device: DeviceSnapshot
+    page: Page
     foreign_bytes: int
     hold_bytes: int
     idle_bytes: int
     """The part of `hold_bytes` that processes of ours hold in which nothing runs."""
     pending_bytes: int
     headroom_bytes: int
-    n_trials: int
     exclusive: bool
     own_processes: frozenset[ProcessId]
     least_foreign_bytes: int
@@ -55,19 +56,25 @@ class DeviceAccount:
         return more_bytes <= DISTURBING_SHARE * self.device.total_bytes
 
     @property
-    def room_bytes(self) -> int:
-        return (
-            self.device.total_bytes
-            - self.foreign_bytes
-            - self.hold_bytes
-            - self.pending_bytes
-            - self.headroom_bytes
-        )
+    def n_trials(self) -> int:
+        return len(self.page.reservations)
 
-    @property
+    @cached_property
+    def room_bytes(self) -> int:
+        taken = self.foreign_bytes + self.hold_bytes + self.pending_bytes
+        return self.device.total_bytes - taken - self.headroom_bytes
+
+    @cached_property
     def empty_room_bytes(self) -> int:
         """Room on the device if nothing else were there."""
         return self.device.total_bytes - self.headroom_bytes - context_bytes(self.device.address)
+
+    @cached_property
+    def order(self) -> tuple[int, float, int, DeviceId]:
+        """Of those that have room the first is taken: fewest trials, least busy (in quarters, as
+        utilisation says that some kernel ran, not how much room there is), fullest."""
+        load = round((self.device.utilisation or 0.0) * 4) / 4
+        return self.n_trials, load, self.room_bytes, self.device.address
 
 
 @dataclass(frozen=True)
@@ -78,12 +85,32 @@ class _Used:
     high_bytes: int
 
 
+class Accounts:
+    """Keeps the account of each device until there is another reading, or its page is another."""
+
+    def __init__(self) -> None:
+        self._reading: Reading | None = None
+        self._kept: dict[DeviceId, DeviceAccount] = {}
+
+    def of(
+        self, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
+    ) -> list[DeviceAccount]:
+        """Of all devices of the reading."""
+        if reading is not self._reading:
+            self._reading, self._kept = reading, {}
+        for device in reading.devices:
+            kept, page = self._kept.get(device.address), ledger.on(device.address)
+            if kept is None or kept.page is not page:
+                self._kept[device.address] = account(device, reading, page, headroom_bytes)
+        return list(self._kept.values())
+
+
 def account(
-    device: DeviceSnapshot, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
+    device: DeviceSnapshot, reading: Reading, page: Page, headroom_bytes: int
 ) -> DeviceAccount:
     """Add up one device. See the head of this module for the formula."""
     here = device.address
-    reservations = ledger.on(here)
+    reservations = page.reservations
     promised: dict[ProcessId | None, int] = {}
     for r in reservations:
         promised[r.process] = promised.get(r.process, 0) + r.counted_bytes(here)
@@ -91,22 +118,23 @@ def account(
     hold, idle = promised.get(None, 0), 0
     for process, held in used.items():
         if process in promised:
-            hold += max(held.high_bytes, promised[process] + ledger.context_of(here, process))
+            hold += max(held.high_bytes, promised[process] + page.context_bytes(process))
         else:
             idle += held.high_bytes
-    pending = context_bytes(here) * ledger.n_pending_contexts(here, reading.begun_seconds)
+    pending = context_bytes(here) * page.n_pending_contexts(reading.begun_seconds)
     taken = device.total_bytes - device.free_bytes
     foreign = max(0, taken - sum(held.low_bytes for held in used.values()))
+    least = page.least_foreign_bytes
     return DeviceAccount(
         device=device,
+        page=page,
         foreign_bytes=foreign,
-        least_foreign_bytes=min(foreign, ledger.least_foreign.get(here, foreign)),
-        may_be_ours_bytes=context_bytes(here) * ledger.n_unmeasured_contexts(here),
+        least_foreign_bytes=foreign if least is None else min(foreign, least),
+        may_be_ours_bytes=context_bytes(here) * page.n_unmeasured_contexts,
         hold_bytes=hold + idle,
         idle_bytes=idle,
         pending_bytes=pending,
         headroom_bytes=headroom_bytes,
-        n_trials=len(reservations),
         exclusive=any(r.placement.exclusive for r in reservations),
         own_processes=frozenset(used),
     )

@@ -1,14 +1,16 @@
 """What was promised to running trials, until it is given back.
 
 NVML shows memory only once it is taken, long after admission; the ledger knows it from the moment
-of the promise. Arithmetic over both is in `policy.py`. Changed by the main thread (reserve) and by
-pool threads (release, peaks), each change under one short lock; readers get an immutable view.
+of the promise. Arithmetic over both is in `account.py`. Changed by the main thread (reserve) and by
+pool threads (release, peaks), each change under one short lock; readers get an immutable snapshot,
+of which only the pages of devices are made anew on which something changed.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -51,61 +53,84 @@ class Context:
     in_doubt: bool = False
     """Its trial ended before it was said to be up: it may be there or not."""
 
+    @property
+    def is_awaited(self) -> bool:
+        return self.ready_seconds is None
+
     def pending(self, reading_begun_seconds: float) -> bool:
         """Whether a reading begun then may have missed it."""
         return self.ready_seconds is None or reading_begun_seconds <= self.ready_seconds
 
 
 @dataclass(frozen=True)
+class Page:
+    """What the ledger has of one device."""
+
+    reservations: tuple[Reservation, ...] = ()
+    contexts: Mapping[ProcessId, Context] = field(default_factory=dict)
+    """On a GPU; of a process that is not known yet by its stand-in."""
+    least_foreign_bytes: int | None = None
+    """The least that others were seen to hold; None: nothing was seen yet."""
+
+    @property
+    def n_coming(self) -> int:
+        """Executions that no process is known to have taken yet."""
+        return sum(held.process is None for held in self.reservations)
+
+    @property
+    def n_unmeasured_contexts(self) -> int:
+        """Those of which NVML does not tell whose they are."""
+        return sum(context.size_bytes is None for context in self.contexts.values())
+
+    def n_pending_contexts(self, reading_begun_seconds: float) -> int:
+        return sum(context.pending(reading_begun_seconds) for context in self.contexts.values())
+
+    def has_context(self, process: ProcessId) -> bool:
+        """Whether a trial in that process needs no other here."""
+        context = self.contexts.get(process)
+        return context is not None and not context.in_doubt
+
+    def context_bytes(self, process: ProcessId) -> int:
+        """Bytes of its context, as far as they are known to be no foreign memory."""
+        context = self.contexts.get(process)
+        return 0 if context is None else context.size_bytes or 0
+
+
+_EMPTY = Page()
+
+
+@dataclass(frozen=True)
 class LedgerSnapshot:
     """The ledger at one moment."""
 
+    pages: Mapping[DeviceId, Page] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
-    contexts: Mapping[tuple[DeviceId, ProcessId], Context] = field(default_factory=dict)
-    """On GPUs; of a process that is not known yet by its stand-in."""
-    least_foreign: Mapping[DeviceId, int] = field(default_factory=dict)
-    """Bytes: the least that others were seen to hold."""
 
-    def has_context(self, device: DeviceId, process: ProcessId) -> bool:
-        """Whether a trial in that process needs no other there."""
-        context = self.contexts.get((device, process))
-        return context is not None and not context.in_doubt
-
-    def context_of(self, device: DeviceId, process: ProcessId) -> int:
-        """Bytes of its context, as far as they are known to be no foreign memory."""
-        context = self.contexts.get((device, process))
-        return 0 if context is None else context.size_bytes or 0
-
-    def on(self, device: DeviceId) -> tuple[Reservation, ...]:
-        return tuple(r for r in self.reservations if device in r.placement.devices)
-
-    def n_unmeasured_contexts(self, device: DeviceId) -> int:
-        """Those of which NVML does not tell whose they are."""
-        sizes = (c.size_bytes for (where, _), c in self.contexts.items() if where == device)
-        return sum(size is None for size in sizes)
-
-    def n_pending_contexts(self, device: DeviceId, reading_begun_seconds: float) -> int:
-        return sum(
-            where == device and context.pending(reading_begun_seconds)
-            for (where, _), context in self.contexts.items()
-        )
+    def on(self, device: DeviceId) -> Page:
+        return self.pages.get(device, _EMPTY)
 
 
 class Ledger:
     """The changing set of reservations. Every one is given back exactly once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all below
         self._reservations: dict[int, Reservation] = {}
-        self._contexts: dict[tuple[DeviceId, ProcessId], Context] = {}
+        self._on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
+        self._contexts: dict[DeviceId, dict[ProcessId, Context]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
+        self._pages: dict[DeviceId, Page] = {}
+        self._changed: set[DeviceId] = set()
+
+    # --- a reservation's life ---
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
-            held = self._reservations[key] = Reservation(key, placement, process)
-            for place in _places(held):
-                self._await(place, Context())
+            held = Reservation(key, placement, process)
+            self._put(held)
+            for device in _gpus(held):
+                self._await(device, held.holder, Context())
 
     def release(self, key: int, now_seconds: float) -> None:
         """Give it back. A context that is still awaited may have come by now: readings that begin
@@ -113,14 +138,11 @@ class Ledger:
         with self._lock:
             assert key in self._reservations, f"trial {key} holds no reservation"
             held = self._reservations.pop(key)
-            shared = {place for other in self._reservations.values() for place in _places(other)}
-            for place in _places(held):
-                if not self._is_awaited(place) or place in shared:
-                    continue
-                if held.process is None:
-                    del self._contexts[place]  # no process ever had it
-                else:
-                    self._contexts[place] = Context(now_seconds, in_doubt=True)
+            for device in held.placement.devices:
+                del self._on[device][key]
+                self._changed.add(device)
+            for device in _gpus(held):
+                self._doubt(device, held, now_seconds)
 
     @contextmanager
     def held(self, key: int, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
@@ -134,61 +156,90 @@ class Ledger:
         """The process that trains it is known now; contexts promised without one are its."""
         with self._lock:
             before = self._reservations[key]
-            assigned = self._reservations[key] = replace(before, process=process)
-            for old, new in zip(_places(before), _places(assigned), strict=True):
-                if (context := self._contexts.pop(old, None)) is not None:
-                    self._await(new, context)
+            self._put(replace(before, process=process))
+            for device in _gpus(before):
+                if (context := self._contexts[device].pop(before.holder, None)) is not None:
+                    self._await(device, process, context)
 
     def observe_peak(self, key: int, peak_bytes: int) -> None:
         with self._lock:
             seen = self._reservations[key]
             if peak_bytes > seen.peak_bytes:
-                self._reservations[key] = replace(seen, peak_bytes=peak_bytes)
+                self._put(replace(seen, peak_bytes=peak_bytes))
 
     def context_up(self, key: int, now_seconds: float) -> None:
         """CUDA runs in the trial's process; readings begun later see its contexts as foreign."""
         with self._lock:
-            for place in _places(self._reservations[key]):
-                if self._is_awaited(place):
-                    self._contexts[place] = Context(now_seconds)
+            held = self._reservations[key]
+            for device in _gpus(held):
+                context = self._contexts[device].get(held.holder)
+                if context is not None and context.is_awaited:
+                    self._contexts[device][held.holder] = Context(now_seconds)
+                    self._changed.add(device)
+
+    # --- what readings tell ---
 
     def note(self, reading: Reading, sizes: Iterable[tuple[DeviceId, ProcessId, int]]) -> None:
         """Learn from a reading what contexts take, and which went with their processes."""
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
+            alive |= {held.holder for held in self._reservations.values()}
             for device, process, size in sizes:
-                context = self._contexts.get((device, process))
+                context = self._contexts[device].get(process)
                 if context is not None and not context.pending(reading.begun_seconds):
                     least = size if context.size_bytes is None else min(size, context.size_bytes)
-                    self._contexts[device, process] = replace(context, size_bytes=least)
-            working = {held.holder for held in self._reservations.values()}
-            for device, process in [*self._contexts]:
-                context = self._contexts[device, process]
-                is_kept = process in alive | working and not context.in_doubt
-                if not is_kept and not context.pending(reading.begun_seconds):
-                    del self._contexts[device, process]
+                    self._contexts[device][process] = replace(context, size_bytes=least)
+            for contexts in self._contexts.values():
+                for process, context in [*contexts.items()]:
+                    is_kept = process in alive and not context.in_doubt
+                    if not is_kept and not context.pending(reading.begun_seconds):
+                        del contexts[process]
+            self._changed.update(self._contexts)
 
     def note_foreign(self, device: DeviceId, foreign_bytes: int) -> None:
         """Others hold so much of the device."""
         with self._lock:
             before = self._least_foreign.get(device, foreign_bytes)
             self._least_foreign[device] = min(before, foreign_bytes)
+            self._changed.add(device)
 
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:
-            return LedgerSnapshot(
-                tuple(self._reservations.values()), dict(self._contexts), dict(self._least_foreign)
-            )
+            for device in self._changed:
+                self._pages[device] = Page(
+                    tuple(self._on[device].values()),
+                    dict(self._contexts[device]),
+                    self._least_foreign.get(device),
+                )
+            self._changed.clear()
+            return LedgerSnapshot(dict(self._pages), tuple(self._reservations.values()))
 
-    def _await(self, place: tuple[DeviceId, ProcessId], context: Context) -> None:
+    # --- under the lock ---
+
+    def _put(self, held: Reservation) -> None:
+        self._reservations[held.key] = held
+        for device in held.placement.devices:
+            self._on[device][held.key] = held
+            self._changed.add(device)
+
+    def _await(self, device: DeviceId, process: ProcessId, context: Context) -> None:
         """A trial brings a context, unless it is surely there."""
-        if place not in self._contexts or self._contexts[place].in_doubt:
-            self._contexts[place] = context
+        contexts = self._contexts[device]
+        if process not in contexts or contexts[process].in_doubt:
+            contexts[process] = context
 
-    def _is_awaited(self, place: tuple[DeviceId, ProcessId]) -> bool:
-        return place in self._contexts and self._contexts[place].ready_seconds is None
+    def _doubt(self, device: DeviceId, held: Reservation, now_seconds: float) -> None:
+        """What becomes of a context whose trial ended, if nobody said that it is up."""
+        context = self._contexts[device].get(held.holder)
+        shared = any(other.holder == held.holder for other in self._on[device].values())
+        if context is None or not context.is_awaited or shared:
+            return
+        if held.process is None:
+            del self._contexts[device][held.holder]  # no process ever had it
+        else:
+            self._contexts[device][held.process] = Context(now_seconds, in_doubt=True)
 
 
-def _places(held: Reservation) -> tuple[tuple[DeviceId, ProcessId], ...]:
-    """Where it brings a CUDA context: on each of its GPUs."""
-    return tuple((device, held.holder) for device in held.placement.devices if not device.on_host)
+def _gpus(held: Reservation) -> list[DeviceId]:
+    """Where it brings a CUDA context."""
+    return [device for device in held.placement.devices if not device.on_host]

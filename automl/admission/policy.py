@@ -8,11 +8,12 @@ formula of room, `reasons.py` the words of a refusal.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from automl.admission.account import DeviceAccount, account, context_bytes
+from automl.admission.account import Accounts, DeviceAccount, context_bytes
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
@@ -50,6 +51,7 @@ def place(
     now_seconds: float,
     process: ProcessId | None = None,
     idle: Idle | None = None,
+    accounts: Accounts | None = None,
 ) -> Placement | Refusal:
     """Choose devices, or say why there are none.
 
@@ -61,14 +63,15 @@ def place(
     ----------
     process: that which would train it, where it is known before (threads of this process).
     idle: those that could be used again, or ended for their memory.
+    accounts: where those of earlier calls are kept, so that only what changed is added up.
     now_seconds: `time.monotonic()`.
     """
     if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
         return unseen
     assert reading is not None
-    accounts = [account(d, reading, ledger, limits.headroom_bytes) for d in reading.devices]
-    teams = _teams(request, accounts)
-    if (never := _never(request, accounts, teams)) is not None:
+    all_of_them = (accounts or Accounts()).of(reading, ledger, limits.headroom_bytes)
+    teams = _teams(request, all_of_them)
+    if (never := _never(request, all_of_them, teams)) is not None:
         return never
     if len(ledger.reservations) >= limits.max_concurrent_trials:
         return at_limit(limits.max_concurrent_trials)
@@ -78,7 +81,7 @@ def place(
     fitting = asked.fitting(teams)
     if not fitting:
         return no_room(request, [a for team in teams for a in team], asked.in_the_way(teams))
-    return asked.placement(min(fitting, key=lambda chosen: [_order(a) for a in chosen]))
+    return asked.placement(min(fitting, key=lambda chosen: [a.order for a in chosen]))
 
 
 def _teams(
@@ -101,10 +104,11 @@ def _never(
     """Not even if nothing else were there."""
     if not teams:
         return no_such_devices(request, _most_devices(request, accounts))
-    tightest = max((_by_size(team)[request.n_devices - 1] for team in teams), key=_empty_room)
-    if request.memory_bytes is None or request.memory_bytes <= tightest.empty_room_bytes:
+    if request.memory_bytes is None:
         return None
-    return too_large(request, tightest)
+    tightest = max((_nth_largest(request.n_devices, team) for team in teams), key=_empty_room)
+    fits = request.memory_bytes <= tightest.empty_room_bytes
+    return None if fits else too_large(request, tightest)
 
 
 def _most_devices(request: Request, accounts: Sequence[DeviceAccount]) -> int:
@@ -119,7 +123,7 @@ def _largest(
     request: Request, teams: Sequence[Sequence[DeviceAccount]]
 ) -> Sequence[Sequence[DeviceAccount]]:
     """Of each node its devices of the largest size, on those nodes that have the largest."""
-    sizes = [_by_size(team)[request.n_devices - 1].device.total_bytes for team in teams]
+    sizes = [_nth_largest(request.n_devices, team).device.total_bytes for team in teams]
     least = _SAME_SIZE * max(sizes)
     large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
     return [team for team in large if len(team) >= request.n_devices]
@@ -145,9 +149,9 @@ class _Asked:
         """The best devices of each node and kind that has enough with room."""
         fitting = []
         for team in teams:
-            fit = sorted((a for a in team if self._fits(a, self._context_bytes(a))), key=_order)
+            fit = [a for a in team if self._fits(a, self._context_bytes(a))]
             if len(fit) >= self.request.n_devices:
-                fitting.append(fit[: self.request.n_devices])
+                fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=_order))
         return fitting
 
     def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
@@ -188,13 +192,13 @@ class _Asked:
 
     def _context_bytes(self, a: DeviceAccount) -> int:
         """What its process will take besides: nothing where that is there already."""
-        here = a.device.address
-        if self.process is not None and self.ledger.has_context(here, self.process):
+        here, page = a.device.address, a.page
+        if self.process is not None and page.has_context(self.process):
             return 0
-        idle = self.idle.get((here,), ()) if self.request.n_devices == 1 else ()
-        n_coming = sum(r.process is None for r in self.ledger.on(here))  # they may take them
-        has_one = len(idle) > n_coming and all(self.ledger.has_context(here, p) for p in idle)
-        return 0 if has_one else context_bytes(here)
+        idle = self.idle.get((here,), ()) if self.idle and self.request.n_devices == 1 else ()
+        if not idle or len(idle) <= page.n_coming:  # those may take them
+            return context_bytes(here)
+        return 0 if all(map(page.has_context, idle)) else context_bytes(here)
 
     def _n_idle_on(self, a: DeviceAccount) -> int:
         return self._n_idle.get(a.device.address, 0)
@@ -210,19 +214,13 @@ def _wants_all(request: Request, a: DeviceAccount) -> bool:
     return request.alone or (request.memory_bytes is None and not a.device.address.on_host)
 
 
-def _order(a: DeviceAccount) -> tuple[int, float, int, str, str]:
-    """The first is taken."""
-    return a.n_trials, _load(a), a.room_bytes, a.device.address.node, a.device.address.uuid
-
-
-def _load(a: DeviceAccount) -> float:
-    """Utilisation in quarters: it says that some kernel ran, not how much room there is."""
-    return round((a.device.utilisation or 0.0) * 4) / 4
+def _order(a: DeviceAccount) -> tuple[int, float, int, DeviceId]:
+    return a.order
 
 
 def _empty_room(a: DeviceAccount) -> int:
     return a.empty_room_bytes
 
 
-def _by_size(team: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
-    return sorted(team, key=_empty_room, reverse=True)
+def _nth_largest(n: int, team: Sequence[DeviceAccount]) -> DeviceAccount:
+    return heapq.nlargest(n, team, key=_empty_room)[-1]

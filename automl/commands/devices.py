@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from automl.admission.account import DeviceAccount, account
-from automl.admission.ledger import LedgerSnapshot
+from automl.admission.ledger import Page
 from automl.admission.reasons import gib
 from automl.config import Config
 from automl.devices.reader import open_reader, take_reading
@@ -30,7 +30,7 @@ def device_accounts(config: Config) -> list[DeviceAccount]:
     if reading.error is not None:
         raise AutoMLError(f"the devices cannot be read: {reading.error}")
     headroom = config.admission.headroom_bytes
-    return [account(device, reading, LedgerSnapshot(), headroom) for device in reading.devices]
+    return [account(device, reading, Page(), headroom) for device in reading.devices]
 
 
 def print_accounts(accounts: Sequence[DeviceAccount]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from automl.admission.account import account, contexts_seen
+from automl.admission.account import Accounts, contexts_seen
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
@@ -110,6 +110,7 @@ class Loop:
     """Those that ran out of memory for what others hold; they let all others pass."""
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=Accounts)
     reading: Reading | None = None
     stop: StopReason | None = None
     error: BaseException | None = None
@@ -168,13 +169,13 @@ class Loop:
     def _read(self, reading: Reading) -> None:
         self.reading = reading
         self.ledger.note(reading, contexts_seen(reading))
-        ledger = self.ledger.snapshot()
-        for device in reading.devices:
-            here = account(device, reading, ledger, self.limits.headroom_bytes)
-            self.ledger.note_foreign(device.address, here.foreign_bytes)
+        if reading.error is not None:
+            return
+        for here in self.accounts.of(reading, self.ledger.snapshot(), self.limits.headroom_bytes):
+            self.ledger.note_foreign(here.device.address, here.foreign_bytes)
             if not here.is_undisturbed:
                 for execution in self.executions.values():
-                    execution.disturbed |= device.address in execution.placement.devices
+                    execution.disturbed |= here.device.address in execution.placement.devices
 
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
@@ -448,6 +449,7 @@ class Loop:
             now_seconds=now_seconds,
             process=self.process,
             idle=self.ports.idle(),
+            accounts=self.accounts,
         )
 
     def _make_room(self, refusal: Refusal) -> None:

@@ -59,12 +59,12 @@ def test_whether_a_context_came_that_nobody_told_of_the_next_reading_shows() -> 
     ledger.reserve(1, gpu, process_id(10))
     ledger.reserve(2, gpu, process_id(10))
     ledger.release(1, 9.0)
-    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 1, "the other trial still brings it"
+    assert ledger.snapshot().on(GPU).n_pending_contexts(9.1) == 1, "the other trial still brings it"
     ledger.release(2, 9.0)
     then = ledger.snapshot()
-    assert then.n_pending_contexts(GPU, 9.0) == 1, "it may have come just before"
-    assert then.n_pending_contexts(GPU, 9.1) == 0, "if it did, the driver shows it"
-    assert not then.has_context(GPU, process_id(10)), "the next trial there asks for one"
+    assert then.on(GPU).n_pending_contexts(9.0) == 1, "it may have come just before"
+    assert then.on(GPU).n_pending_contexts(9.1) == 0, "if it did, the driver shows it"
+    assert not then.on(GPU).has_context(process_id(10)), "the next trial there asks for one"
 
 
 def test_many_threads_leave_nothing_behind() -> None:
@@ -89,26 +89,26 @@ def test_each_process_that_is_not_known_yet_brings_a_context() -> None:
     gpu = placed("GPU-a", 5)
     ledger.reserve(1, gpu)
     ledger.reserve(2, gpu)
-    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 2
+    assert ledger.snapshot().on(GPU).n_pending_contexts(0.0) == 2
     ledger.assign(1, process_id(10))
     ledger.context_up(1, 5.0)
     ledger.assign(2, process_id(10))  # a warm worker: its context is up already
-    assert ledger.snapshot().n_pending_contexts(GPU, 6.0) == 0
+    assert ledger.snapshot().on(GPU).n_pending_contexts(6.0) == 0
 
 
 def test_a_context_that_never_came_goes_with_its_reservation() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed("GPU-a", 5))
     ledger.release(1, 9.0)
-    assert ledger.snapshot().n_pending_contexts(GPU, 0.0) == 0
+    assert ledger.snapshot().on(GPU).n_pending_contexts(0.0) == 0
 
 
 def test_a_context_belongs_to_its_process_once_that_is_known() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed("GPU-a", 5))
     ledger.assign(1, process_id(10))
-    assert list(ledger.snapshot().contexts) == [(GPU, process_id(10))]
-    assert ledger.snapshot().n_pending_contexts(GPU, 9.0) == 1, "not up yet"
+    assert list(ledger.snapshot().on(GPU).contexts) == [process_id(10)]
+    assert ledger.snapshot().on(GPU).n_pending_contexts(9.0) == 1, "not up yet"
 
 
 def test_a_context_comes_up_once() -> None:
@@ -117,8 +117,8 @@ def test_a_context_comes_up_once() -> None:
     ledger.reserve(1, placed("GPU-a", 5), process_id(10))
     ledger.context_up(1, 5.0)
     ledger.context_up(1, 9.0)
-    assert ledger.snapshot().n_pending_contexts(GPU, 7.0) == 0
-    assert ledger.snapshot().n_pending_contexts(GPU, 5.0) == 1, "a reading begun just then"
+    assert ledger.snapshot().on(GPU).n_pending_contexts(7.0) == 0
+    assert ledger.snapshot().on(GPU).n_pending_contexts(5.0) == 1, "a reading begun just then"
 
 
 def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
@@ -126,10 +126,10 @@ def test_a_warm_process_does_not_lose_its_context_with_its_trial() -> None:
     ledger.reserve(1, placed("GPU-a", 5), process_id(10))
     ledger.context_up(1, 5.0)
     ledger.release(1, 9.0)
-    assert ledger.snapshot().n_pending_contexts(GPU, 5.0) == 1, "a reading may have missed it"
+    assert ledger.snapshot().on(GPU).n_pending_contexts(5.0) == 1, "a reading may have missed it"
 
 
 def test_on_the_host_there_are_no_contexts() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT, process_id(10))
-    assert ledger.snapshot().contexts == {}
+    assert ledger.snapshot().on(HOST).contexts == {}

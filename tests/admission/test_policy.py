@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
-from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Limits, place
+from automl.admission.account import CONTEXT_BOUND_BYTES, Accounts, DeviceAccount, account
+from automl.admission.ledger import Ledger, LedgerSnapshot, Page
+from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.trial import HOST, HOST_UUID, DeviceId, Placement, ProcessId, Request
@@ -18,6 +18,7 @@ from tests.places import device_id, placed, process_id
 
 ME, OTHER_WORKER = process_id(100), process_id(101)
 STRANGER = 4121
+GPU = device_id("GPU-a")
 LIMITS = Limits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
 NOW = 1000.0
 
@@ -69,7 +70,7 @@ def check_invariant(
     """On each device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
     for share in p.shares:
         device = next(d for d in reading.devices if d.address == share.device)
-        a = account(device, reading, promised, limits.headroom_bytes)
+        a = account(device, reading, promised.on(device.address), limits.headroom_bytes)
         assert _taken(a) + share.reservation_bytes <= device.total_bytes
         assert a.n_trials + 1 <= limits.max_concurrent_trials
 
@@ -107,7 +108,7 @@ def test_memory_promised_to_a_process_that_is_not_known_yet_counts() -> None:
     ledger = Ledger()
     ledger.reserve(0, placed("GPU-a", 12 * GIB))
     ledger.reserve(1, placed("GPU-a", 8 * GIB), OTHER_WORKER)
-    a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
+    a = account(gpu(), reading(gpu()), ledger.snapshot().on(GPU), 0)
     assert (a.hold_bytes, a.pending_bytes) == (20 * GIB, 2 * CONTEXT_BOUND_BYTES)
 
 
@@ -143,15 +144,15 @@ def test_memory_that_changes_while_it_is_read_errs_on_the_safe_side() -> None:
         reserved_before=reserved("GPU-a", ME, 2),
         reserved_after=reserved("GPU-a", ME, 10),
     )
-    a = account(now.devices[0], now, LedgerSnapshot(), GIB)
+    a = account(now.devices[0], now, Page(), GIB)
     assert (a.foreign_bytes, a.hold_bytes) == (8 * GIB, 10 * GIB)
 
 
 def test_a_worker_that_began_or_ended_during_the_reading_is_counted() -> None:
     begun = reading(gpu(free=14), reserved_after=reserved("GPU-a", ME, 10))
-    assert account(begun.devices[0], begun, LedgerSnapshot(), 0).room_bytes == 4 * GIB
+    assert account(begun.devices[0], begun, Page(), 0).room_bytes == 4 * GIB
     ended = reading(gpu(free=14), reserved_before=reserved("GPU-a", ME, 10))
-    assert account(ended.devices[0], ended, LedgerSnapshot(), 0).room_bytes == 4 * GIB
+    assert account(ended.devices[0], ended, Page(), 0).room_bytes == 4 * GIB
 
 
 def test_a_foreign_tenant_that_grows_takes_room() -> None:
@@ -177,19 +178,19 @@ def test_an_observed_peak_above_the_promise_counts() -> None:
 
 def test_a_context_not_yet_visible_is_kept_free() -> None:
     ledger = ledger_with(("GPU-a", 2, ME), context_ready=False)
-    a = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
+    a = account(gpu(), reading(gpu()), ledger.snapshot().on(GPU), 0)
     assert a.pending_bytes == CONTEXT_BOUND_BYTES
     ledger.context_up(0, NOW)
-    same = account(gpu(), reading(gpu()), ledger.snapshot(), 0)
+    same = account(gpu(), reading(gpu()), ledger.snapshot().on(GPU), 0)
     assert same.pending_bytes == CONTEXT_BOUND_BYTES, "the reading began before it was ready"
     later = replace(reading(gpu()), begun_seconds=NOW + 1)
-    assert account(gpu(), later, ledger.snapshot(), 0).pending_bytes == 0
+    assert account(gpu(), later, ledger.snapshot().on(GPU), 0).pending_bytes == 0
 
 
 def test_a_process_that_cannot_report_counts_by_the_drivers_word() -> None:
     ledger = ledger_with(("GPU-a", 2, OTHER_WORKER))
     device = gpu(free=12, processes=(DeviceProcess(OTHER_WORKER.pid, 12 * GIB, 12 * GIB),))
-    a = account(device, reading(device), ledger.snapshot(), 0)
+    a = account(device, reading(device), ledger.snapshot().on(GPU), 0)
     assert (a.hold_bytes, a.foreign_bytes) == (12 * GIB, 0)
 
 
@@ -292,3 +293,34 @@ def test_whatever_is_read_the_invariant_holds_at_admission(
     )
     ledger = ledger_with(*[("GPU-a", size, who) for size, who in promises], context_ready=ready)
     decide(Request(asked * GIB), now, ledger)  # checks the invariant when it admits
+
+
+def test_an_idle_process_spares_one_trial_its_context() -> None:
+    """The next that is placed before anybody has taken it asks for one."""
+    ledger = ledger_with(("GPU-a", 0, OTHER_WORKER))
+    ledger.release(0, NOW)
+    idle: Idle = {(GPU,): [OTHER_WORKER]}
+    now = reading(gpu(free=20))
+
+    def ask_for(size: int) -> Placement | Refusal:
+        promised = ledger.snapshot()
+        return place(Request(size * GIB), now, promised, LIMITS, now_seconds=NOW, idle=idle)
+
+    assert uuid(ask_for(19)) == "GPU-a"
+    ledger.reserve(1, placed("GPU-a", 0))
+    assert "18.0 GiB asked, 18.0 GiB room" in refusal(ask_for(18))
+
+
+def test_accounts_are_kept_until_the_reading_or_the_promises_change() -> None:
+    ledger, accounts = Ledger(), Accounts()
+
+    def look(now: Reading) -> DeviceAccount:
+        (found,) = accounts.of(now, ledger.snapshot(), 0)
+        return found
+
+    now = reading(gpu(free=20))
+    assert look(now) is look(now)
+    assert look(reading(gpu(free=8))).foreign_bytes == 16 * GIB
+    before = look(now)
+    ledger.reserve(1, placed("GPU-a", 5 * GIB))
+    assert before.room_bytes - look(now).room_bytes == 5 * GIB + CONTEXT_BOUND_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automl.admission.account import account
-from automl.admission.ledger import LedgerSnapshot
+from automl.admission.ledger import Page
 from automl.commands.devices import print_accounts, run
 from automl.config import Config, DevicesConfig, DevicesKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
@@ -25,7 +25,7 @@ def test_who_else_is_there_is_told_below_the_device(capsys: pytest.CaptureFixtur
     others = (DeviceProcess(41, 2 * GIB, 2 * GIB, "train [x]\x1b[2J", "ann"), DeviceProcess(42))
     device = DeviceSnapshot(device_id("GPU-a"), "a GPU", 16 * GIB, 14 * GIB, 0.5, others)
     reading = Reading(0.0, (device,))
-    print_accounts([account(device, reading, LedgerSnapshot(), headroom_bytes=GIB)])
+    print_accounts([account(device, reading, Page(), headroom_bytes=GIB)])
     _, gpu, first, second = capsys.readouterr().out.splitlines()
     figures = ["16.0", "GiB", "14.0", "GiB", "2.0", "GiB", "0.0", "GiB", "13.0", "GiB", "50%"]
     assert gpu.split() == ["GPU-a", "a", "GPU", *figures]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
-from automl.admission.ledger import LedgerSnapshot
+from automl.admission.ledger import Page
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.devices.device import DeviceReader
 from automl.devices.reader import take_reading
@@ -54,7 +54,7 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     def read() -> DeviceAccount:
         reading = take_reading(reader, executor.held_bytes)
         device = next(d for d in reading.devices if d.address == gpu.devices[0])
-        return account(device, reading, LedgerSnapshot(), headroom_bytes=0)
+        return account(device, reading, Page(), headroom_bytes=0)
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         events.extend(new)

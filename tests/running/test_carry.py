@@ -120,10 +120,10 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
     peak = MemoryPeak(KEY, 1.5, 9)
     scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, peak, FINISHED)
     _, hosted, reported, peaked, _ = scene.seen
-    here = (device_id("GPU-a"), PROCESS)
-    assert list(hosted.contexts) == [here]
-    assert hosted.contexts[here].ready_seconds is None
-    assert reported.contexts[here].ready_seconds is not None
+    gpu = device_id("GPU-a")
+    assert list(hosted.on(gpu).contexts) == [PROCESS]
+    assert hosted.on(gpu).contexts[PROCESS].is_awaited
+    assert not reported.on(gpu).contexts[PROCESS].is_awaited
     assert [r.peak_bytes for r in peaked.reservations] == [9]
     assert Measured(peak) in scene.messages
 

@@ -1,0 +1,54 @@
+"""What one decision of `place` costs, on 1, 8 and 64 devices: `python placing.py`."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+from automl.admission.account import Accounts
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Limits, place
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.trial import LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
+
+GIB = 2**30
+N_DECISIONS = 300
+LIMITS = Limits(max_concurrent_trials=9999, headroom_bytes=0, stale_seconds=1e9)
+
+
+def decision_seconds(n_devices: int, n_running: int) -> float:
+    """The median of many decisions, each followed by a reservation that is given back."""
+    devices = [DeviceId(LOCAL_NODE, f"GPU-{number}") for number in range(n_devices)]
+    ledger, accounts, held = Ledger(), Accounts(), {}
+    for key in range(n_running):
+        device, process = devices[key % n_devices], ProcessId(LOCAL_NODE, key + 10)
+        ledger.reserve(key, Placement((Share(device, "GPU", 5 * GIB),)), process)
+        ledger.context_up(key, -1.0)
+        held[device, process] = 4 * GIB
+    snapshots = tuple(DeviceSnapshot(device, "GPU", 80 * GIB, 40 * GIB) for device in devices)
+    reading, seconds = Reading(0.0, snapshots, held, held), []
+    for _ in range(N_DECISIONS):
+        begun = time.perf_counter()
+        found = place(
+            Request(6 * GIB), reading, ledger.snapshot(), LIMITS, now_seconds=0.0, accounts=accounts
+        )
+        seconds.append(time.perf_counter() - begun)
+        assert isinstance(found, Placement)
+        ledger.reserve(-1, found, ProcessId(LOCAL_NODE, 1))
+        ledger.release(-1, 0.0)
+    return statistics.median(seconds)
+
+
+def main() -> None:
+    base = decision_seconds(1, 8)
+    for n_devices, n_running in ((1, 8), (8, 64), (64, 512)):
+        seconds = decision_seconds(n_devices, n_running)
+        sys.stdout.write(
+            f"{n_devices} devices, {n_running} running: {seconds * 1e6:.0f} us, "
+            f"{seconds / base:.1f} times\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
