@@ -31,7 +31,7 @@ def test_what_runs_out_alone_as_a_stranger_grew_goes_on_when_that_has_left() -> 
 
 def test_the_sweep_does_not_end_by_a_reading_that_is_older_than_the_last_end() -> None:
     """The stranger leaves between the last reading and the end of the last trial."""
-    stranger = Stranger("GPU-a", 6 * GB, from_seconds=2.0, until_seconds=12.1)
+    stranger = Stranger("GPU-a", 6 * GB, from_seconds=2.0, until_seconds=15.5)
     large, other = replace(LARGE, seconds=4.0), replace(SIZED, seconds=4.0)
     world = World(GPU, [large, other], strangers=[stranger], reading_seconds=3.0)
     world.run()
