@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from automl.data.dataset import Dataset, Part
 from automl.data.one_hot import n_features, one_hot
+from automl.data.preprocessing import Preprocessing
 
 
 def x_of(data: Dataset, part: Part) -> npt.NDArray[np.float32]:
@@ -17,3 +20,8 @@ def x_of(data: Dataset, part: Part) -> npt.NDArray[np.float32]:
 def width(data: Dataset) -> int:
     """D."""
     return n_features(data.columns)
+
+
+def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32]:
+    """(N, D) finite features of raw rows."""
+    return one_hot(preprocessing.columns, preprocessing.read(frame))

@@ -26,7 +26,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from automl.data import cells
 from automl.data.columns import CategoryColumn, Column, Columns, NumberColumn
 from automl.data.dataset import Rows
-from automl.data.one_hot import one_hot
 from automl.errors import ConfigError
 
 MAX_CATEGORIES = 64
@@ -59,10 +58,6 @@ class Preprocessing:
     def from_plain(cls, plain: Mapping[str, Any]) -> Preprocessing:
         """What `Columns.plain` gave. Raises ValueError for another format."""
         return cls(Columns.from_plain(plain))
-
-    def transform(self, frame: Any) -> npt.NDArray[np.float32]:
-        """(N, D) finite features of raw rows, as `one_hot` makes them. Raises as `read` does."""
-        return one_hot(self.columns, self.read(frame))
 
     def read(self, frame: Any) -> Rows:
         """Raw rows as numbers and places of categories.

@@ -65,7 +65,7 @@ class Carrier:
         finally:
             self._post(Released(key))
 
-    def feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
+    def open_feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
         """Trials to carry; each is recorded as started when the executor takes it."""
         device = placement.label
 

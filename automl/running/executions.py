@@ -47,7 +47,7 @@ class Executions:
 
     def start(self, key: int, specs: Sequence[TrialSpec], placement: Placement) -> None:
         """Carry these trials in a thread of the pool."""
-        feed = self._feeds[key] = self._carrier.feed(specs, placement)
+        feed = self._feeds[key] = self._carrier.open_feed(specs, placement)
         self._pool.submit(self._carrier.carry, key, feed, placement)
 
     def add(self, key: int, spec: TrialSpec) -> None:

@@ -12,7 +12,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset, load_test
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
-from tests.features import width, x_of
+from tests.features import features, width, x_of
 
 
 def test_disc_has_the_points_and_labels_of_its_formula() -> None:
@@ -54,7 +54,7 @@ def test_the_disc_takes_raw_points_at_prediction() -> None:
     data = load_dataset(DataConfig())
     raw = [[0.25, -1.0], [1.0, 0.5]]
     np.testing.assert_array_equal(
-        Preprocessing(data.columns).transform(raw), np.array(raw, np.float32)
+        features(Preprocessing(data.columns), raw), np.array(raw, np.float32)
     )
 
 

@@ -15,6 +15,7 @@ from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.one_hot import CLIP, n_features
 from automl.data.preprocessing import MAX_CATEGORIES, Preprocessing
 from automl.errors import ConfigError
+from tests.features import features
 
 TRAIN = pd.DataFrame(
     {
@@ -30,7 +31,7 @@ def names(preprocessing: Preprocessing) -> list[str]:
 
 
 def test_numbers_are_standardised_and_missing_ones_marked() -> None:
-    x = Preprocessing.fit(TRAIN[["n"]]).transform(TRAIN[["n"]])
+    x = features(Preprocessing.fit(TRAIN[["n"]]), TRAIN[["n"]])
     filled = TRAIN["n"].fillna(2.0).to_numpy()  # 2 is the median
     np.testing.assert_allclose(x[:, 0], (filled - filled.mean()) / filled.std(), rtol=1e-6)
     np.testing.assert_array_equal(x[:, 1], TRAIN["n"].isna())
@@ -42,13 +43,13 @@ def test_categories_have_a_feature_each_and_missing_is_one() -> None:
         CategoryColumn("c", ("a", "b"), has_other=False),
         CategoryColumn("m", ("", "x"), has_other=False),
     )
-    x = preprocessing.transform(pd.DataFrame({"c": ["b", "a"], "m": [None, "x "]}))
+    x = features(preprocessing, pd.DataFrame({"c": ["b", "a"], "m": [None, "x "]}))
     np.testing.assert_array_equal(x, [[0, 1, 1, 0], [1, 0, 0, 1]])
 
 
 def test_what_was_never_seen_still_gives_features() -> None:
     preprocessing = Preprocessing.fit(TRAIN.fillna({"n": 2.0}))
-    x = preprocessing.transform(pd.DataFrame({"m": ["new"], "n": [None], "c": [None]}))
+    x = features(preprocessing, pd.DataFrame({"m": ["new"], "n": [None], "c": [None]}))
     assert preprocessing.columns.numbers[0].has_indicator is False
     fill = (2.0 - preprocessing.columns.numbers[0].mean) / preprocessing.columns.numbers[0].scale
     np.testing.assert_allclose(x, [[fill, 0, 0, 0, 0]], rtol=1e-6)
@@ -58,7 +59,7 @@ def test_rare_categories_share_a_feature_with_unseen_ones() -> None:
     frame = pd.DataFrame({"c": ["a"] * 10 + ["b"] * 10 + ["rare1", "rare2"]})
     preprocessing = Preprocessing.fit(frame)
     assert preprocessing.columns.all == (CategoryColumn("c", ("a", "b"), has_other=True),)
-    x = preprocessing.transform(pd.DataFrame({"c": ["rare1", "new", None, "b"]}))
+    x = features(preprocessing, pd.DataFrame({"c": ["rare1", "new", None, "b"]}))
     np.testing.assert_array_equal(x, [[0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 1, 0]])
 
 
@@ -73,7 +74,7 @@ def test_texts_of_many_kinds_do_not_explode() -> None:
     preprocessing = Preprocessing.fit(frame)
     assert names(preprocessing) == ["many", "n"]
     assert n_features(preprocessing.columns) == MAX_CATEGORIES + 1
-    assert preprocessing.transform(frame).shape == (5000, MAX_CATEGORIES + 1)
+    assert features(preprocessing, frame).shape == (5000, MAX_CATEGORIES + 1)
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
@@ -88,45 +89,45 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     )
     preprocessing = Preprocessing.fit(frame)
     assert names(preprocessing) == ["partly"]
-    np.testing.assert_array_equal(preprocessing.transform(frame), [[0, 0], [0, 1], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(features(preprocessing, frame), [[0, 0], [0, 1], [0, 0], [0, 0]])
 
 
 def test_absurd_cells_end_at_the_clip() -> None:
     preprocessing = Preprocessing.fit(TRAIN[["n"]])
-    x = preprocessing.transform(pd.DataFrame({"n": [1e30, -1e30, 1e300, np.inf]}))
+    x = features(preprocessing, pd.DataFrame({"n": [1e30, -1e30, 1e300, np.inf]}))
     assert x[:2, 0].tolist() == [CLIP, -CLIP]
     np.testing.assert_array_equal(x[2:, 1], 1)  # beyond float32: missing
 
 
 def test_a_frame_may_come_with_other_types_and_spaces() -> None:
     preprocessing = Preprocessing.fit(pd.DataFrame({"n": [1.0, 2.0] * 5, "code": ["1", "b"] * 5}))
-    expected = preprocessing.transform(pd.DataFrame({"n": [1.0], "code": ["1"]}))
+    expected = features(preprocessing, pd.DataFrame({"n": [1.0], "code": ["1"]}))
     for code in (1, 1.0, " 1", "1.0"):
         frame = pd.DataFrame({" code": [code], "n ": [" 1"], "extra": [0]})
-        np.testing.assert_array_equal(preprocessing.transform(frame), expected)
+        np.testing.assert_array_equal(features(preprocessing, frame), expected)
 
 
 def test_an_array_has_the_columns_in_their_order() -> None:
     preprocessing = Preprocessing.fit(pd.DataFrame({"a": [0.0, 2.0], "b": [0.0, 4.0]}))
-    np.testing.assert_array_equal(preprocessing.transform(np.array([[2.0, 0.0]])), [[1, -1]])
+    np.testing.assert_array_equal(features(preprocessing, np.array([[2.0, 0.0]])), [[1, -1]])
     with pytest.raises(ConfigError, match=r"An array of shape \(1, 3\): rows must be \(N, 2\)"):
-        preprocessing.transform(np.zeros((1, 3)))
+        features(preprocessing, np.zeros((1, 3)))
 
 
 def test_no_rows_give_no_rows() -> None:
     preprocessing = Preprocessing.fit(TRAIN)
-    assert preprocessing.transform(TRAIN[:0]).shape == (0, n_features(preprocessing.columns))
+    assert features(preprocessing, TRAIN[:0]).shape == (0, n_features(preprocessing.columns))
 
 
 def test_a_frame_that_does_not_match_is_refused() -> None:
     preprocessing = Preprocessing.fit(TRAIN)
     with pytest.raises(ConfigError, match="lacks the columns n, m"):
-        preprocessing.transform(TRAIN[["c"]])
+        features(preprocessing, TRAIN[["c"]])
     with pytest.raises(ConfigError, match=r"Column n held numbers .* for example 'low'"):
-        preprocessing.transform(TRAIN.assign(n="low"))
+        features(preprocessing, TRAIN.assign(n="low"))
     twice = pd.concat([TRAIN, TRAIN[["n"]]], axis=1)
     with pytest.raises(ConfigError, match="two columns n: rename one"):
-        preprocessing.transform(twice)
+        features(preprocessing, twice)
 
 
 def test_the_plain_form_is_plain() -> None:
@@ -154,22 +155,23 @@ def test_any_cells_give_finite_features_and_the_same_bits_after_a_round_trip(
     frame = pd.DataFrame(rows, columns=pd.Index(["a", "b", "c"]))
     learned = Preprocessing.fit(frame[: len(frame) // 2 + 1])
     again = Preprocessing.from_plain(json.loads(json.dumps(learned.columns.plain())))
-    x = learned.transform(frame)
+    x = features(learned, frame)
     assert x.dtype == np.float32
     assert x.shape == (len(frame), n_features(learned.columns))
     assert np.isfinite(x).all()
-    assert x.tobytes() == again.transform(frame).tobytes()
+    assert x.tobytes() == features(again, frame).tobytes()
 
 
 def test_one_row_alone_gives_what_it_gives_among_others() -> None:
     preprocessing = Preprocessing.fit(TRAIN)
-    whole = preprocessing.transform(TRAIN)
+    whole = features(preprocessing, TRAIN)
     for i in range(4):
-        np.testing.assert_array_equal(preprocessing.transform(TRAIN[i : i + 1])[0], whole[i])
+        np.testing.assert_array_equal(features(preprocessing, TRAIN[i : i + 1])[0], whole[i])
 
 
 def test_scikit_learn_says_nothing_on_the_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Preprocessing(Columns((NumberColumn("a", 0.0, 1.0, 0.0, False),))).transform([[1.0]])
-        Preprocessing.fit(TRAIN).transform(TRAIN)
+        learned = Columns((NumberColumn("a", 0.0, 1.0, 0.0, False),))
+        features(Preprocessing(learned), [[1.0]])
+        features(Preprocessing.fit(TRAIN), TRAIN)

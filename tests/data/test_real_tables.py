@@ -10,7 +10,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Part
 from automl.data.load import load_dataset, load_test
 from automl.data.preprocessing import Preprocessing
-from tests.features import width, x_of
+from tests.features import features, width, x_of
 from tests.shared_data import shared_table
 
 
@@ -52,7 +52,7 @@ def test_the_frame_that_a_user_reads_gives_the_features_of_the_test_part() -> No
     frame = pd.read_csv(shared_table("adult-test.csv"))
     learned = Preprocessing(load_dataset(adult()).columns)
     np.testing.assert_array_equal(
-        learned.transform(frame), x_of(load_dataset(adult()), load_test(adult()))
+        features(learned, frame), x_of(load_dataset(adult()), load_test(adult()))
     )
 
 

@@ -86,7 +86,7 @@ class Scene:
             if stopping:
                 carrier.stopping.set()
             self.ledger.reserve(KEY, GPU)
-            feed = carrier.feed([TrialSpec(KEY, {"lr": 0.1}, "", 0)], GPU)
+            feed = carrier.open_feed([TrialSpec(KEY, {"lr": 0.1}, "", 0)], GPU)
             carrier.carry(KEY, feed, GPU)
         return executor
 
