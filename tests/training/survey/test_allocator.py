@@ -62,7 +62,8 @@ def test_the_best_fit_is_taken() -> None:
 
 def test_emptying_the_cache_gives_back_whole_segments_only() -> None:
     memory = CachingAllocator()
-    kept, _ = memory.allocate(2 * MIB), memory.free(memory.allocate(50 * MIB))
+    kept = memory.allocate(2 * MIB)
+    memory.free(memory.allocate(50 * MIB))
     memory.empty_cache()
     assert memory.reserved_bytes == 20 * MIB
     assert memory.peak_reserved_bytes == 70 * MIB
