@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data._utils.worker import _worker_loop
 
-from automl.training.survey.redirect import GPU, swap
+from automl.training.survey.redirect import GPU, is_gpu, swap
 from automl.training.survey.tracker import Tracker
 
 _TOTAL_BYTES = 80 * 1024**3
@@ -37,10 +37,10 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def one_gpu(tracker: Tracker, doubt: Callable[[str], None]) -> Iterator[None]:
-    """As on a machine with one GPU. `doubt` is called with what could not be seen."""
+def one_gpu(tracker: Tracker) -> Iterator[None]:
+    """As on a machine with one GPU."""
     with ExitStack() as stack:
-        for name, answer in _answers(tracker, doubt).items():
+        for name, answer in _answers(tracker).items():
             stack.enter_context(replaced(torch.cuda, name, answer))
         for owner, name, value in (
             (FakeTensor, "device", _device(tracker)),
@@ -48,9 +48,10 @@ def one_gpu(tracker: Tracker, doubt: Callable[[str], None]) -> Iterator[None]:
             (torch, "Generator", _Generator),
             (torch.autocast, "__init__", _autocast(torch.autocast.__init__)),
             (torch, "compile", _not_compiled),
+            (torch, "load", _load(torch.load)),
             (torch.nn.DataParallel, "scatter", _scatter),
             (torch.autograd, "_engine_run_backward", _backward(tracker)),
-            (BaseProcess, "start", _start(BaseProcess.start, doubt)),
+            (BaseProcess, "start", _start(BaseProcess.start, tracker.doubt)),
         ):
             stack.enter_context(replaced(owner, name, value))
         stack.enter_context(without_onednn())
@@ -113,7 +114,7 @@ def optimizers_as_on_cuda() -> Iterator[None]:
         yield
 
 
-def _answers(tracker: Tracker, doubt: Callable[[str], None]) -> dict[str, Any]:
+def _answers(tracker: Tracker) -> dict[str, Any]:
     """By name in `torch.cuda`."""
     memory = tracker.storages.memory
     properties = SimpleNamespace(
@@ -121,11 +122,13 @@ def _answers(tracker: Tracker, doubt: Callable[[str], None]) -> dict[str, Any]:
     )
 
     def lazy_init() -> None:
-        doubt("it asked CUDA for something that a survey does not see")
+        tracker.doubt("it asked CUDA for something that a survey does not see")
         raise RuntimeError("No CUDA GPUs are available (the objective is surveyed)")
 
     def free_memory(device: Any = None) -> tuple[int, int]:
-        doubt("it asks how much memory is free, so that what it takes depends on the device")
+        tracker.doubt(
+            "it asks how much memory is free, so that what it takes depends on the device"
+        )
         return _TOTAL_BYTES, _TOTAL_BYTES
 
     def nothing(*args: Any, **kwargs: Any) -> None:
@@ -194,6 +197,17 @@ def _backward(tracker: Tracker) -> Callable[..., Any]:
             return own(outputs, *args, **kwargs)
 
     return run
+
+
+def _load(own: Callable[..., Any]) -> Callable[..., Any]:
+    """To the host, then to the device, tensor by tensor."""
+
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        on_device = isinstance(map_location, str | torch.device | int) and is_gpu(map_location)
+        loaded = own(f, "cpu" if on_device else map_location, *args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda t: t.to(GPU), loaded) if on_device else loaded
+
+    return load
 
 
 def _scatter(self: Any, inputs: Any, kwargs: Any, device_ids: Any) -> Any:

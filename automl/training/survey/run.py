@@ -52,8 +52,8 @@ class _Attempt:
     def __init__(self, metric: str, *, truth: bool) -> None:
         self.progress = Progress(metric)
         self.storages = Storages()
-        self.tracker = Tracker(self.storages, Values(truth))
         self._doubts: list[str] = []
+        self.tracker = Tracker(self.storages, Values(truth), self._doubts.append)
         self._weights_bytes = 0
         self._held: list[torch.Tensor] = []
 
@@ -113,7 +113,7 @@ class _Attempt:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # they are said where it trains
-            stack.enter_context(one_gpu(self.tracker, self._doubts.append))
+            stack.enter_context(one_gpu(self.tracker))
             stack.enter_context(replaced(torch.optim.Optimizer, "__init__", made))
             stack.enter_context(
                 replaced(

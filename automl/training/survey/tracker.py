@@ -6,7 +6,8 @@ operation makes is counted in `Storages`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,15 +45,34 @@ _NOTHING_COMES_BACK = (
 """In place, and without a fake implementation; they allocate nothing that stays."""
 
 
+class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Notes when it is used past the tracker, which sees its own thread only."""
+
+    def __init__(self, doubt: Callable[[str], None]) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self._doubt, self._thread = doubt, threading.get_ident()
+
+    @property
+    def in_its_thread(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def dispatch(self, *args: Any, **kwargs: Any) -> object:
+        if not self.in_its_thread:
+            self._doubt(
+                "it computes on the GPU in a thread of its own, which a survey does not see"
+            )
+        return super().dispatch(*args, **kwargs)
+
+
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation of its thread below autograd."""
 
-    def __init__(self, storages: Storages, values: Values) -> None:
+    def __init__(self, storages: Storages, values: Values, doubt: Callable[[str], None]) -> None:
+        """`doubt` is called with what could not be seen."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.storages, self.values = storages, values
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.inside = 0
-        """Above 0: what asks for the device of a fake tensor is torch itself."""
+        self.storages, self.values, self.doubt = storages, values, doubt
+        self.fake_mode = _Fakes(doubt)
+        self._n_inside = 0
         self.over = False
         self._makes_on_device = False
 
@@ -71,6 +91,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = self._carry_out(func, args, kwargs, fakes)
         for fake in fakes_in(out):
             self.storages.see(fake)
+            if fake.layout is not torch.strided:
+                self.doubt("it makes sparse tensors, whose memory a survey does not count")
         return out
 
     @contextmanager
@@ -85,11 +107,17 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def torch_asks(self) -> Iterator[None]:
         """Inside, fake tensors say what torch has to know: that they are like the host's."""
-        self.inside += 1
+        self._n_inside += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self._n_inside -= 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether what asks for the device of a fake tensor is torch itself, as it does in a
+        thread that is not watched."""
+        return self._n_inside > 0 or not self.fake_mode.in_its_thread
 
     def fake(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A copy on the device of a tensor of the host, with its values if it is small."""

@@ -173,6 +173,19 @@ def test_what_autocast_computes_in_float32_on_cuda_counts_as_that(surveyed: Surv
     assert isinstance(surveyed(objective(torch.bfloat16)), Survey)
 
 
+def test_a_state_that_is_loaded_to_the_device_is_there(surveyed: Survey_, tmp_path: Path) -> None:
+    torch.save(network().state_dict(), tmp_path / "net.pt")
+
+    def objective(trial: automl.TrialContext) -> None:
+        state = torch.load(tmp_path / "net.pt", map_location=trial.device, weights_only=True)
+        assert {t.device.type for t in state.values()} == {"cuda"}
+        network().to(trial.device).load_state_dict(state)
+
+    answer = surveyed(objective)
+    assert isinstance(answer, Survey), answer
+    assert answer.allocated_bytes > 2 * 76_840, "the state beside the network"
+
+
 def test_torch_is_as_it_was_afterwards(surveyed: Survey_) -> None:
     assert isinstance(surveyed(_small), Survey)
     assert not torch.cuda.is_available()
@@ -218,6 +231,22 @@ def moves_in_a_thread(trial: automl.TrialContext) -> None:
     thread.join()
 
 
+def computes_in_a_thread(trial: automl.TrialContext) -> None:
+    net = network().to(trial.device)
+    x = X.to(trial.device)
+    thread = threading.Thread(target=lambda: net(x))
+    thread.start()
+    thread.join()
+
+
+def makes_sparse_tensors(trial: automl.TrialContext) -> None:
+    table = nn.Embedding(100, 8, sparse=True).to(trial.device)
+    optimizer = torch.optim.SGD(table.parameters())
+    for _ in range(3):
+        table(Y.to(trial.device)).sum().backward()
+        optimizer.step()
+
+
 def starts_a_process(trial: automl.TrialContext) -> None:
     from multiprocessing import get_context
 
@@ -253,6 +282,8 @@ def raises(trial: automl.TrialContext) -> None:
         (half_on_the_host, "RuntimeError: Expected all tensors to be on the same device"),
         (asks_for_free_memory, "it asks how much memory is free"),
         (moves_in_a_thread, "it asked CUDA for something that a survey does not see"),
+        (computes_in_a_thread, "it computes on the GPU in a thread of its own"),
+        (makes_sparse_tensors, "it makes sparse tensors"),
         (starts_a_process, "it starts processes, whose memory a survey does not see"),
         (steps_one_of_two, "the optimizer Adam was seen to take fewer than two steps"),
         (steps_once, "the optimizer Adam was seen to take fewer than two steps"),
