@@ -54,7 +54,6 @@ def one_gpu(tracker: Tracker) -> Iterator[None]:
             (BaseProcess, "start", _start(BaseProcess.start, tracker.doubt)),
         ):
             stack.enter_context(replaced(owner, name, value))
-        stack.enter_context(without_onednn())
         stack.enter_context(seen_inside())
         stack.enter_context(parameters_keep_their_identity())
         stack.enter_context(optimizers_as_on_cuda())
@@ -85,18 +84,6 @@ def parameters_keep_their_identity() -> Iterator[None]:
         yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
-
-
-@contextmanager
-def without_onednn() -> Iterator[None]:
-    """A GPU has none. Without it an LSTM makes what its gradient needs step by step, which is
-    counted; with it in a workspace that no fake has."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class Storages:
         return int(tensor.untyped_storage()._cdata)
 
 
-def bytes_of(tensors: list[torch.Tensor]) -> int:
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     """What their storages hold, each counted once."""
     storages = {Storages.key(t): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from automl.training.survey.errors import SurveyOver
 from automl.training.survey.leaves import fakes_in, tensors_in
-from automl.training.survey.storages import Storages
+from automl.training.survey.storages import Storages, bytes_of
 from automl.training.survey.values import Values
 
 aten = torch.ops.aten
@@ -166,7 +166,11 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._of_unknown_size(func, args, kwargs, fakes)
         if name in _WITH_INDICES:
             args = (args[0], self._indices(args[1]), *args[2:])
+        if func is aten.mkldnn_rnn_layer_backward.default:
+            return self._lstm_backward(func, args)
         out = func(*args, **kwargs)
+        if func is aten.mkldnn_rnn_layer.default:
+            return (*out[:3], self._lstm_workspace(*args))
         self.values.follow(func, args, kwargs, out, fakes)
         return out
 
@@ -228,6 +232,31 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = self.values.known(mask) if isinstance(mask, FakeTensor) else mask
         n = shape.numel() if known is None else int(known.broadcast_to(shape).sum())
         return tensor.new_empty(n)
+
+    def _lstm_workspace(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """What an LSTM keeps for its gradient, which the fake one does not make.
+
+        Fitted to oneDNN's, 2 to 7 % above it from 16 steps on; cuDNN's was not measured.
+        """
+        (n_steps, n_rows, n_inputs), width, train = x.shape, rest[9], rest[14]
+        n_floats = (n_steps + 1) * n_rows * (9 * width + 7 * max(n_inputs, width))
+        return self._bytes(4 * n_floats if train else 0)
+
+    def _lstm_backward(self, func: Any, args: Any) -> Any:
+        """With what it takes meanwhile: oneDNN lays the weights out anew, twice, and keeps the
+        gradients of four gates."""
+        x, weights, width = args[0], args[1:5], args[5].shape[-1]
+        n_steps, n_rows, _ = x.shape
+        meanwhile = self._bytes(2 * bytes_of(weights) + 4 * 4 * n_steps * n_rows * width)
+        self.storages.see(meanwhile)
+        out = func(*args)
+        for fake in fakes_in(out):
+            self.storages.see(fake)
+        return out
+
+    def _bytes(self, n: int) -> torch.Tensor:
+        with self.fake_mode:
+            return torch.empty(n, dtype=torch.uint8)
 
     def _empty(self, *shape: int) -> torch.Tensor:
         with self.fake_mode:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import automl
 from automl.training.survey.allocator import CachingAllocator
-from automl.training.survey.pretence import optimizers_as_on_cuda, without_onednn
+from automl.training.survey.pretence import optimizers_as_on_cuda
 from automl.training.survey.storages import Storages
 from tests.training.conftest import make_spec
 
@@ -77,7 +77,7 @@ def really_allocated(
     trial = automl.TrialContext(spec, devices=("cpu",), seed=0, record=NoReports())
     mode = RealStorages()
     with ExitStack() as stack:
-        for context in (without_onednn(), optimizers_as_on_cuda(), ByteMasks(), mode):
+        for context in (optimizers_as_on_cuda(), ByteMasks(), mode):
             stack.enter_context(context)
         objective(trial)
     return mode.storages.memory
