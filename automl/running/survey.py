@@ -25,8 +25,9 @@ def survey(
     The objective (a user's function, or their network in the built-in training) is called once in a
     process of its own, without a GPU, and sees `trial.surveying`. Takes up to `limits.seconds`, so
     call it in a thread beside the loop, one at a time; two at once only share a core. The process
-    is forked from the server of `execution.process.preload`. It leaves no process, no file of the
-    study's and no run. `setup` is what workers are given, `spec` the trial's own.
+    is forked from the server of `execution.process.preload`, which should have loaded
+    `automl.training.survey.child`: without it each survey takes seconds more. It leaves no process,
+    no file of the study's and no run. `setup` is what workers are given, `spec` the trial's own.
     """
     with tempfile.TemporaryDirectory(prefix="automl-survey-", ignore_cleanup_errors=True) as folder:
         there = SurveySetup(setup, replace(spec, checkpoint_dir=str(Path(folder) / "trial")))

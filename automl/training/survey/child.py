@@ -1,8 +1,12 @@
-"""What the process of a survey is told to do; for `automl.execution.remote.call_confined`."""
+"""What the process of a survey is told to do; for `automl.execution.remote.call_confined`.
+
+To be loaded in the fork server: what a survey needs of torch takes 1.4 s to load, every time else.
+"""
 
 from __future__ import annotations
 
 import torch
+import torch._dynamo  # noqa: F401  fakes and optimizers load it when the first is made
 
 from automl.training.plan import SurveySetup
 from automl.training.session import open_objective
