@@ -6,7 +6,7 @@ To be loaded in the fork server: what a survey needs of torch takes 1.4 s to loa
 from __future__ import annotations
 
 import torch
-import torch._dynamo  # noqa: F401  fakes and optimizers load it when the first is made
+import torch._dynamo  # fakes and optimizers load it when the first is made
 
 from automl.training.plan import SurveySetup
 from automl.training.session import open_objective
