@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 import traceback
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 
 from automl.errors import AutoMLError, ConfigError
+from automl.execution.confinement import SIGNALLED, Confinement, run_confined
+from automl.execution.descendants import kill_descendants, memory_bytes
 from automl.execution.executor import resolve
 from automl.execution.process import CONTEXT, start_child
 from automl.trial import Entry
@@ -36,6 +43,68 @@ def call_in_child(entry: Entry) -> object:
     if isinstance(answer, AutoMLError):
         raise answer
     return answer
+
+
+_LOOK_SECONDS = 0.1
+"""How often the main memory of a confined process is looked at."""
+
+
+def call_confined(entry: Entry, confinement: Confinement) -> object:
+    """What the entry's function returns for its config, in a process that is confined and of which
+    nothing is left when this returns.
+
+    An AutoMLError raised there is raised here, and one that says how the process ended or what it
+    took too much of.
+    """
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    child = start_child("automl-confined", _answer_confined, entry, confinement, theirs)
+    theirs.close()
+    try:
+        answer = _awaited(ours, child, confinement)
+    finally:
+        _end(child)
+        ours.close()
+    if isinstance(answer, AutoMLError):
+        raise answer
+    return answer
+
+
+def _awaited(pipe: Connection, child: ForkServerProcess, confinement: Confinement) -> object:
+    """The child's answer. Raises AutoMLError where there will be none."""
+    assert child.pid is not None
+    ends = time.monotonic() + confinement.seconds
+    while time.monotonic() < ends:
+        ready = wait([pipe, child.sentinel], _LOOK_SECONDS)
+        if pipe in ready:
+            with suppress(EOFError):
+                answer: object = pipe.recv()
+                return answer
+        if ready:
+            raise AutoMLError(f"its process ended with {_how_it_ended(child)}")
+        if memory_bytes(child.pid) > confinement.memory_bytes:
+            most = confinement.memory_bytes / 1024**3
+            raise AutoMLError(f"it took more than {most:.1f} GiB of main memory")
+    raise AutoMLError(f"it took longer than {confinement.seconds:g} s")
+
+
+def _how_it_ended(child: ForkServerProcess) -> str:
+    child.join()
+    code = abs(child.exitcode or 0)
+    return f"exit status {code}" if code < SIGNALLED else signal.Signals(code - SIGNALLED).name
+
+
+def _end(child: ForkServerProcess) -> None:
+    """End a confined process with all that it started. It supervises only, and starts no more."""
+    assert child.pid is not None
+    kill_descendants(child.pid)
+    with suppress(ProcessLookupError):  # it has ended
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.join()
+
+
+def _answer_confined(entry: Entry, confinement: Confinement, pipe: Connection) -> None:
+    run_confined(confinement, partial(_answer, entry, pipe))
 
 
 def _answer(entry: Entry, pipe: Connection) -> None:

@@ -77,7 +77,13 @@ class TrialContext:
     """
 
     def __init__(
-        self, spec: TrialSpec, *, devices: tuple[str, ...], seed: int, record: Recorder
+        self,
+        spec: TrialSpec,
+        *,
+        devices: tuple[str, ...],
+        seed: int,
+        record: Recorder,
+        surveying: bool = False,
     ) -> None:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
@@ -89,6 +95,9 @@ class TrialContext:
         """All devices of the trial, `device` the first; nearly always that one alone."""
         self.seed: int = seed
         """Below 2³², from the study's seed and the trial's number: seed everything from it."""
+        self.surveying: bool = surveying
+        """This is no training: the objective is called to see how much memory it will want. Nothing
+        is computed on the device, and values read from there are made up."""
         self._directory = Path(spec.checkpoint_dir)
         self._record = record
 

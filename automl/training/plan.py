@@ -22,7 +22,7 @@ from automl.errors import ConfigError
 from automl.training.family import Family, PackKey
 from automl.training.objective import declared_by
 from automl.training.resolve import resolve_objective
-from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request
+from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec
 
 _METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
@@ -76,6 +76,15 @@ class SessionSetup:
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
+
+
+@dataclass(frozen=True)
+class SurveySetup:
+    """What a process that surveys a trial is given. Picklable."""
+
+    session: SessionSetup
+    spec: TrialSpec
+    """Its checkpoint folder is one to throw away."""
 
 
 @dataclass(frozen=True)

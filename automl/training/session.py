@@ -43,15 +43,19 @@ logger = logging.getLogger(__name__)
 def open_session(setup: SessionSetup) -> TrainingSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
     torch.set_num_threads(setup.n_threads)
+    return TrainingSession(setup.plan, open_objective(setup))
+
+
+def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
+    """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
-        estimator = heavy_side(type(plan.family)).open_estimator(
+        return heavy_side(type(plan.family)).open_estimator(
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
-        return TrainingSession(plan, estimator)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    return TrainingSession(plan, resolve_objective(plan.objective.target))
+    return resolve_objective(plan.objective.target)
 
 
 class TrainingSession:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
 from automl.config import Precision, Task
+from automl.training import steps
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
@@ -128,6 +129,8 @@ class Trainer:
                     self._flat.clip(clip_norm)
                 self._optimizer.step()
                 sums[0].add_(loss.detach(), alpha=len(rows))
+                if steps.tell(self._flat.values):
+                    break
 
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
