@@ -35,6 +35,11 @@ class Refusal:
     """Devices on which processes of ours in which nothing runs hold what is asked for."""
 
 
+SURVEYING = Refusal(
+    "waiting: its objective is run once on fake tensors, to see what memory it takes"
+)
+
+
 def at_limit(max_concurrent_trials: int) -> Refusal:
     """As many run as may."""
     return Refusal(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.admission import AdmissionConfig
+from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
 from automl.config.data import DataConfig, DataKind, Task
 from automl.config.devices import DevicesConfig, DevicesKind
@@ -44,6 +44,7 @@ __all__ = [
     "PrunerConfig",
     "SamplerConfig",
     "StudyConfig",
+    "SurveyKind",
     "Task",
     "TrackingConfig",
     "TrainingConfig",
@@ -74,3 +75,12 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+
+    @property
+    def may_survey(self) -> bool:
+        """Whether an objective or network may be surveyed, should it be the user's."""
+        return (
+            self.admission.survey is SurveyKind.auto
+            and self.admission.request is None
+            and self.execution.kind is not ExecutionKind.inline
+        )

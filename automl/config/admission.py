@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from automl.config.checks import check, check_positive, parse_bytes
+
+
+class SurveyKind(enum.Enum):
+    auto = "auto"
+    off = "off"
 
 
 @dataclass
@@ -15,6 +21,9 @@ class AdmissionConfig:
     """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
     headroom: str = "256MiB"
     """Memory kept free on every device."""
+    survey: SurveyKind = SurveyKind.auto
+    """Whether an objective or network of the user's is run once on fake tensors, to see what memory
+    its trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
     """Trials at once over all devices; none: one per core of the machine."""
     stale_seconds: float = 5.0

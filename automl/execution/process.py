@@ -26,9 +26,9 @@ _END_SECONDS = 2.0
 """How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
 
 
-def preload(module: str) -> None:
-    """Start the fork server with a module loaded in it. It must not touch CUDA there."""
-    CONTEXT.set_forkserver_preload([module])
+def preload(*modules: str) -> None:
+    """Start the fork server with modules loaded in it. They must not touch CUDA there."""
+    CONTEXT.set_forkserver_preload(list(modules))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the sweep's
     try:
         forkserver.ensure_running()

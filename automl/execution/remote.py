@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -49,18 +50,20 @@ _LOOK_SECONDS = 0.1
 """How often the main memory of a confined process is looked at."""
 
 
-def call_confined(entry: Entry, confinement: Confinement) -> object:
+def call_confined(
+    entry: Entry, confinement: Confinement, is_over: Callable[[], bool] = lambda: False
+) -> object:
     """What the entry's function returns for its config, in a process that is confined and of which
     nothing is left when this returns.
 
     An AutoMLError raised there is raised here, and one that says how the process ended or what it
-    took too much of.
+    took too much of, or that nobody waits for it any more: `is_over` is asked ten times a second.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     child = start_child("automl-confined", _answer_confined, entry, confinement, theirs)
     theirs.close()
     try:
-        answer = _awaited(ours, child, confinement)
+        answer = _awaited(ours, child, confinement, is_over)
     finally:
         _end(child)
         ours.close()
@@ -69,7 +72,12 @@ def call_confined(entry: Entry, confinement: Confinement) -> object:
     return answer
 
 
-def _awaited(pipe: Connection, child: ForkServerProcess, confinement: Confinement) -> object:
+def _awaited(
+    pipe: Connection,
+    child: ForkServerProcess,
+    confinement: Confinement,
+    is_over: Callable[[], bool],
+) -> object:
     """The child's answer. Raises AutoMLError where there will be none."""
     assert child.pid is not None
     ends = time.monotonic() + confinement.seconds
@@ -79,6 +87,8 @@ def _awaited(pipe: Connection, child: ForkServerProcess, confinement: Confinemen
             with suppress(EOFError):
                 answer: object = pipe.recv()
                 return answer
+        if is_over():
+            raise AutoMLError("nobody waits for it any more")
         if ready:
             raise AutoMLError(f"its process ended with {_how_it_ended(child)}")
         if memory_bytes(child.pid) > confinement.memory_bytes:

@@ -17,7 +17,7 @@ from typing import Protocol
 from automl.admission.account import Accounts, contexts_seen
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
-from automl.admission.reasons import Refusal, RefusalKind, at_limit
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
 from automl.devices.device import Reading
 from automl.errors import ConfigError
@@ -34,6 +34,7 @@ from automl.running.messages import (
     Running,
     Signalled,
     StopReason,
+    Surveyed,
     TakenOver,
     Tick,
     Waiting,
@@ -49,6 +50,7 @@ from automl.trial import (
     Placement,
     ProcessId,
     Request,
+    RequestSource,
 )
 
 MAX_SAME_FAILURES = 10
@@ -82,6 +84,12 @@ class Ports(Protocol):
 
     def stop_trials(self) -> None:
         """Running trials write a checkpoint at their next report and stop."""
+
+    def is_surveying(self, trial: Asked) -> bool:
+        """Whether what the trial will want of memory is being found out: a message tells it."""
+
+    def surveyed(self, surveyed: Surveyed) -> None:
+        """It was; requests know it from now on."""
 
     def idle(self) -> Idle:
         """Processes kept warm for trials to come."""
@@ -151,6 +159,8 @@ class Loop:
                 running = self.running[peak.trial]
                 params, kind = running.waiting.trial.params, running.placement.kind
                 self.requests.learn(params, peak, kind)
+            case Surveyed():
+                self.ports.surveyed(message)
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
@@ -300,6 +310,13 @@ class Loop:
         request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
         return replace(request, undisturbed=waiting.undisturbed)
 
+    def _known_request(self, waiting: Waiting) -> Request | None:
+        """None: what it will want is being found out."""
+        request = self._request(waiting)
+        if request.source is not RequestSource.UNKNOWN:
+            return request
+        return None if self.ports.is_surveying(waiting.trial) else self._request(waiting)
+
     def _pack_request(self, members: Sequence[Waiting], kind: DeviceKind) -> Request:
         return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
 
@@ -345,7 +362,9 @@ class Loop:
     def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
-            request = self._request(head)
+            if (request := self._known_request(head)) is None:
+                self.waiting[0] = replace(head, refusal=SURVEYING)
+                return
             decision = self._place(request, now_seconds)
             if isinstance(decision, Placement):
                 self._start_with(head, request, decision, now_seconds)

@@ -9,7 +9,15 @@ from typing import TypeAlias
 
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
-from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
+from automl.trial import (
+    MemoryPeak,
+    Outcome,
+    Params,
+    Placement,
+    Request,
+    Survey,
+    Unsurveyed,
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,14 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Surveyed:
+    """What a survey saw of a trial that waits."""
+
+    trial: Asked
+    found: Survey | Unsurveyed
+
+
+@dataclass(frozen=True)
 class Released:
     """An execution is over, and its reservation was given back."""
 
@@ -160,4 +176,4 @@ class Tick:
     """Time passed."""
 
 
-Message: TypeAlias = Ended | Measured | Released | DevicesRead | Signalled | Broke | Tick
+Message: TypeAlias = Ended | Measured | Surveyed | Released | DevicesRead | Signalled | Broke | Tick

@@ -58,18 +58,25 @@ class Prepared:
     """What was taken, dropped or clipped: lines for people."""
 
     @property
+    def setup(self) -> SessionSetup:
+        """What a process that trains is given."""
+        execution = self.config.execution
+        return SessionSetup(
+            self.plan,
+            self.dataset,
+            execution.threads_per_trial,
+            packs_large=execution.pack != "auto",
+        )
+
+    @property
     def entry(self) -> Entry:
         """What a process needs to train the study's trials."""
-        execution = self.config.execution
-        return Entry(
-            SESSION,
-            SessionSetup(
-                self.plan,
-                self.dataset,
-                execution.threads_per_trial,
-                packs_large=execution.pack != "auto",
-            ),
-        )
+        return Entry(SESSION, self.setup)
+
+    @property
+    def surveys(self) -> bool:
+        """Whether trials are surveyed that want a GPU: what is the user's, and not declared."""
+        return self.config.may_survey and self.plan.users_target is not None
 
     @property
     def sampler(self) -> Sampler:

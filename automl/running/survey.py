@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,10 @@ LIMITS = Confinement(seconds=30.0)
 
 
 def survey(
-    setup: SessionSetup, spec: TrialSpec, limits: Confinement = LIMITS
+    setup: SessionSetup,
+    spec: TrialSpec,
+    limits: Confinement = LIMITS,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Survey | Unsurveyed:
     """What a trial will want of a GPU, or why that cannot be told. Raises nothing of the trial's.
 
@@ -34,7 +38,7 @@ def survey(
         entry = Entry("automl.training.survey.child:survey", there)
         limits = replace(limits, environment={**_environment(folder), **limits.environment})
         try:
-            answer = call_confined(entry, limits)
+            answer = call_confined(entry, limits, is_over)
         except AutoMLError as error:
             return Unsurveyed(fit_line(str(error)))
     assert isinstance(answer, Survey | Unsurveyed)

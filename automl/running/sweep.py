@@ -40,6 +40,7 @@ from automl.running.messages import (
     Kind,
     Message,
     Released,
+    Surveyed,
     TakenOver,
     Tick,
 )
@@ -47,6 +48,7 @@ from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
 from automl.running.signals import signals_as_messages
+from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
 from automl.running.viewer import Viewer
@@ -142,6 +144,11 @@ class Sweep:
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
+        self.surveyor: Surveyor | None = None
+        if parts.prepared.surveys:
+            self.surveyor = Surveyor(
+                parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
+            )
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
@@ -154,6 +161,7 @@ class Sweep:
         with (
             signals_as_messages(self.messages.put, self.display, stopping),
             self.executions.all_over(self._take_next),
+            self.surveyor or contextlib.nullcontext(),
             self._readings(),
         ):
             self._begin()
@@ -255,6 +263,15 @@ class Sweep:
 
     def stop_trials(self) -> None:
         self.executions.stop()
+
+    def is_surveying(self, trial: Asked) -> bool:
+        reading = self.loop.reading
+        has_gpu = reading is not None and any(not d.address.on_host for d in reading.devices)
+        return has_gpu and self.surveyor is not None and self.surveyor.is_surveying(trial)
+
+    def surveyed(self, surveyed: Surveyed) -> None:
+        assert self.surveyor is not None
+        self.surveyor.take(surveyed)
 
     def idle(self) -> Idle:
         return self.parts.executor.idle()

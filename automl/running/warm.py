@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.config import Config, ExecutionKind
+from automl.config import Config, DevicesKind, ExecutionKind
 from automl.execution.process import preload
 from automl.tracking.delivery import DelivererProcess, spawn
 from automl.tracking.uri import resolve_uri
+
+_DRIVER = Path("/proc/driver/nvidia")
+"""There where Linux has NVIDIA's driver; elsewhere each survey loads what it needs."""
 
 
 @contextmanager
@@ -22,9 +25,17 @@ def warmed_up(config: Config) -> Iterator[DelivererProcess]:
     Raises ConfigError for a tracking URI that cannot be.
     """
     if config.execution.kind is not ExecutionKind.inline:
-        preload("automl.training.session")
+        preload("automl.training.session", *_for_surveys(config))
     with spawn(Path.cwd(), resolve_uri(config.tracking)) as deliverer:
         try:
             yield deliverer
         finally:
             deliverer.kill()
+
+
+def _for_surveys(config: Config) -> list[str]:
+    """What surveys need of torch takes 1.4 s to load, each time or once in the server."""
+    is_users = config.objective.target is not None or hasattr(config.model, "target")
+    may_find_gpus = config.devices.kind is not DevicesKind.host and _DRIVER.exists()
+    wanted = is_users and may_find_gpus and config.may_survey
+    return ["automl.training.survey.child"] if wanted else []

@@ -142,3 +142,21 @@ def stands_still(trial: automl.TrialContext) -> None:
     """Nine reports of one value, larger from trial to trial."""
     for step in range(9):
         trial.report(step, {"val_loss": 1.0 + trial.number})
+
+
+def trains_a_network(trial: automl.TrialContext) -> None:
+    """A user's own loop; slow enough that trials side by side are seen."""
+    import torch
+
+    network = torch.nn.Linear(64, int(trial.params["width"])).to(trial.device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=trial.params["lr"])
+    x = torch.ones(32, 64, device=trial.device)
+    for epoch in range(4):
+        for _ in range(4):
+            loss = network(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if not trial.surveying:
+            threading.Event().wait(0.25)
+        trial.report(epoch, {"val_loss": loss.item()})

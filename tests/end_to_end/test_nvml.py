@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import pairwise
+
+import pytest
 
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
@@ -41,3 +44,32 @@ def test_trials_wait_while_the_gpus_are_full(
     assert "waits: 3 finished" in done.stdout
     devices = {run.data.tags["automl.device"] for run in records.trial_runs().values()}
     assert devices == {f"Stub A10 {LARGE}"}
+
+
+@pytest.mark.parametrize(("survey", "together"), [("auto", True), ("off", False)])
+def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
+    program: Program, nvml_stub: NvmlStub, survey: str, together: bool
+) -> None:
+    """Nothing is declared: the survey alone tells that two fit."""
+    program.environment = nvml_stub.environment(program.environment)
+    done = program.run(
+        "study.name=nets",
+        "study.n_trials=4",
+        "devices=nvml",
+        f"devices.only=[{LARGE}]",
+        "devices.interval_seconds=0.1",
+        "pruner=none",
+        f"admission.survey={survey}",
+        "admission.max_concurrent_trials=2",
+        "objective=python",
+        "objective.target=tests.end_to_end.objectives:trains_a_network",
+        "space={width: {choices: [8, 16]}, lr: {low: 0.001, high: 0.01}}",
+    )
+    assert (done.code, done.stderr) == (0, "")
+    records = Records(program.folder, "nets")
+    spans = []
+    for number in range(4):
+        events = records.of_trial(number)
+        spans.append((events[0].time, events[-1].time))
+    spans.sort()
+    assert any(begin < end for (_, end), (begin, _) in pairwise(spans)) is together

@@ -27,6 +27,7 @@ from automl.running.messages import (
     Released,
     Signalled,
     StopReason,
+    Surveyed,
     Tick,
 )
 from automl.trial import (
@@ -176,6 +177,12 @@ class World:
         for execution in self.machine.executions.values():
             for lane in execution.lanes.values():
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def is_surveying(self, trial: Asked) -> bool:
+        return False
+
+    def surveyed(self, surveyed: Surveyed) -> None:
+        raise AssertionError("nothing is surveyed here")
 
     def idle(self) -> Idle:
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
