@@ -19,6 +19,8 @@ from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
+from automl.admission.settling import may_settle
+from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
 from automl.running.messages import (
@@ -44,6 +46,7 @@ from automl.trial import (
     DeviceKind,
     Failed,
     Interrupted,
+    MemoryPeak,
     Outcome,
     OutOfMemory,
     Placement,
@@ -111,6 +114,8 @@ class Loop:
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     reading: Reading | None = None
+    memory: MemoryTally = field(default_factory=MemoryTally)
+    """For the line at the end."""
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: Failed | None = None
@@ -147,9 +152,7 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                running = self.running[peak.trial]
-                params, kind = running.waiting.trial.params, running.placement.kind
-                self.requests.learn(params, peak, kind)
+                self._measured(peak)
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
@@ -165,8 +168,18 @@ class Loop:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
 
+    def _measured(self, peak: MemoryPeak) -> None:
+        running = self.running[peak.trial]
+        params, kind = running.waiting.trial.params, running.placement.kind
+        self.requests.learn(params, peak, kind)
+        execution = self.executions[self._execution_of[peak.trial]]
+        execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
+        if kind is DeviceKind.GPU and peak.n_lanes == 1:
+            self.memory.measured(peak, execution.request)
+
     def _read(self, reading: Reading) -> None:
         self.reading = reading
+        self.memory.read(reading)
         self.ledger.note(reading, contexts_seen(reading))
         ledger = self.ledger.snapshot()
         for device in reading.devices:
@@ -224,6 +237,8 @@ class Loop:
 
     def _ran_out(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
         asked = was.request.memory_bytes
+        if asked is None and may_settle(was.request, was.placement, was.n_lanes):
+            asked = was.peak_bytes or None  # it was promised what it was seen to hold
         if asked is not None and was.kind is None:
             self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
         self._again(waiting, after_out_of_memory(waiting, was, outcome))
@@ -404,7 +419,7 @@ class Loop:
         number = waiting.trial.number
         for on_host in (True, False):
             self._kinds.pop((number, on_host), None)
-        self.running[number] = Running(waiting, execution.placement, now_seconds)
+        self.running[number] = Running(waiting, execution.placement, now_seconds, execution.request)
         self._execution_of[number] = execution.key
 
     def _refill(self, execution: Execution, now_seconds: float) -> None:

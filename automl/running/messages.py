@@ -69,6 +69,8 @@ class Running:
     waiting: Waiting
     placement: Placement
     since_seconds: float
+    request: Request
+    """Its own, or its pack's."""
 
 
 @dataclass
@@ -85,6 +87,8 @@ class Execution:
     n_lanes: int = 1
     """How many it began with."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    peak_bytes: int = 0
+    """The most that it was seen to hold."""
     disturbed: bool = False
     """Meanwhile others held more of its devices than at their least."""
 

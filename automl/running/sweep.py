@@ -221,7 +221,8 @@ class Sweep:
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         specs = [self._spec(trial) for trial in trials]
-        self.executions.start(trials[0].number, specs, placement)
+        key = trials[0].number
+        self.executions.start(key, specs, placement, self.loop.executions[key].request)
 
     def feed(self, key: int, trial: Asked) -> None:
         self.executions.add(key, self._spec(trial))
