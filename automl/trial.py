@@ -395,6 +395,9 @@ class Session(Protocol):
         """Memory that this process holds now of each device it sees, in their order, caches
         included; empty where it uses none."""
 
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """Take no more than that of each device, in their order; 0: no cap. Any thread."""
+
     def give_back_memory(self) -> None:
         """Empty caches between trials."""
 

@@ -3,7 +3,7 @@
 Its request was a bound on trials like it; after the first report of the study's metric it has
 trained and validated, and holds about what it ever will. The rest of the promise goes to the next
 trial at once. Who then outgrows what is left to it is ended by its own worker, not by a neighbour
-(`limits.py`), and is believed the next time.
+(`caps.py`), and is believed the next time.
 """
 
 from __future__ import annotations

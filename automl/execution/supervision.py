@@ -55,12 +55,14 @@ class Supervision:
     def __init__(
         self,
         worker: WorkerProcess,
+        key: int,
         feed: Feed,
         on_events: OnEvents,
         limits: WorkerLimits,
         say: Callable[[str], None],
     ) -> None:
-        self.worker = worker
+        self.worker, self.key = worker, key
+        """The number of its first trial."""
         self._feed = feed
         self._on_events = on_events
         self._limits = limits

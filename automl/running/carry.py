@@ -71,7 +71,8 @@ class Carrier:
 
     def carry(self, key: int, feed: TrialFeed, placement: Placement, request: Request) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
-        held = _Held(key, request, may_settle(request, placement, feed.n_lanes))
+        shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
+        held = _Held(key, request, shrinks)
         try:
             with self._ledger.held(key):
                 self._executor.execute(feed, placement, self._on_events(held))

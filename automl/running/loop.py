@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from automl.admission.account import account, contexts_seen
+from automl.admission.caps import Caps, caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
@@ -85,6 +86,9 @@ class Ports(Protocol):
 
     def stop_trials(self) -> None:
         """Running trials write a checkpoint at their next report and stop."""
+
+    def cap_memory(self, caps: Caps) -> None:
+        """Processes take no more of their devices than that."""
 
     def idle(self) -> Idle:
         """Processes kept warm for trials to come."""
@@ -167,6 +171,15 @@ class Loop:
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
+        if isinstance(message, DevicesRead | Measured | Released):
+            self._cap()
+
+    def _cap(self) -> None:
+        """Hold each process to its promise, and to what is promised to nobody."""
+        if self.reading is not None and self.executions:
+            self.ports.cap_memory(
+                caps(self.reading, self.ledger.snapshot(), self.limits.headroom_bytes)
+            )
 
     def _measured(self, peak: MemoryPeak) -> None:
         running = self.running[peak.trial]
@@ -413,6 +426,7 @@ class Loop:
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
+        self._cap()  # neighbours first, then the trial that relies on it
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind
@@ -256,6 +257,9 @@ class Sweep:
 
     def stop_trials(self) -> None:
         self.executions.stop()
+
+    def cap_memory(self, caps: Caps) -> None:
+        self.parts.executor.cap_memory(caps)
 
     def idle(self) -> Idle:
         return self.parts.executor.idle()

@@ -13,6 +13,7 @@ import torch
 from automl.config import ObjectiveKind
 from automl.record.texts import fit_line
 from automl.training import outcome
+from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.objective import TrialContext
@@ -58,6 +59,7 @@ class TrainingSession:
         self._plan, self._objective = plan, objective
         self._devices = _Devices()
         self._peaks = MemoryPeaks()
+        self._caps = MemoryCaps()
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -126,6 +128,11 @@ class TrainingSession:
         if not _uses_cuda():
             return ()
         return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
+
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """Hold torch to that much of each of its devices, once it uses them; any thread."""
+        if _uses_cuda():
+            self._caps.apply(caps_bytes[: torch.cuda.device_count()])
 
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""

@@ -176,6 +176,33 @@ def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
     assert held == [0, 0]
 
 
+def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path) -> None:
+    """Those of another trial are none of its own, though it is in the same process."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(1))
+
+    def value(number: int, act: str, on_report: Callable[[], None] = lambda: None) -> float:
+        ended: list[TrialEvent] = []
+
+        def on_events(events: Sequence[TrialEvent]) -> dict[int, Verdict]:
+            ended.extend(events)
+            if any(isinstance(event, Reported) for event in events):
+                on_report()
+            return {}
+
+        executor.execute(TrialFeed([spec(number, act)], lambda spec: None), HOST, on_events)
+        assert isinstance(ended[-1], Finished)
+        return ended[-1].value
+
+    def cap(number: int, size: int) -> None:
+        executor.cap_memory({number: {HOST.devices[0]: size}})
+
+    cap(0, 77)
+    assert value(0, "capped") == 77
+    assert value(1, "capped") == 0
+    assert value(2, "capped_later", lambda: cap(2, 78)) == 78
+    executor.close()
+
+
 def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
     failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]

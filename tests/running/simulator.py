@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 
+from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
@@ -176,6 +177,9 @@ class World:
         for execution in self.machine.executions.values():
             for lane in execution.lanes.values():
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def cap_memory(self, caps: Caps) -> None:
+        """Trials here take what was reserved for them and no more, settled or not."""
 
     def idle(self) -> Idle:
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.execution.executor import Capabilities
 from automl.execution.inline import InlineExecutor
+from automl.execution.workers import WorkersExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
@@ -46,6 +48,8 @@ FINISHED = Finished(KEY, 2.0, 9.0)
 class Scripted(InlineExecutor):
     """Gives these events one by one, looks around after each, and may break at the end."""
 
+    can = WorkersExecutor.can
+
     def __init__(self, events: Sequence[TrialEvent], error: BaseException | None) -> None:
         super().__init__(Entry("none"), Path("unused"))
         self.events, self.error = events, error
@@ -76,9 +80,11 @@ class Scene:
         error: BaseException | None = None,
         stopping: bool = False,
         request: Request = PREDICTED,
+        can: Capabilities = WorkersExecutor.can,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
+        executor.can = can
         executor.look = lambda: self.seen.append(self.ledger.snapshot())
         self.seen = [self.ledger.snapshot()]
         with EventLog.open(self.log_path) as log:
@@ -166,6 +172,12 @@ def test_a_prediction_settles_when_its_trial_was_seen(
     assert [*reserved(reported), *reserved(settled[0])] == promised
     assert reserved(settled[1]) == promised[1:], "it settles once"
     assert heard[:1] == promised[1:]
+
+
+def test_threads_of_one_process_keep_their_promises(scene: Scene) -> None:
+    """None of them could be capped by itself."""
+    scene.carry(MemoryPeak(KEY, 1.5, 3), FINISHED, can=InlineExecutor.can)
+    assert reserved(scene.seen[2]) == [5]
 
 
 def test_what_holds_nothing_that_is_seen_keeps_its_promise(scene: Scene) -> None:
