@@ -70,6 +70,9 @@ class ScriptedSession:
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         self.caps = list(caps_bytes)
 
+    def _abort(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        os.kill(os.getpid(), signal.SIGABRT)
+
     def _capped(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         on_event(Finished(spec.number, time.time(), float(self.caps[0])))
 

@@ -24,6 +24,7 @@ from automl.trial import (
     Hosted,
     Interrupted,
     Outcome,
+    OutOfMemory,
     ProcessId,
     Reported,
     TrialEvent,
@@ -94,6 +95,29 @@ def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
     assert broken.cause == "its pack broke: its process died: SIGKILL"
     assert not broken.by_worker_death
     assert 2 not in ended, "never taken from the feed"
+
+
+@pytest.mark.parametrize(
+    ("counts", "act", "outcome", "how"),
+    [
+        ((3, 4), "die", OutOfMemory, "SIGKILL by the kernel, for lack of main memory"),
+        ((3, 3), "die", Interrupted, "SIGKILL"),
+        ((None, None), "die", Interrupted, "SIGKILL"),
+        ((3, 4), "abort", Interrupted, "SIGABRT"),
+    ],
+)
+def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
+    tmp_path: Path, counts: tuple[int | None, int], act: str, outcome: type[Outcome], how: str
+) -> None:
+    """Only where the kernel says so: anybody may send a SIGKILL."""
+    asked = iter(counts)
+    last = counts[-1]
+    limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, last))
+    died = execute(tmp_path, [spec(0, act)], limits)[-1]
+    assert isinstance(died, outcome)
+    assert isinstance(died, OutOfMemory | Interrupted)
+    assert died.cause == f"its process died: {how}"
+    assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
 
 
 def test_what_workers_warn_of_is_said_once(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -151,6 +152,19 @@ def test_without_caps_its_neighbour_would_be_ended() -> None:
     world = Settling(GPU, [GROWER, LATE], own_processes=True, grows={0: (1.0, 2.0)}, uncapped=True)
     with pytest.raises(AssertionError, match="for what its neighbour took"):
         world.run()
+
+
+def test_neighbours_are_capped_before_a_trial_starts_beside_them() -> None:
+    class Watching(Settling):
+        def submit(self, *what: Any) -> None:
+            seen.append({key: dict(of) for key, of in self.caps.items()})
+            super().submit(*what)
+
+    seen: list[dict[int, dict[DeviceId, int]]] = []
+    plan = Plan(6 * GB, 6 * GB, seconds=9.0)
+    Watching(GPU, [plan, plan], own_processes=True).run()
+    assert seen[0] == {0: {}}, "not at all while it is alone"
+    assert all(seen[1][key] for key in (0, 1))
 
 
 @st.composite
