@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeAlias
 
 MAX_STEP = 2**53
@@ -222,6 +222,12 @@ class Placement:
         assert len({(d.node, d.kind) for d in self.devices}) == 1, f"{self}: of one node and kind"
         assert len(set(self.devices)) == len(self.shares), f"{self}: a device has one share"
 
+    def shrunk_to(self, most_bytes: int) -> Placement:
+        """With at most so much of each device, beside others."""
+        sizes = (min(share.reservation_bytes, most_bytes) for share in self.shares)
+        shares = (replace(s, reservation_bytes=n) for s, n in zip(self.shares, sizes, strict=True))
+        return Placement(tuple(shares))
+
     @property
     def devices(self) -> tuple[DeviceId, ...]:
         return tuple(share.device for share in self.shares)
@@ -291,6 +297,11 @@ class MemoryPeak(TrialEvent):
     peak_bytes: int
     n_lanes: int = 1
     """Above 1: what a pack held that this trial was of, with so many at once."""
+    allocated_bytes: int = 0
+    """The part of it that tensors had; 0: not known."""
+    predicted_bytes: int | None = None
+    """What was asked for, and how that was known; the sweep notes it, not the trial."""
+    source: RequestSource | None = None
 
 
 @dataclass(frozen=True)
@@ -421,6 +432,9 @@ class Session(Protocol):
     def held_bytes(self) -> Sequence[int]:
         """Memory that this process holds now of each device it sees, in their order, caches
         included; empty where it uses none."""
+
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """Take no more than that of each device, in their order; 0: no cap. Any thread."""
 
     def give_back_memory(self) -> None:
         """Empty caches between trials."""

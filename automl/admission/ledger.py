@@ -30,6 +30,8 @@ class Reservation:
     """That trains it; None until known."""
     peak_bytes: int = 0
     """The most it was seen to hold on any of its devices."""
+    settled: bool = False
+    """The promise was shrunk to what was seen, which happens once."""
 
     def counted_bytes(self, device: DeviceId) -> int:
         """What admission counts: the promise, or the observed peak where that is larger."""
@@ -166,6 +168,18 @@ class Ledger:
             seen = self._reservations[key]
             if peak_bytes > seen.peak_bytes:
                 self._put(replace(seen, peak_bytes=peak_bytes))
+
+    def settle(self, key: int, size_bytes: int) -> bool:
+        """Shrink the promise to that on each of its devices, which it has to itself no longer;
+        whether it was. It is never raised, nor put below what was seen, nor shrunk again."""
+        with self._lock:
+            seen = self._reservations[key]
+            if seen.settled:
+                return False
+            enough = max(size_bytes, seen.peak_bytes)
+            placement = seen.placement.shrunk_to(enough)
+            self._put(replace(seen, placement=placement, settled=True))
+            return True
 
     def context_up(self, key: int, now_seconds: float) -> None:
         """CUDA runs in the trial's process; readings begun later see its contexts as foreign."""

@@ -61,9 +61,12 @@ class Requests:
         request = max((self._on(kind, params, estimate) for kind in kinds), key=_size)
         if n_ran_out == 0:
             return request
-        if n_ran_out >= ALONE_AFTER or not request.memory_bytes:
+        had_bytes = request.memory_bytes or max(
+            self._ran_out.get(same(params, kind), 0) for kind in kinds
+        )
+        if n_ran_out >= ALONE_AFTER or not had_bytes:
             return replace(request, memory_bytes=None, source=RequestSource.RAN_OUT, alone=True)
-        grown = int(OOM_GROWTH * request.memory_bytes)
+        grown = int(OOM_GROWTH * had_bytes)
         return replace(request, memory_bytes=grown, source=RequestSource.RAN_OUT)
 
     def of_pack(self, members: Sequence[Params], kind: DeviceKind) -> Request:

@@ -52,6 +52,17 @@ def memory_limit(root: Path = ROOT) -> MemoryLimit | None:
     return MemoryLimit(min(f.limit_bytes for f in found), min(f.left_bytes for f in found))
 
 
+def n_oom_kills(root: Path = ROOT) -> int | None:
+    """Processes that the kernel has killed for lack of memory so far, in this process's own groups
+    and on the machine; only that it rose says something. None where the kernel does not count."""
+    own = [group for controller in ("memory", None) for group in _groups(root, controller)[:1]]
+    files = [group / name for group in own for name in ("memory.events", "memory.oom_control")]
+    texts = map(_text, (root / "proc/vmstat", *files))
+    found = [re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts]
+    counts = [int(match[1]) for match in found if match is not None]
+    return sum(counts) if counts else None
+
+
 def cpu_limit(root: Path = ROOT) -> float | None:
     """Cores' worth of CPU time that the quota allows, such as 1.5; None where nothing limits."""
     shares = [

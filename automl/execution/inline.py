@@ -56,6 +56,9 @@ class InlineExecutor:
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         return {}
 
+    def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
+        """torch counts by process, and all are in this one."""
+
     def stop_trials(self) -> None:
         """Each learns it as the answer to its next report."""
 

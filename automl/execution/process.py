@@ -56,6 +56,10 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     ) from cause
 
 
+def _not_counted() -> int | None:
+    return None
+
+
 @dataclass(frozen=True)
 class WorkerLimits:
     """When a trial or a worker is ended."""
@@ -69,6 +73,8 @@ class WorkerLimits:
     recycle_growth_bytes: int = _EXECUTION.recycle_growth_bytes
     judging: Judging | None = None
     """Which reports can end their trial; None: no report can."""
+    n_oom_kills: Callable[[], int | None] = _not_counted
+    """How many processes the kernel has killed for lack of memory; None: it does not count."""
     idle_patience_seconds: float = 10.0
     """A worker that takes longer after its last trial to give memory back is killed. It takes
     milliseconds, on a busy machine more."""

@@ -24,7 +24,8 @@ _ANSWERED, _SENT, _HELD = range(3)
 
 @dataclass(frozen=True)
 class Slot:
-    """The numbers of one worker; `held` comes once for each device that a worker may have."""
+    """The numbers of one worker; what it holds and its cap come once for each device that a worker
+    may have."""
 
     numbers: Numbers
     number: int
@@ -33,11 +34,11 @@ class Slot:
     @property
     def first(self) -> int:
         """Where its numbers begin."""
-        return self.number * (_HELD + self.n_devices)
+        return self.number * _size(self.n_devices)
 
     def clear(self) -> None:
         """Before a new worker takes the slot."""
-        for which in range(_HELD + self.n_devices):
+        for which in range(_size(self.n_devices)):
             self.numbers[self.first + which] = 0
 
     # --- the parent's side ---
@@ -45,6 +46,11 @@ class Slot:
     def held_bytes(self, device: int) -> int:
         """What the worker held of that of its devices when it last wrote."""
         return self.numbers[self.first + _HELD + device]
+
+    def cap(self, caps_bytes: Sequence[int]) -> None:
+        """What the worker may take of its devices from now on, in their order; 0: no cap."""
+        for device, size in enumerate(caps_bytes[: self.n_devices]):
+            self.numbers[self.first + _HELD + self.n_devices + device] = size
 
     def answer(self) -> None:
         """Its oldest question without an answer has one. From one thread at a time."""
@@ -66,6 +72,12 @@ class Slot:
         """Messages that the parent sent."""
         return self.numbers[self.first + _SENT]
 
+    @property
+    def caps_bytes(self) -> Sequence[int]:
+        """What this process may take of its devices, in their order; 0: no cap."""
+        first = self.first + _HELD + self.n_devices
+        return self.numbers[first : first + self.n_devices]
+
     def write(self, held_bytes: Sequence[int]) -> None:
         """What this process holds of its devices, in their order."""
         for device, size in enumerate(held_bytes[: self.n_devices]):
@@ -74,5 +86,9 @@ class Slot:
 
 def make_slots(n_slots: int, n_devices: int = 1) -> list[Slot]:
     """As many as there can be workers, of so many devices each."""
-    numbers: Numbers = RawArray("q", n_slots * (_HELD + n_devices))
+    numbers: Numbers = RawArray("q", n_slots * _size(n_devices))
     return [Slot(numbers, number, n_devices) for number in range(n_slots)]
+
+
+def _size(n_devices: int) -> int:
+    return _HELD + 2 * n_devices

@@ -36,6 +36,7 @@ from automl.trial import (
     Interrupted,
     OnEvents,
     Outcome,
+    OutOfMemory,
     Placement,
     TrialEvent,
     TrialSpec,
@@ -55,12 +56,14 @@ class Supervision:
     def __init__(
         self,
         worker: WorkerProcess,
+        key: int,
         feed: Feed,
         on_events: OnEvents,
         limits: WorkerLimits,
         say: Callable[[str], None],
     ) -> None:
-        self.worker = worker
+        self.worker, self.key = worker, key
+        """The number of its first trial."""
         self._feed = feed
         self._on_events = on_events
         self._limits = limits
@@ -76,6 +79,8 @@ class Supervision:
         self._end_of: Callable[[int], Outcome] | None = None
         """The outcome of a trial whose worker was ended on purpose; None: it was not."""
         self._output = Path()
+        self._n_oom_kills = limits.n_oom_kills()
+        """As it began."""
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -174,18 +179,26 @@ class Supervision:
         if self._end_of is not None:
             self._pass_on([self._end_of(number) for number in self.live])
             return
+        self._pass_on([self._died(number) for number in self.live])
+
+    def _died(self, number: int) -> Outcome:
         cause, now = self._how_it_died(), time.time()
-        self._pass_on(
-            [
-                self._dissolved(number, cause)
-                if self._is_pack
-                else Interrupted(number, now, cause, by_worker_death=True)
-                for number in self.live
-            ]
-        )
+        if self._is_pack:
+            return self._dissolved(number, cause)
+        if self._was_killed_for_memory():
+            return OutOfMemory(number, now, cause)
+        return Interrupted(number, now, cause, by_worker_death=True)
+
+    def _was_killed_for_memory(self) -> bool:
+        """By the kernel, of which its count is the sign: anybody may send a SIGKILL."""
+        before, after = self._n_oom_kills, self._limits.n_oom_kills()
+        rose = before is not None and after is not None and after > before
+        return rose and self.worker.how_it_died() == "SIGKILL"
 
     def _how_it_died(self) -> str:
         cause = f"its process died: {self.worker.how_it_died()}"
+        if self._was_killed_for_memory():
+            cause += " by the kernel, for lack of main memory"
         line = last_lines(self._output, 1)
         return f"{cause}; last output: {line}" if line else cause
 

@@ -79,6 +79,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             streams.keep()
             _keep_telling(session, setup.slot, outbox)
         outbox.put(Begun())
+        session.cap_memory(setup.slot.caps_bytes)
         try:
             _carry_out(session, work, reporter)
         except StorageError as error:
@@ -146,12 +147,14 @@ class _Warnings(logging.Handler):
 
 
 def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
-    """What is held of the device and what was gathered, in a thread, until the process ends."""
+    """What is held of the device and what was gathered, in a thread, until the process ends; and
+    the session is told its caps."""
 
     def tell() -> None:
         never = threading.Event()
         with suppress(OSError):  # the parent has ended, and so will this process
             while not never.wait(_TELL_SECONDS):
+                session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
                 outbox.flush()
 

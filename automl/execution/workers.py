@@ -37,6 +37,8 @@ class WorkersExecutor:
         self._free_slots = make_slots(limits.max_workers, limits.max_devices)
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
+        self._caps: Mapping[int, Mapping[DeviceId, int]] = {}
+        """The last that were told."""
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
@@ -44,9 +46,12 @@ class WorkersExecutor:
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
-            supervision = Supervision(worker, feed, on_events, self._limits, self._say_once)
+            supervision = Supervision(
+                worker, first.number, feed, on_events, self._limits, self._say_once
+            )
             with self._lock:
                 self._busy[worker] = supervision
+                self._cap(supervision)
                 killed_for = self._killed_for
             if killed_for is not None:
                 supervision.kill(killed_for)
@@ -62,6 +67,14 @@ class WorkersExecutor:
                 for w in workers
                 for number, device in enumerate(w.devices)
             }
+
+    def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
+        """See `Executor.cap_memory`. A worker looks ten times a second, and before each trial."""
+        with self._lock:
+            self._caps = caps
+            for supervision in self._busy.values():
+                if supervision is not None:
+                    self._cap(supervision)
 
     def stop_trials(self) -> None:
         """See `Executor.stop_trials`."""
@@ -103,6 +116,10 @@ class WorkersExecutor:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.end()
+
+    def _cap(self, supervision: Supervision) -> None:
+        own, worker = self._caps.get(supervision.key, {}), supervision.worker
+        worker.slot.cap([own.get(device, 0) for device in worker.devices])
 
     def _say_once(self, text: str) -> None:
         """Every worker finds the same things worth a warning."""

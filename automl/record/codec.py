@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 from automl.record.redact import redact_settings
@@ -33,6 +34,7 @@ from automl.trial import (
     OutOfMemory,
     Pruned,
     Reported,
+    RequestSource,
     Started,
     SweepEnded,
     SweepStarted,
@@ -51,7 +53,8 @@ _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in _KINDS.values()
 }
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes"), int),
+    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "allocated_bytes"), int),
+    "predicted_bytes": (int, NoneType),
     **dict.fromkeys(("time", "value"), (int, float)),
     **dict.fromkeys(("params", "metrics", "settings"), dict),
     **dict.fromkeys(("device", "study", "study_uuid"), str),
@@ -82,6 +85,8 @@ def encode(event: Event) -> bytes:
             fields["params"] = dict(event.params)
         case Checkpointed():
             fields["kind"] = event.kind.value
+        case MemoryPeak():
+            fields["source"] = None if event.source is None else event.source.value
         case Failed():
             fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
         case Interrupted() | OutOfMemory():
@@ -109,7 +114,7 @@ def decode(line: bytes) -> Event:
 def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: fields[name] for name in _FIELDS[kind] if name in fields}
     for name, wanted in _TYPED[kind]:
-        if not isinstance(values[name], wanted):
+        if name in values and not isinstance(values[name], wanted):
             raise TypeError(f"{name} is a {type(values[name]).__name__}")
     if "cause" in values:  # earlier versions wrote them of any length
         values["cause"] = cut(values["cause"], MAX_CAUSE_CHARACTERS)
@@ -119,6 +124,8 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
     elif kind is Checkpointed:
         values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
+    elif kind is MemoryPeak and values.get("source") is not None:
+        values["source"] = RequestSource(values["source"])
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

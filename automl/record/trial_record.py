@@ -20,6 +20,7 @@ from automl.trial import (
     Params,
     Pruned,
     Reported,
+    RequestSource,
     Started,
     TrialEvent,
     TrialState,
@@ -46,6 +47,10 @@ class TrialRecord:
     peaks: Mapping[int, int]
     """The most memory (bytes) that was held on a device by so many trials that trained together, it
     among them; 1: by itself."""
+    predicted_bytes: int | None
+    """What it asked for when it was last measured by itself, and how that was known; None: it was
+    of unknown size, or not measured:"""
+    predicted_by: RequestSource | None
     best_value: float | None
     """The best finite value of the study's metric among its reports, and its step:"""
     best_step: int | None
@@ -102,6 +107,8 @@ class TrialFold:
     n_deaths: int = 0
     n_out_of_memory: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    predicted_bytes: int | None = None
+    predicted_by: RequestSource | None = None
     best_value: float | None = None
     best_step: int | None = None
     n_reports: int = 0
@@ -123,8 +130,7 @@ class TrialFold:
             case Checkpointed():
                 self.checkpoints[event.kind] = event.path
             case MemoryPeak():
-                before = self.peaks.get(event.n_lanes, 0)
-                self.peaks[event.n_lanes] = max(before, event.peak_bytes)
+                self._take_peak(event)
             case Outcome():
                 self._take_outcome(event)
 
@@ -140,6 +146,8 @@ class TrialFold:
             n_deaths=self.n_deaths,
             n_out_of_memory=self.n_out_of_memory,
             peaks=dict(self.peaks),
+            predicted_bytes=self.predicted_bytes,
+            predicted_by=self.predicted_by,
             best_value=self.best_value,
             best_step=self.best_step,
             n_reports=self.n_reports,
@@ -157,6 +165,12 @@ class TrialFold:
             self.best_value, self.best_step = value, event.step
         if self.reports is not None:
             self.reports[event.step] = event.metrics
+
+    def _take_peak(self, event: MemoryPeak) -> None:
+        before = self.peaks.get(event.n_lanes, 0)
+        self.peaks[event.n_lanes] = max(before, event.peak_bytes)
+        if event.n_lanes == 1:
+            self.predicted_bytes, self.predicted_by = event.predicted_bytes, event.source
 
     def _is_best(self, value: float) -> bool:
         return self.best_value is None or self.metric.direction.better(value, self.best_value)

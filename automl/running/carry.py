@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from automl.admission.ledger import Ledger
+from automl.admission.settling import may_settle, settled_bytes
 from automl.errors import StorageError
 from automl.execution.executor import Executor, TrialFeed
 from automl.record.events import EventLog
@@ -24,11 +26,21 @@ from automl.trial import (
     Outcome,
     Placement,
     Reported,
+    Request,
     Started,
     TrialEvent,
     TrialSpec,
     Verdict,
 )
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An execution that holds a reservation."""
+
+    key: int
+    request: Request
+    may_settle: bool
 
 
 class Carrier:
@@ -52,14 +64,18 @@ class Carrier:
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
         """The last report of each running trial, for the display."""
+        self.peaks: dict[int, int] = {}
+        """The most bytes that each running trial, or the pack it is in, was seen to hold."""
         self.devices: dict[int, str] = {}
         """Where each trial has run last."""
 
-    def carry(self, key: int, feed: TrialFeed, placement: Placement) -> None:
+    def carry(self, key: int, feed: TrialFeed, placement: Placement, request: Request) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
+        shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
+        held = _Held(key, request, shrinks)
         try:
             with self._ledger.held(key):
-                self._executor.execute(feed, placement, self._on_events(key))
+                self._executor.execute(feed, placement, self._on_events(held))
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(Broke(error))
         finally:
@@ -75,10 +91,10 @@ class Carrier:
 
         return TrialFeed(specs, started)
 
-    def _on_events(self, key: int) -> OnEvents:
+    def _on_events(self, held: _Held) -> OnEvents:
         def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in events:
-                self._take(event, key)
+                self._take(event, held)
             verdicts = self._judge([e for e in events if isinstance(e, Reported)])
             if not self.stopping.is_set():
                 return verdicts
@@ -104,10 +120,15 @@ class Carrier:
             self._post(Broke(error))
             raise
 
-    def _take(self, event: TrialEvent, key: int) -> None:
+    def _take(self, event: TrialEvent, held: _Held) -> None:
+        key = held.key
         if isinstance(event, Hosted):
             self._ledger.assign(key, event.process)
             return
+        if isinstance(event, MemoryPeak):
+            event = replace(
+                event, predicted_bytes=held.request.memory_bytes, source=held.request.source
+            )
         self._append(event)
         match event:
             case Reported():
@@ -115,8 +136,16 @@ class Carrier:
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
             case MemoryPeak():
-                self._ledger.observe_peak(key, event.peak_bytes)
-                self._post(Measured(event))
+                self._take_peak(event, held)
             case Outcome():
                 self.latest.pop(event.trial, None)
+                self.peaks.pop(event.trial, None)
                 self._post(Ended(event))
+
+    def _take_peak(self, peak: MemoryPeak, held: _Held) -> None:
+        self.peaks[peak.trial] = peak.peak_bytes
+        self._ledger.observe_peak(held.key, peak.peak_bytes)
+        size_bytes = settled_bytes(peak) if held.may_settle else None
+        if size_bytes is not None:
+            self._ledger.settle(held.key, size_bytes)
+        self._post(Measured(peak))  # which has the main thread look who may start

@@ -107,6 +107,8 @@ class Closing:
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {clock(view.seconds)}")
+        if (memory := self._loop.memory.line()) is not None:
+            self._say(memory)
         best = study.best()
         if best is not None:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)

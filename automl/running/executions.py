@@ -17,7 +17,7 @@ from automl.execution.executor import TrialFeed
 from automl.running.carry import Carrier
 from automl.running.loop import Loop
 from automl.running.parts import Parts
-from automl.trial import Interrupted, Placement, TrialSpec
+from automl.trial import Interrupted, Placement, Request, TrialSpec
 
 JOIN_SECONDS = 30.0
 """How long threads may take to end after their workers were killed."""
@@ -45,10 +45,12 @@ class Executions:
         self._killed = False
         self._left_behind = False
 
-    def start(self, key: int, specs: Sequence[TrialSpec], placement: Placement) -> None:
+    def start(
+        self, key: int, specs: Sequence[TrialSpec], placement: Placement, request: Request
+    ) -> None:
         """Carry these trials in a thread of the pool."""
         feed = self._feeds[key] = self._carrier.open_feed(specs, placement)
-        self._pool.submit(self._carrier.carry, key, feed, placement)
+        self._pool.submit(self._carrier.carry, key, feed, placement, request)
 
     def add(self, key: int, spec: TrialSpec) -> None:
         """Give a running pack another trial."""

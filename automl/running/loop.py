@@ -15,10 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from automl.admission.account import Accounts, contexts_seen
+from automl.admission.caps import Caps, caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
+from automl.admission.settling import may_settle
+from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
 from automl.running.messages import (
@@ -45,6 +48,7 @@ from automl.trial import (
     DeviceKind,
     Failed,
     Interrupted,
+    MemoryPeak,
     Outcome,
     OutOfMemory,
     Placement,
@@ -91,6 +95,9 @@ class Ports(Protocol):
     def surveyed(self, surveyed: Surveyed) -> None:
         """It was; requests know it from now on."""
 
+    def cap_memory(self, caps: Caps) -> None:
+        """Processes take no more of their devices than that."""
+
     def idle(self) -> Idle:
         """Processes kept warm for trials to come."""
 
@@ -120,6 +127,8 @@ class Loop:
     executions: dict[int, Execution] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)
     reading: Reading | None = None
+    memory: MemoryTally = field(default_factory=MemoryTally)
+    """For the line at the end."""
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: Failed | None = None
@@ -156,9 +165,7 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                running = self.running[peak.trial]
-                params, kind = running.waiting.trial.params, running.placement.kind
-                self.requests.learn(params, peak, kind)
+                self._measured(peak)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
@@ -175,9 +182,28 @@ class Loop:
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
+        if isinstance(message, DevicesRead | Measured | Released):
+            self._cap()
+
+    def _cap(self) -> None:
+        """Hold each process to its promise, and to what is promised to nobody."""
+        if self.reading is not None and self.executions:
+            ledger = self.ledger.snapshot()
+            found = self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
+            self.ports.cap_memory(caps(found, ledger.reservations))
+
+    def _measured(self, peak: MemoryPeak) -> None:
+        running = self.running[peak.trial]
+        params, kind = running.waiting.trial.params, running.placement.kind
+        self.requests.learn(params, peak, kind)
+        execution = self.executions[self._execution_of[peak.trial]]
+        execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
+        if kind is DeviceKind.GPU and peak.n_lanes == 1:
+            self.memory.measured(peak, execution.request)
 
     def _read(self, reading: Reading) -> None:
         self.reading = reading
+        self.memory.read(reading)
         self.ledger.note(reading, contexts_seen(reading))
         if reading.error is not None:
             return
@@ -235,6 +261,8 @@ class Loop:
 
     def _ran_out(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
         asked = was.request.memory_bytes
+        if asked is None and may_settle(was.request, was.placement, was.n_lanes):
+            asked = was.peak_bytes or None  # it was promised what it was seen to hold
         if asked is not None and was.kind is None:
             self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
         self._again(waiting, after_out_of_memory(waiting, was, outcome))
@@ -418,13 +446,14 @@ class Loop:
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
+        self._cap()  # neighbours first, then the trial that relies on it
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:
         number = waiting.trial.number
         for on_host in (True, False):
             self._kinds.pop((number, on_host), None)
-        self.running[number] = Running(waiting, execution.placement, now_seconds)
+        self.running[number] = Running(waiting, execution.placement, now_seconds, execution.request)
         self._execution_of[number] = execution.key
 
     def _refill(self, execution: Execution, now_seconds: float) -> None:

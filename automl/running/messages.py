@@ -77,6 +77,8 @@ class Running:
     waiting: Waiting
     placement: Placement
     since_seconds: float
+    request: Request
+    """Its own, or its pack's."""
 
 
 @dataclass
@@ -93,6 +95,8 @@ class Execution:
     n_lanes: int = 1
     """How many it began with."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    peak_bytes: int = 0
+    """The most that it was seen to hold."""
     disturbed: bool = False
     """Meanwhile others held more of its devices than at their least."""
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from automl.config import Config, ExecutionKind
+from automl.devices.cgroup import n_oom_kills
 from automl.devices.reader import DeviceReader
 from automl.errors import StorageError
 from automl.execution.executor import Executor
@@ -62,6 +63,7 @@ def worker_limits(prepared: Prepared) -> WorkerLimits:
         silence_timeout_seconds=execution.silence_timeout_seconds,
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
+        n_oom_kills=n_oom_kills,
         judging=Judging(prepared.config.study.metric, prepared.pruner.rungs),
     )
 

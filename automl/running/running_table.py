@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from automl.admission.reasons import GIB
 from automl.record.texts import fit_line
 from automl.running.readable import clock, params_text, short_device
 from automl.running.view import RunningRow
@@ -33,10 +34,12 @@ class RunningTable:
             "time": [clock(row.seconds) for row in self._rows],
             "step": ["" if row.step is None else str(row.step) for row in self._rows],
         }
+        if any(row.peak_bytes for row in self._rows):
+            columns["memory"] = [_memory_text(row) for row in self._rows]
         least = max(_width(_report_text(r.metrics, self._metric, _NARROW)) for r in self._rows)
-        for name in ("device", "time", "step"):
+        for name in ("memory", "device", "time", "step"):
             if _room(columns, options.max_width) < least:
-                del columns[name]
+                columns.pop(name, None)
         room = _room(columns, options.max_width)
         params = [params_text(row.params) for row in self._rows]
         n_params = max(map(_width, ["params", *params]))
@@ -52,6 +55,12 @@ class RunningTable:
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         yield table
+
+
+def _memory_text(row: RunningRow) -> str:
+    """`1.2/3.0 GiB`: what it holds at most, of what it asked for."""
+    asked = "?" if row.request_bytes is None else f"{row.request_bytes / GIB:.1f}"
+    return f"{row.peak_bytes / GIB:.1f}/{asked} GiB" if row.peak_bytes else ""
 
 
 def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind
@@ -229,7 +230,8 @@ class Sweep:
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         specs = [self._spec(trial) for trial in trials]
-        self.executions.start(trials[0].number, specs, placement)
+        key = trials[0].number
+        self.executions.start(key, specs, placement, self.loop.executions[key].request)
 
     def feed(self, key: int, trial: Asked) -> None:
         self.executions.add(key, self._spec(trial))
@@ -272,6 +274,9 @@ class Sweep:
     def surveyed(self, surveyed: Surveyed) -> None:
         assert self.surveyor is not None
         self.surveyor.take(surveyed)
+
+    def cap_memory(self, caps: Caps) -> None:
+        self.parts.executor.cap_memory(caps)
 
     def idle(self) -> Idle:
         return self.parts.executor.idle()

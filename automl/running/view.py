@@ -32,6 +32,10 @@ class RunningRow:
     seconds: float
     step: int | None
     metrics: Mapping[str, float]
+    request_bytes: int | None = None
+    """What it asked for, or its pack; None: of unknown size."""
+    peak_bytes: int = 0
+    """The most that it, or its pack, was seen to hold so far; 0: not known."""
 
 
 @dataclass(frozen=True)

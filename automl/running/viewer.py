@@ -62,6 +62,8 @@ class Viewer:
                 seconds=now - running.since_seconds,
                 step=None if report is None else report.step,
                 metrics={} if report is None else report.metrics,
+                request_bytes=running.request.memory_bytes,
+                peak_bytes=self._carrier.peaks.get(number, 0),
             )
 
     def _waiting_rows(self) -> Iterator[WaitingRow]:

@@ -12,6 +12,12 @@ AT_END = (VALUE, MEMORY_PEAK)
 """Metrics that a trial has once, from its end on."""
 # Tags that tell.
 STATE, CAUSE, DEVICE = "automl.state", "automl.cause", "automl.device"
+PEAK, PREDICTED, PREDICTED_BY = (
+    "automl.memory_peak",
+    "automl.memory_predicted",
+    "automl.memory_predicted_by",
+)
+"""Bytes that a trial held by itself, that it had asked for, and how those were known."""
 REFUSED = "automl.refused"
 """What of the run was not taken, and why."""
 PARENT = "mlflow.parentRunId"

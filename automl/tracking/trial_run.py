@@ -28,6 +28,9 @@ from automl.tracking.run_update import (
     MEMORY_PEAK,
     NOTE,
     PARENT,
+    PEAK,
+    PREDICTED,
+    PREDICTED_BY,
     STATE,
     STUDY,
     TRIAL,
@@ -118,12 +121,26 @@ class TrialRun:
                     tags[CAUSE] = ""  # of the interruption that is over
             elif isinstance(event, Failed) and event.details:
                 tags[NOTE] = _note(event)
+        if trial.state is not TrialState.RUNNING:
+            tags |= _memory_tags(trial)
         if trial.cause is not None:
             tags[CAUSE] = trial.cause
         if self._infinite:
             names = ", ".join(sorted(self._infinite))
             tags["automl.infinite"] = f"shown as NaN where infinite: {names}"
         return tags
+
+
+def _memory_tags(trial: TrialRecord) -> dict[str, str]:
+    """What it held and what it had asked for, where that is known."""
+    if not trial.peak_bytes:
+        return {}
+    asked, by = trial.predicted_bytes, trial.predicted_by
+    return (
+        {PEAK: str(trial.peak_bytes)}
+        | ({} if asked is None else {PREDICTED: str(asked)})
+        | ({} if by is None else {PREDICTED_BY: by.value})
+    )
 
 
 def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Point]:

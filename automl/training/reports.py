@@ -22,6 +22,7 @@ from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
 from automl.training import checkpoint
 from automl.training.objective import TrialInterrupted, TrialPruned
+from automl.training.peaks import PeakTeller
 from automl.trial import (
     MAX_STEP,
     Checkpointed,
@@ -71,6 +72,7 @@ class TrialReports:
     on_event: OnEvent
     checkpoint_every_seconds: float
     monotonic: Callable[[], float] = time.monotonic
+    teller: PeakTeller = field(default_factory=PeakTeller)
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
     """The newest, metrics by step; those from before an interruption included."""
     n_reports: int = 0
@@ -115,6 +117,8 @@ class TrialReports:
         self._reported_now.add(step)
         self._keep(step, numbers)
         self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
+        if self.goal.metric in numbers:
+            self._tell_peak()
         self._take_best(step, numbers, get_best or get_checkpoint)
         self._unwritten = None if get_checkpoint is None else (step, get_checkpoint)
         if self.verdict is not Verdict.GO_ON or self._is_due():
@@ -226,6 +230,12 @@ class TrialReports:
             path = str(folder / CHECKPOINT_NAMES[kind])
             number, step = self.spec.number, content["step"]
             self._emit(Checkpointed(number, time.time(), step, path, kind))
+
+    def _tell_peak(self) -> None:
+        """Of what trained here: reports from before an interruption say nothing of memory."""
+        for peak in self.teller.grown(self.spec.number):
+            verdict = self._emit(peak)
+            self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
 
     def _emit(self, event: TrialEvent) -> Verdict:
         try:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -16,17 +13,18 @@ import torch
 from automl.config import ObjectiveKind
 from automl.record.texts import fit_line
 from automl.training import outcome
+from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack, Pack
+from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.reports import Goal, TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
     Feed,
-    MemoryPeak,
     OnEvent,
     OnEvents,
     Outcome,
@@ -64,7 +62,8 @@ class TrainingSession:
     def __init__(self, plan: TrainingPlan, objective: Callable[[TrialContext], object]) -> None:
         self._plan, self._objective = plan, objective
         self._devices = _Devices()
-        self._peaks = _MemoryPeaks()
+        self._peaks = MemoryPeaks()
+        self._caps = MemoryCaps()
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -74,17 +73,17 @@ class TrainingSession:
         Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
         """
         devices = self._devices.of(placement)
-        trial, record = self._open_trial(devices, spec, on_event)
-        with self._peaks.watching(devices) as peak_bytes:
+        with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+            teller = PeakTeller(get_peak)
+            trial, record = self._open_trial(devices, spec, on_event, teller)
             ended = self._carry_out(trial, record)
-            peak = peak_bytes()
+            peaks = [*teller.last(spec.number)]
         if isinstance(ended, OutOfMemory):
             self.give_back_memory()
         if record.broken is not None:
             raise record.broken
-        if peak is not None:
-            on_event(MemoryPeak(spec.number, time.time(), peak))
-        on_event(ended)
+        for event in (*peaks, ended):
+            on_event(event)
 
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         """Train the feed's trials together; see `automl.trial.Session` and `packs/pack.py`.
@@ -105,13 +104,13 @@ class TrainingSession:
                 self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
                 spec = feed.next()
             return
-        with self._peaks.watching(devices) as peak_bytes:
+        with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
             Pack(
                 opened,
                 can_join=lambda params: key_of(params) == key,
                 open_trial=partial(self._open_trial, devices),
                 on_events=on_events,
-                peak_bytes=peak_bytes,
+                teller=PeakTeller(get_peak),
             ).run(_Begun(first, feed))
 
     def _open_pack(self, key: PackKey, device: str) -> OpenPack | None:
@@ -134,13 +133,22 @@ class TrainingSession:
             return ()
         return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
 
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """Hold torch to that much of each of its devices, once it uses them; any thread."""
+        if _uses_cuda():
+            self._caps.apply(caps_bytes[: torch.cuda.device_count()])
+
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
         if _uses_cuda():
             torch.cuda.empty_cache()
 
     def _open_trial(
-        self, devices: tuple[str, ...], spec: TrialSpec, on_event: OnEvent
+        self,
+        devices: tuple[str, ...],
+        spec: TrialSpec,
+        on_event: OnEvent,
+        teller: PeakTeller | None = None,
     ) -> tuple[TrialContext, TrialReports]:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
@@ -148,6 +156,7 @@ class TrainingSession:
             goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
+            teller=teller or PeakTeller(),
         )
         seed = trial_seed(spec.study_seed, spec.number)
         return TrialContext(spec, devices=devices, seed=seed, record=record), record
@@ -220,42 +229,3 @@ class _Devices:
                 share.device_name,
                 share.device.uuid,
             )
-
-
-class _MemoryPeaks:
-    """The peak of a trial's memory on its GPUs, where it was alone there in this process.
-
-    torch counts per process and device: beside another trial a peak would be both trials'.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: Counter[str] = Counter()
-        self._n_started = 0
-
-    @contextmanager
-    def watching(self, devices: Sequence[str]) -> Iterator[Callable[[], int | None]]:
-        """Gives a function to call at the trial's end: its peak in bytes on the device where that
-        was highest, or None."""
-        if devices[0] == "cpu":
-            yield lambda: None
-            return
-        with self._lock:
-            self._n_started += 1
-            ours = self._n_started
-            alone = not any(self._running[device] for device in devices)
-            self._running.update(devices)
-        torch.cuda.empty_cache()  # what earlier trials left would look taken to admission
-        if alone:
-            for device in devices:
-                torch.cuda.reset_peak_memory_stats(device)
-
-        def peak_bytes() -> int | None:
-            still_alone = alone and self._n_started == ours
-            return max(map(torch.cuda.max_memory_reserved, devices)) if still_alone else None
-
-        try:
-            yield peak_bytes
-        finally:
-            with self._lock:
-                self._running.subtract(devices)

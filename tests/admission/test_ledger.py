@@ -133,3 +133,25 @@ def test_on_the_host_there_are_no_contexts() -> None:
     ledger = Ledger()
     ledger.reserve(1, PLACEMENT, process_id(10))
     assert ledger.snapshot().on(HOST).contexts == {}
+
+
+def test_a_promise_shrinks_once_to_what_was_seen_and_is_shared_from_then_on() -> None:
+    ledger = Ledger()
+    ledger.reserve(1, placed("GPU-a", 20, exclusive=True))
+    ledger.observe_peak(1, 8)
+    assert ledger.settle(1, 9)
+    assert not ledger.settle(1, 3)
+    (settled,) = ledger.snapshot().reservations
+    assert (settled.counted_bytes(GPU), settled.placement.exclusive) == (9, False)
+    ledger.release(1, 9.0)
+    assert ledger.snapshot().reservations == ()
+
+
+@pytest.mark.parametrize(("asked", "left"), [(30, 20), (3, 8)])
+def test_a_promise_never_grows_nor_falls_below_what_was_seen(asked: int, left: int) -> None:
+    ledger = Ledger()
+    ledger.reserve(1, placed("GPU-a", 20))
+    ledger.observe_peak(1, 8)
+    ledger.settle(1, asked)
+    (settled,) = ledger.snapshot().reservations
+    assert settled.placement.shares[0].reservation_bytes == left

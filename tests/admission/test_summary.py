@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from automl.admission.summary import memory_line
-from automl.trial import UNKNOWN, Request, RequestSource
+from automl.admission.summary import MemoryTally, memory_line
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.trial import (
+    HOST,
+    LOCAL_NODE,
+    UNKNOWN,
+    DeviceId,
+    MemoryPeak,
+    Request,
+    RequestSource,
+)
 
 ALONE = Request(None, RequestSource.RAN_OUT, alone=True)
 GROWN = Request(15, RequestSource.RAN_OUT)
@@ -37,3 +46,32 @@ GROWN = Request(15, RequestSource.RAN_OUT)
 )
 def test_how_requests_stood_to_peaks(trials: list[tuple[Request, int]], line: str | None) -> None:
     assert memory_line(trials) == line
+
+
+def reading(at: float, *free: int) -> Reading:
+    addresses = [DeviceId(LOCAL_NODE, f"GPU-{n}") for n in range(len(free))]
+    devices = [DeviceSnapshot(a, "x", 10, f) for a, f in zip(addresses, free, strict=True)]
+    return Reading(at, (*devices, DeviceSnapshot(HOST, "cpu", 10, 10)))
+
+
+def test_a_tally_has_the_last_request_and_how_full_the_gpus_were() -> None:
+    tally = MemoryTally()
+    assert tally.line() is None
+    for at, free in ((1.0, 0), (2.0, 5), (5.0, 2)):
+        tally.read(reading(at, free, 10))
+    asked = Request(20)
+    for trial, size, request in ((0, 8, asked), (0, 10, asked), (0, 7, asked), (1, 30, asked)):
+        tally.measured(MemoryPeak(trial, 0.0, size), request)
+    tally.measured(MemoryPeak(1, 0.0, 15), GROWN)
+    # Half of 10 for 1 s and 8 of 10 for 3 s, of one of two GPUs.
+    assert tally.line() == (
+        "memory: 1 of 2 trials within their request (median 2.00 times the peak), "
+        "1 ran out and ran again; GPUs 36 % full over time"
+    )
+
+
+def test_where_no_gpu_trial_was_measured_nothing_is_said() -> None:
+    tally = MemoryTally()
+    tally.read(Reading(1.0, (DeviceSnapshot(HOST, "cpu", 10, 1),)))
+    tally.read(reading(2.0, 5))
+    assert tally.line() is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.devices.cgroup import MemoryLimit, cpu_limit, memory_limit
+from automl.devices.cgroup import MemoryLimit, cpu_limit, memory_limit, n_oom_kills
 from automl.devices.host import host_memory, usable_cores
 
 MIB = 1024**2
@@ -142,3 +142,26 @@ def test_the_group_counts_where_it_is_smaller_than_the_machine(tmp_path: Path) -
     root = v2(tmp_path, "/", files)
     assert host_memory(root) == (64 * MIB, 40 * MIB)
     assert usable_cores(root) == 1  # half a core is still one to train on
+
+
+VMSTAT = "nr_free_pages 7\noom_kill 100\n"
+
+
+def test_what_the_kernel_killed_for_memory_is_counted_on_the_machine_and_in_the_group(
+    tmp_path: Path,
+) -> None:
+    events = "low 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n"
+    root = v2(tmp_path, "/a", {"a/memory.events": events, "memory.events": "oom_kill 50\n"})
+    assert n_oom_kills(root) == 2
+    (root / "proc/vmstat").write_text(VMSTAT)
+    assert n_oom_kills(root) == 102
+
+
+def test_version_1_counts_it_too(tmp_path: Path) -> None:
+    control = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
+    files = {"memory/job/memory.oom_control": control}
+    assert n_oom_kills(v1(tmp_path, "/job", "/", files)) == 4
+
+
+def test_a_kernel_that_does_not_count_says_nothing(tmp_path: Path) -> None:
+    assert n_oom_kills(v2(tmp_path, "/", {})) is None

@@ -67,6 +67,21 @@ class ScriptedSession:
     def held_bytes(self) -> Sequence[int]:
         return [self.held]
 
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        self.caps = list(caps_bytes)
+
+    def _abort(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        os.kill(os.getpid(), signal.SIGABRT)
+
+    def _capped(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        on_event(Finished(spec.number, time.time(), float(self.caps[0])))
+
+    def _capped_later(self, spec: TrialSpec, report: Callable[[int], Verdict], on: OnEvent) -> None:
+        report(0)
+        while not self.caps[0]:
+            time.sleep(0.01)
+        self._capped(spec, report, on)
+
     def give_back_memory(self) -> None:
         if self._between_trials is not None:
             self._between_trials()

@@ -29,10 +29,20 @@ def test_a_slot_is_cleared_for_the_next_worker() -> None:
     for slot in (first, other):
         slot.answer()
         slot.sent()
+        slot.cap([8])
     first.write([1])
     first.clear()
     assert (first.n_answered, first.n_sent, first.held_bytes(0)) == (0, 0, 0)
     assert (other.n_answered, other.n_sent) == (1, 1)
+    assert ([*first.caps_bytes], [*other.caps_bytes]) == ([0], [8])
+
+
+def test_caps_stand_beside_what_is_held() -> None:
+    first, other = make_slots(2, n_devices=2)
+    first.write([1, 2])
+    first.cap([3, 4, 99])
+    assert ([*first.caps_bytes], [*other.caps_bytes]) == ([3, 4], [0, 0])
+    assert (first.held_bytes(0), first.held_bytes(1), other.n_answered) == (1, 2, 0)
 
 
 def test_what_a_process_sees_beyond_its_devices_is_nobodys() -> None:

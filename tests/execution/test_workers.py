@@ -24,6 +24,7 @@ from automl.trial import (
     Hosted,
     Interrupted,
     Outcome,
+    OutOfMemory,
     ProcessId,
     Reported,
     TrialEvent,
@@ -94,6 +95,29 @@ def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
     assert broken.cause == "its pack broke: its process died: SIGKILL"
     assert not broken.by_worker_death
     assert 2 not in ended, "never taken from the feed"
+
+
+@pytest.mark.parametrize(
+    ("counts", "act", "outcome", "how"),
+    [
+        ((3, 4), "die", OutOfMemory, "SIGKILL by the kernel, for lack of main memory"),
+        ((3, 3), "die", Interrupted, "SIGKILL"),
+        ((None, None), "die", Interrupted, "SIGKILL"),
+        ((3, 4), "abort", Interrupted, "SIGABRT"),
+    ],
+)
+def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
+    tmp_path: Path, counts: tuple[int | None, int], act: str, outcome: type[Outcome], how: str
+) -> None:
+    """Only where the kernel says so: anybody may send a SIGKILL."""
+    asked = iter(counts)
+    last = counts[-1]
+    limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, last))
+    died = execute(tmp_path, [spec(0, act)], limits)[-1]
+    assert isinstance(died, outcome)
+    assert isinstance(died, OutOfMemory | Interrupted)
+    assert died.cause == f"its process died: {how}"
+    assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
 
 
 def test_what_workers_warn_of_is_said_once(
@@ -174,6 +198,33 @@ def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
         executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
     executor.close()
     assert held == [0, 0]
+
+
+def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path) -> None:
+    """Those of another trial are none of its own, though it is in the same process."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(1))
+
+    def value(number: int, act: str, on_report: Callable[[], None] = lambda: None) -> float:
+        ended: list[TrialEvent] = []
+
+        def on_events(events: Sequence[TrialEvent]) -> dict[int, Verdict]:
+            ended.extend(events)
+            if any(isinstance(event, Reported) for event in events):
+                on_report()
+            return {}
+
+        executor.execute(TrialFeed([spec(number, act)], lambda spec: None), HOST, on_events)
+        assert isinstance(ended[-1], Finished)
+        return ended[-1].value
+
+    def cap(number: int, size: int) -> None:
+        executor.cap_memory({number: {HOST.devices[0]: size}})
+
+    cap(0, 77)
+    assert value(0, "capped") == 77
+    assert value(1, "capped") == 0
+    assert value(2, "capped_later", lambda: cap(2, 78)) == 78
+    executor.close()
 
 
 def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:

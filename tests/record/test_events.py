@@ -32,6 +32,7 @@ from automl.trial import (
     OutOfMemory,
     Pruned,
     Reported,
+    RequestSource,
     Started,
     SweepEnded,
     SweepStarted,
@@ -46,6 +47,7 @@ EVENTS: list[Event] = [
     Reported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
     Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
     MemoryPeak(3, 2.75, peak_bytes=2**40),
+    MemoryPeak(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
     Finished(3, 3.5, value=-0.5),
     Pruned(4, 3.5, step=2, value=1.0),
     Interrupted(5, 3.5, cause="killed", by_worker_death=True),
@@ -70,6 +72,11 @@ def test_an_event_is_read_back_as_it_was(event: Event) -> None:
     line = encode(event)
     assert line.count(b"\n") == 1
     assert decode(line) == event
+
+
+def test_a_peak_of_an_earlier_version_is_read() -> None:
+    line = b'{"event": "MemoryPeak", "trial": 3, "time": 2.5, "peak_bytes": 7}'
+    assert decode(line) == MemoryPeak(3, 2.5, 7)
 
 
 def test_nan_is_read_back() -> None:

@@ -26,6 +26,7 @@ from automl.trial import (
     OutOfMemory,
     Pruned,
     Reported,
+    RequestSource,
     Started,
     SweepEnded,
     SweepStarted,
@@ -55,7 +56,7 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
         start(3, 1.0),
         *losses(3, 0.5, 0.2, math.nan, 0.3),
         MemoryPeak(3, 3.0, peak_bytes=7),
-        MemoryPeak(3, 3.5, peak_bytes=5),
+        MemoryPeak(3, 3.5, peak_bytes=5, predicted_bytes=9, source=RequestSource.LEARNED),
         MemoryPeak(3, 3.6, peak_bytes=20, n_lanes=4),
         Interrupted(3, 4.0, "signal 9", by_worker_death=True),
         start(3, 5.0),
@@ -72,6 +73,7 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
     assert (trial.n_starts, trial.n_deaths, trial.n_out_of_memory) == (4, 1, 1)
     assert (trial.started, trial.ended, trial.peak_bytes) == (1.0, 10.0, 7)
     assert trial.peaks == {1: 7, 4: 20}, "a pack's is not its own"
+    assert (trial.predicted_bytes, trial.predicted_by) == (9, RequestSource.LEARNED)
     assert (trial.best_value, trial.best_step) == (0.2, 1)
     assert (trial.n_reports, trial.last_step, trial.reports) == (4, 3, None)
     assert trial.checkpoints == {CheckpointKind.BEST: "checkpoints/trial-00003/best.pt"}

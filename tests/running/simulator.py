@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 
+from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
@@ -183,6 +184,9 @@ class World:
 
     def surveyed(self, surveyed: Surveyed) -> None:
         raise AssertionError("nothing is surveyed here")
+
+    def cap_memory(self, caps: Caps) -> None:
+        """Trials here take what was reserved for them and no more, settled or not."""
 
     def idle(self) -> Idle:
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}

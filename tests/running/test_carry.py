@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from automl.admission.ledger import Ledger
+from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.execution.executor import Capabilities
 from automl.execution.inline import InlineExecutor
+from automl.execution.workers import WorkersExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
@@ -25,6 +27,8 @@ from automl.trial import (
     OnEvents,
     Placement,
     Reported,
+    Request,
+    RequestSource,
     Started,
     TrialEvent,
     TrialSpec,
@@ -36,12 +40,15 @@ from tests.search.conftest import Studies, ask, finish, report
 GPU = placed("GPU-a", 5)
 PROCESS = process_id(77)
 KEY = 3
+PREDICTED = Request(5, RequestSource.LEARNED)
 REPORT = Reported(KEY, 1.0, 0, {"val_loss": 9.0})
 FINISHED = Finished(KEY, 2.0, 9.0)
 
 
 class Scripted(InlineExecutor):
     """Gives these events one by one, looks around after each, and may break at the end."""
+
+    can = WorkersExecutor.can
 
     def __init__(self, events: Sequence[TrialEvent], error: BaseException | None) -> None:
         super().__init__(Entry("none"), Path("unused"))
@@ -68,10 +75,16 @@ class Scene:
     messages: list[Message] = field(default_factory=list)
 
     def carry(
-        self, *events: TrialEvent, error: BaseException | None = None, stopping: bool = False
+        self,
+        *events: TrialEvent,
+        error: BaseException | None = None,
+        stopping: bool = False,
+        request: Request = PREDICTED,
+        can: Capabilities = WorkersExecutor.can,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
+        executor.can = can
         executor.look = lambda: self.seen.append(self.ledger.snapshot())
         self.seen = [self.ledger.snapshot()]
         with EventLog.open(self.log_path) as log:
@@ -87,7 +100,7 @@ class Scene:
                 carrier.stopping.set()
             self.ledger.reserve(KEY, GPU)
             feed = carrier.open_feed([TrialSpec(KEY, {"lr": 0.1}, "", 0)], GPU)
-            carrier.carry(KEY, feed, GPU)
+            carrier.carry(KEY, feed, GPU, request)
         return executor
 
     @property
@@ -125,7 +138,55 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
     assert hosted.on(gpu).contexts[PROCESS].is_awaited
     assert not reported.on(gpu).contexts[PROCESS].is_awaited
     assert [r.peak_bytes for r in peaked.reservations] == [9]
-    assert Measured(peak) in scene.messages
+    assert Measured(stamped(peak)) in scene.messages
+
+
+def stamped(peak: MemoryPeak, request: Request = PREDICTED) -> MemoryPeak:
+    return replace(peak, predicted_bytes=request.memory_bytes, source=request.source)
+
+
+def test_a_peak_is_logged_with_what_was_asked_for_and_why(scene: Scene) -> None:
+    scene.carry(MemoryPeak(KEY, 1.5, 9, 1, 7), FINISHED)
+    _, (peak, _), _ = read_events(scene.log_path)
+    assert peak == MemoryPeak(KEY, 1.5, 9, 1, 7, 5, RequestSource.LEARNED)
+
+
+@pytest.mark.parametrize(
+    ("request_", "promised"),
+    [
+        (PREDICTED, [5, 4]),
+        (Request(None, RequestSource.UNKNOWN), [5, 4]),
+        (Request(5, RequestSource.DECLARED), [5, 5]),
+        (Request(5, RequestSource.RAN_OUT), [5, 5]),
+        (Request(None, RequestSource.LEARNED, alone=True), [5, 5]),
+    ],
+)
+def test_a_prediction_settles_when_its_trial_was_seen(
+    scene: Scene, request_: Request, promised: list[int]
+) -> None:
+    """Before the main thread hears of it, which then looks who may start."""
+    heard: list[int] = []
+    scene.messages = Noticing(lambda: heard.extend(reserved(scene.ledger.snapshot())))
+    scene.carry(REPORT, MemoryPeak(KEY, 1.5, 3), MemoryPeak(KEY, 1.6, 4), request=request_)
+    _, reported, *settled = scene.seen
+    assert [*reserved(reported), *reserved(settled[0])] == promised
+    assert reserved(settled[1]) == promised[1:], "it settles once"
+    assert heard[:1] == promised[1:]
+
+
+def test_threads_of_one_process_keep_their_promises(scene: Scene) -> None:
+    """None of them could be capped by itself."""
+    scene.carry(MemoryPeak(KEY, 1.5, 3), FINISHED, can=InlineExecutor.can)
+    assert reserved(scene.seen[2]) == [5]
+
+
+def test_what_holds_nothing_that_is_seen_keeps_its_promise(scene: Scene) -> None:
+    scene.carry(MemoryPeak(KEY, 1.5, 0), FINISHED)
+    assert reserved(scene.seen[2]) == [5]
+
+
+def reserved(ledger: LedgerSnapshot) -> list[int]:
+    return [r.placement.shares[0].reservation_bytes for r in ledger.reservations]
 
 
 def test_whatever_breaks_the_reservation_comes_back_before_it_is_said(scene: Scene) -> None:

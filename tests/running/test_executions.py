@@ -25,7 +25,16 @@ from automl.running.parts import Parts
 from automl.running.prepare import prepare
 from automl.search.samplers.random import Random
 from automl.training.mlp.family import MLPFamily
-from automl.trial import Entry, Feed, Interrupted, OnEvents, Placement, Started, TrialSpec
+from automl.trial import (
+    UNKNOWN,
+    Entry,
+    Feed,
+    Interrupted,
+    OnEvents,
+    Placement,
+    Started,
+    TrialSpec,
+)
 from tests.places import ON_HOST
 
 HOST = ON_HOST
@@ -100,9 +109,9 @@ class Scene:
 
     def start(self) -> None:
         waiting = Waiting(Asked(0, {}))
-        self.loop.running[0] = Running(waiting, HOST, since_seconds=0.0)
+        self.loop.running[0] = Running(waiting, HOST, since_seconds=0.0, request=UNKNOWN)
         self.ledger.reserve(0, HOST)
-        self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST)
+        self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN)
         assert self.trials.began.wait(10)
 
     def take_next(self) -> None:

@@ -19,6 +19,7 @@ from automl.config import (
     StudyConfig,
     TrainingConfig,
 )
+from automl.devices.cgroup import n_oom_kills
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
 from automl.running.prepare import prepare
@@ -119,3 +120,8 @@ def test_a_function_of_ones_own_has_no_model_and_no_data() -> None:
     inline = ExecutionConfig(ExecutionKind.inline)
     identity, _ = identities(objective=objective, space={"x": 1}, execution=inline)
     assert set(identity) == {"space", "study", "objective"}
+
+
+def test_workers_deaths_are_held_against_the_kernels_count() -> None:
+    config = replace(small({"batch_size": 8}), pruner=Halving())
+    assert worker_limits(prepare(config)).n_oom_kills is n_oom_kills

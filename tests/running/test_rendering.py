@@ -85,6 +85,20 @@ def test_a_wide_screen_shows_all_of_a_running_trial() -> None:
     assert "depth 4, width 107, lr 0.05447, batch_size 64, optimizer adamw" in line
 
 
+def test_a_running_trial_shows_what_it_holds_of_what_it_asked_for() -> None:
+    rows = tuple(
+        replace(running(n), request_bytes=asked, peak_bytes=5 * 2**28)
+        for n, asked in ((1, 3 * 2**30), (2, None))
+    )
+    head, known, unknown = text(replace(VIEW, running=rows), 100).splitlines()[-3:]
+    assert "memory" in head
+    assert "1.2/3.0 GiB" in known
+    assert "1.2/? GiB" in unknown
+    narrow = text(replace(VIEW, running=rows), 46)
+    assert "GiB" not in narrow
+    assert "val_loss 0.2346" in narrow
+
+
 def test_many_running_trials_are_cut_and_counted() -> None:
     rows = tuple(running(number) for number in range(40))
     shown = text(replace(VIEW, running=rows), 80)

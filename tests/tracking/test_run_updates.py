@@ -26,6 +26,7 @@ from automl.trial import (
     OutOfMemory,
     Pruned,
     Reported,
+    RequestSource,
     SweepEnded,
     SweepStarted,
     TrialEvent,
@@ -157,6 +158,20 @@ def test_the_memory_peak_is_told_at_the_end() -> None:
     assert told(begin(0), *peaks).metrics == ()
     update = told(finish(0), before=[begin(0), *peaks])
     assert {p.key: p.value for p in update.metrics}["memory_peak_bytes"] == 9.0
+    assert update.tags["automl.memory_peak"] == "9"
+    assert "automl.memory_predicted" not in update.tags
+
+
+def test_what_was_predicted_stands_beside_the_peak() -> None:
+    peak = MemoryPeak(0, BEGUN, 5, predicted_bytes=6, source=RequestSource.LEARNED)
+    told_now = {key: tag for key, tag in told(begin(0), peak).tags.items() if "memory" in key}
+    assert told_now == {}, "it is not known before the end"
+    tags = told(begin(0), peak, finish(0)).tags
+    assert {key: tag for key, tag in tags.items() if "memory" in key} == {
+        "automl.memory_peak": "5",
+        "automl.memory_predicted": "6",
+        "automl.memory_predicted_by": "learned",
+    }
 
 
 def checkpoint(kind: CheckpointKind) -> Checkpointed:

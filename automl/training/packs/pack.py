@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,12 +24,12 @@ from automl.training.network import Network
 from automl.training.objective import TrialContext
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
+from automl.training.peaks import PeakTeller
 from automl.training.reports import TrialReports
 from automl.training.trainer import DivergedError
 from automl.trial import (
     Feed,
     Interrupted,
-    MemoryPeak,
     OnEvent,
     OnEvents,
     Outcome,
@@ -95,15 +95,14 @@ class Pack:
         can_join: Callable[[Params], bool],
         open_trial: Callable[[TrialSpec, OnEvent], tuple[TrialContext, TrialReports]],
         on_events: OnEvents,
-        peak_bytes: Callable[[], int | None] = lambda: None,
+        teller: PeakTeller | None = None,
     ) -> None:
-        """`peak_bytes`: the most memory held on the device so far; None: not known."""
         self._opened, self._trainer = opened, opened.trainer
         self._can_join, self._open_trial, self._on_events = can_join, open_trial, on_events
         self._lanes: dict[int, _Lane] = {}
         self._n_most = 0
         """The most lanes that were taken at once."""
-        self._peak_bytes, self._told_bytes = peak_bytes, 0
+        self._teller = teller or PeakTeller()
 
     def run(self, feed: Feed) -> None:
         """Train until no lane is taken and the feed has no trial.
@@ -150,14 +149,7 @@ class Pack:
         number = lane.trial.number
         if self._lanes.pop(number, None) is not None:
             self._trainer.remove(number)
-        self._on_events([*self._peak(ended), ended])
-
-    def _peak(self, ended: Outcome) -> Iterator[MemoryPeak]:
-        """The pack's peak, where it grew since it was told."""
-        peak_bytes = self._peak_bytes() or 0
-        if peak_bytes > self._told_bytes:
-            self._told_bytes = peak_bytes
-            yield MemoryPeak(ended.trial, ended.time, peak_bytes, self._n_most)
+        self._on_events([*self._teller.last(number, self._n_most), ended])
 
     # --- an epoch -------------------------------------------------------------------------------
 
@@ -180,6 +172,9 @@ class Pack:
             verdict = verdicts.get(number, Verdict.GO_ON)
             step = partial(self._report, lane, metrics, verdict)
             self._conclude(lane, self._outcome_of(lane, step))
+        for number in [*self._lanes][:1]:  # it is all of theirs, and one of them tells it
+            if peaks := [*self._teller.grown(number, self._n_most)]:
+                self._on_events(peaks)
 
     def _report(
         self, lane: _Lane, metrics: Mapping[str, float] | DivergedError, verdict: Verdict

@@ -1,0 +1,142 @@
+"""The most memory that a trial held: of GPUs as torch counts it, of the host as the kernel does.
+
+Both count by process, so a trial is measured only where it was alone in its own meanwhile. Memory
+that torch does not count on a GPU (JAX, CuPy) is none of this; admission sees it through NVML.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from automl.trial import MemoryPeak
+
+GROWTH = 1.05
+"""A peak that grew by so much is told again."""
+_LOOK_SECONDS = 0.1
+"""Between two looks while a trial reports: torch takes 0.1 ms to say its peak."""
+_RESET_PEAK = "5"
+"""To clear_refs: proc_pid_clear_refs(5)."""
+
+
+class Peak(NamedTuple):
+    """On the device where most was held."""
+
+    held_bytes: int
+    """Of a GPU what torch took of it, of the host what the process has grown."""
+    allocated_bytes: int = 0
+    """Of a GPU the part that tensors had."""
+
+
+GetPeak: TypeAlias = Callable[[], "Peak | None"]
+"""The peak so far; None: it cannot be had."""
+
+
+class MemoryPeaks:
+    """Measures the trials of this process, one after another or (then in vain) side by side."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+        self._n_started = 0
+        self._forked_bytes = _forked_bytes()
+
+    @contextmanager
+    def watching(self, devices: Sequence[str], *, on_host: bool) -> Iterator[GetPeak]:
+        """Gives what tells the peak of the trial (or pack) that trains in the block. `on_host`: its
+        placement says so; what trains on the CPU for want of a GPU is not measured."""
+        if not on_host and devices[0] == "cpu":
+            yield lambda: None
+            return
+        with self._lock:
+            self._n_started += 1
+            ours = self._n_started
+            alone = not any(self._running[device] for device in devices)
+            self._running.update(devices)
+        get_peak = self._begin(devices, on_host=on_host, alone=alone)
+        try:
+            yield lambda: get_peak() if alone and self._n_started == ours else None
+        finally:
+            with self._lock:
+                self._running.subtract(devices)
+
+    def _begin(self, devices: Sequence[str], *, on_host: bool, alone: bool) -> GetPeak:
+        if on_host:
+            return self._host_peak if self._forked_bytes is not None and _reset() else lambda: None
+        torch.cuda.empty_cache()  # what earlier trials left would look taken to admission
+        if alone:
+            for device in devices:
+                torch.cuda.reset_peak_memory_stats(device)
+        return lambda: max(map(_cuda_peak, devices))
+
+    def _host_peak(self) -> Peak:
+        # As VmHWM, but 25 times as fast, and a process that was never replaced starts at 0.
+        peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return Peak(max(0, peak_bytes - (self._forked_bytes or 0)))
+
+
+class PeakTeller:
+    """Tells a trial's peak, or a pack's: with its first report of the study's metric, whenever it
+    grew by 5 %, and at the end. Without arguments it tells nothing."""
+
+    def __init__(
+        self, get_peak: GetPeak = lambda: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._get_peak, self._clock = get_peak, clock
+        self._told_bytes = 0
+        self._look_at = -float("inf")
+
+    def grown(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeak]:
+        """Where it is due; looks seldom enough to cost reports nothing."""
+        now = self._clock()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            yield from self._if_above(GROWTH * self._told_bytes, trial, n_lanes)
+
+    def last(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeak]:
+        """At the end, where it is more than was told."""
+        return self._if_above(self._told_bytes, trial, n_lanes)
+
+    def _if_above(self, limit: float, trial: int, n_lanes: int) -> Iterator[MemoryPeak]:
+        peak = self._get_peak()
+        if peak is not None and peak.held_bytes > limit:
+            self._told_bytes = peak.held_bytes
+            yield MemoryPeak(trial, time.time(), peak.held_bytes, n_lanes, peak.allocated_bytes)
+
+
+def _cuda_peak(device: str) -> Peak:
+    return Peak(torch.cuda.max_memory_reserved(device), torch.cuda.max_memory_allocated(device))
+
+
+def _forked_bytes() -> int | None:
+    """What the fork brought of the server's memory; None: this is no worker, whose memory grows
+    with its trials alone."""
+    if multiprocessing.parent_process() is None or not sys.platform.startswith("linux"):
+        return None
+    try:
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+    except OSError:
+        return None
+    shared = re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)
+    return None if shared is None else 1024 * int(shared[1])
+
+
+def _reset() -> bool:
+    """Let the kernel count this process's peak anew; whether it does."""
+    try:
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
