@@ -51,7 +51,7 @@ class Lookahead:
             return False
         if head.trial.number != self._head:
             self._head, self.until_seconds = head.trial.number, math.inf
-        return now_seconds < self.until_seconds and self._promise(request, now_seconds)
+        return self._promise(request, now_seconds)
 
     def who_passes(
         self,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -148,6 +150,25 @@ def test_once_its_time_has_come_nobody_passes_the_head() -> None:
     late = [n for n, at in world.started_at.items() if 12 < at < world.started_at[1]]
     assert late == []
     assert world.started.index(1) > 1, "some have passed before"
+
+
+def lognormal(seed: int, n: int = 40) -> list[Plan]:
+    """Sizes and durations as sweeps have them: few are large, few are long."""
+    random = Random(seed)
+    sizes = [min(max(1, round(3 * math.exp(0.9 * random.gauss(0, 1)))), 20) for _ in range(n)]
+    return [of(size, 30 * math.exp(random.gauss(0, 1))) for size in sizes]
+
+
+def test_on_one_gpu_the_large_ones_are_not_left_for_the_end() -> None:
+    """With exact requests small ones that pass would leave the large ones to run one by one."""
+    seconds = {0: 0.0, 16: 0.0}
+    for seed in range(3):
+        for n_ahead in seconds:
+            limits = Limits(16, GB // 4, 5.0)
+            world = Passing(GPU, lognormal(seed), limits=limits, n_ahead=n_ahead)
+            world.run()
+            seconds[n_ahead] += world.now
+    assert seconds[16] < 0.97 * seconds[0], seconds
 
 
 @st.composite
