@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from automl.devices.device import Reading
 from automl.trial import DeviceId, Placement, ProcessId
@@ -99,6 +100,7 @@ class Page:
 
 
 _EMPTY = Page()
+Contexts: TypeAlias = Mapping[tuple[DeviceId, ProcessId], Context]
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,45 @@ class LedgerSnapshot:
     pages: Mapping[DeviceId, Page] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        reservations: Iterable[Reservation],
+        contexts: Contexts | None = None,
+        least_foreign: Mapping[DeviceId, int] | None = None,
+    ) -> LedgerSnapshot:
+        """A ledger as it is thought to be at another moment."""
+        held, least = tuple(reservations), least_foreign or {}
+        there: dict[DeviceId, dict[ProcessId, Context]] = defaultdict(dict)
+        for (device, process), context in (contexts or {}).items():
+            there[device][process] = context
+        on: dict[DeviceId, list[Reservation]] = defaultdict(list)
+        for reservation in held:
+            for device in reservation.placement.devices:
+                on[device].append(reservation)
+        pages = {
+            device: Page(tuple(on[device]), there[device], least.get(device))
+            for device in {*on, *there, *least}
+        }
+        return cls(pages, held)
+
     def on(self, device: DeviceId) -> Page:
         return self.pages.get(device, _EMPTY)
+
+    @property
+    def contexts(self) -> Contexts:
+        """Of all devices."""
+        return {
+            (device, process): context
+            for device, page in self.pages.items()
+            for process, context in page.contexts.items()
+        }
+
+    @property
+    def least_foreign(self) -> Mapping[DeviceId, int]:
+        """Of those devices of which something was seen."""
+        found = {device: page.least_foreign_bytes for device, page in self.pages.items()}
+        return {device: least for device, least in found.items() if least is not None}
 
 
 class Ledger:

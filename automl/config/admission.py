@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from automl.config.checks import check, check_positive, parse_bytes
 
@@ -26,6 +27,9 @@ class AdmissionConfig:
     its trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
     """Trials at once over all devices; none: one per core of the machine."""
+    lookahead: Any = "auto"
+    """How many trials behind the one that waits first may start before it, where that does not
+    delay it. auto: 4 for samplers that learn, else 16; 0: none."""
     stale_seconds: float = 5.0
     """A reading older than this admits nothing."""
 
@@ -43,6 +47,13 @@ class AdmissionConfig:
             "admission.max_concurrent_trials",
             self.max_concurrent_trials,
             "must be at least 1.",
+        )
+        whole = isinstance(self.lookahead, int) and not isinstance(self.lookahead, bool)
+        check(
+            self.lookahead == "auto" or (whole and self.lookahead >= 0),
+            "admission.lookahead",
+            self.lookahead,
+            "must be auto or a whole number, 0 for none.",
         )
         check_positive("admission.stale_seconds", self.stale_seconds)
 

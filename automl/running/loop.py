@@ -2,35 +2,32 @@
 
 No clock, thread, file or library is touched here: messages come in with their time, and whatever
 must be done goes out through `Ports`. `sweep.py` plugs in the real parts, the tests a simulator
-with virtual time. First come, first served: one trial waits at the head, nobody overtakes it,
-except that trials of the head's own kind may start with it, as one pack.
+with virtual time. First come, first served: one trial waits at the head. Trials of its own kind may
+start with it, as one pack (`packing.py`), and a few behind it may start before it where that does
+not delay it (`lookahead.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from automl.admission.account import Accounts, contexts_seen
-from automl.admission.caps import Caps, caps
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits, place
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, at_limit
+from automl.admission.policy import Limits
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
+from automl.running.durations import Durations
+from automl.running.lookahead import Lookahead
 from automl.running.messages import (
-    Asked,
     Broke,
     DevicesRead,
     Ended,
     Execution,
-    Kind,
     Measured,
     Message,
     Released,
@@ -42,11 +39,14 @@ from automl.running.messages import (
     Tick,
     Waiting,
 )
+from automl.running.packing import Packing, fair_share
+from automl.running.placing import Placing
+from automl.running.ports import Ports
 from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
 from automl.trial import (
-    DeviceId,
     DeviceKind,
     Failed,
+    Finished,
     Interrupted,
     MemoryPeak,
     Outcome,
@@ -54,55 +54,10 @@ from automl.trial import (
     Placement,
     ProcessId,
     Request,
-    RequestSource,
 )
 
 MAX_SAME_FAILURES = 10
 """This many failures in a row with one error stop the sweep."""
-
-
-class Ports(Protocol):
-    """What the loop can have done."""
-
-    def ask(self) -> Asked | None:
-        """A new trial, or None when the search space is exhausted."""
-
-    def n_may_pend(self) -> int | None:
-        """How many trials may be asked for and not ended, without harm to the sampler; None: any
-        number."""
-
-    def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
-        """What it can go together with on such a device; None: it trains alone there."""
-
-    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
-        """Start them in the pool as one execution, known by its first trial's number."""
-
-    def feed(self, key: int, trial: Asked) -> None:
-        """Give a running pack another trial, for a lane that came free."""
-
-    def tell(self, outcome: Outcome) -> None:
-        """Give the study an outcome that the executor saw: finished, pruned or failed."""
-
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
-        """Record and tell a failure that was decided here; `too_large`: no device can hold it."""
-
-    def stop_trials(self) -> None:
-        """Running trials write a checkpoint at their next report and stop."""
-
-    def is_surveying(self, trial: Asked) -> bool:
-        """Whether what the trial will want of memory is being found out: a message tells it."""
-
-    def surveyed(self, surveyed: Surveyed) -> None:
-        """It was; requests know it from now on."""
-
-    def cap_memory(self, caps: Caps) -> None:
-        """Processes take no more of their devices than that."""
-
-    def idle(self) -> Idle:
-        """Processes kept warm for trials to come."""
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """Those of these devices end, and give their memory back."""
 
 
 @dataclass
@@ -120,13 +75,14 @@ class Loop:
     deadline_seconds: float | None = None
     process: ProcessId | None = None
     """In which trials train, where all share one."""
+    n_ahead: int = 0
+    """How many behind the head may pass it, where that does not delay it."""
+    durations: Durations = field(default_factory=Durations)
     waiting: deque[Waiting] = field(default_factory=deque)
     held_back: list[Waiting] = field(default_factory=list)
     """Those that ran out of memory for what others hold; they let all others pass."""
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
-    accounts: Accounts = field(default_factory=Accounts)
-    reading: Reading | None = None
     memory: MemoryTally = field(default_factory=MemoryTally)
     """For the line at the end."""
     stop: StopReason | None = None
@@ -135,12 +91,22 @@ class Loop:
     refusal: Refusal | None = None
     """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
-    _kinds: dict[tuple[int, bool], Kind | None] = field(default_factory=dict)
-    """Of waiting trials, by number and whether on the host; asked for once."""
-    _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
-    """When an execution there was heard to be over."""
     _exhausted: bool = False
     _same_failures: int = 0
+
+    def __post_init__(self) -> None:
+        self._packing = Packing(self.ports, self.requests)
+        self._placing = Placing(
+            self.ports, self.requests, self.ledger, self.limits, self.process, self.executions
+        )
+        self._lookahead = Lookahead(
+            self.n_ahead, self.durations, self._placing, self._packing, self.running
+        )
+
+    @property
+    def reading(self) -> Reading | None:
+        """The last one of the devices."""
+        return self._placing.reading
 
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
@@ -171,7 +137,8 @@ class Loop:
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
-                self._read(reading)
+                self._placing.read(reading)
+                self.memory.read(reading)
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
@@ -183,14 +150,7 @@ class Loop:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
         if isinstance(message, DevicesRead | Measured | Released):
-            self._cap()
-
-    def _cap(self) -> None:
-        """Hold each process to its promise, and to what is promised to nobody."""
-        if self.reading is not None and self.executions:
-            ledger = self.ledger.snapshot()
-            found = self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
-            self.ports.cap_memory(caps(found, ledger.reservations))
+            self._placing.cap()
 
     def _measured(self, peak: MemoryPeak) -> None:
         running = self.running[peak.trial]
@@ -201,18 +161,6 @@ class Loop:
         if kind is DeviceKind.GPU and peak.n_lanes == 1:
             self.memory.measured(peak, execution.request)
 
-    def _read(self, reading: Reading) -> None:
-        self.reading = reading
-        self.memory.read(reading)
-        self.ledger.note(reading, contexts_seen(reading))
-        if reading.error is not None:
-            return
-        for here in self.accounts.of(reading, self.ledger.snapshot(), self.limits.headroom_bytes):
-            self.ledger.note_foreign(here.device.address, here.foreign_bytes)
-            if not here.is_undisturbed:
-                for execution in self.executions.values():
-                    execution.disturbed |= here.device.address in execution.placement.devices
-
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
         the event log has. The first error is the one that counts, even after Ctrl-C."""
@@ -222,11 +170,13 @@ class Loop:
     # --- outcomes ---
 
     def _ended(self, outcome: Outcome, now_seconds: float) -> None:
-        del self.running[outcome.trial]
+        running = self.running.pop(outcome.trial)
         execution = self.executions[self._execution_of.pop(outcome.trial)]
         execution.outcomes[outcome.trial] = outcome
         if isinstance(outcome, Failed | OutOfMemory):
             self.requests.forget(outcome.trial)
+        if isinstance(outcome, Finished):
+            self.durations.finished(now_seconds - running.since_seconds)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -241,8 +191,7 @@ class Loop:
     def _released(self, key: int, now_seconds: float) -> None:
         """The execution is over and its reservation back; trials that did not end go on."""
         execution = self.executions.pop(key)
-        for device in execution.placement.devices:
-            self._freed_seconds[device] = now_seconds
+        self._placing.freed(execution.placement.devices, now_seconds)
         for number, waiting in reversed(execution.members.items()):
             match execution.outcomes.get(number):
                 case Outcome() if self.error is not None:
@@ -306,13 +255,13 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
-        smallest = self._place(self.requests.least(), now_seconds)
+        smallest = self._placing.place(self.requests.least(), now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
                 self.break_off(ConfigError(f"admission.request: {smallest.reason}; declare less."))
                 return False
             self.refusal = smallest
-            self._make_room(smallest)
+            self._placing.make_room(smallest)
             return False
         return self._ask_ahead()
 
@@ -332,29 +281,6 @@ class Loop:
         n_pending = len(self.waiting) + len(self.running)
         return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
 
-    def _request(self, waiting: Waiting) -> Request:
-        devices = () if self.reading is None else self.reading.devices
-        kinds = {device.address.kind for device in devices}
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
-        return replace(request, undisturbed=waiting.undisturbed)
-
-    def _known_request(self, waiting: Waiting) -> Request | None:
-        """None: what it will want is being found out."""
-        request = self._request(waiting)
-        if request.source is not RequestSource.UNKNOWN:
-            return request
-        return None if self.ports.is_surveying(waiting.trial) else self._request(waiting)
-
-    def _pack_request(self, members: Sequence[Waiting], kind: DeviceKind) -> Request:
-        return self.requests.of_pack([waiting.trial.params for waiting in members], kind)
-
-    def _kind(self, waiting: Waiting, *, on_host: bool) -> Kind | None:
-        """What it can go together with on such a device; None: it trains alone there."""
-        key = (waiting.trial.number, on_host)
-        if waiting.may_pack and key not in self._kinds:
-            self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
-        return self._kinds[key] if waiting.may_pack else None
-
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
@@ -366,13 +292,13 @@ class Loop:
         """Nobody else waits any more: those whose device others have left get another try."""
         held_back, self.held_back = self.held_back, []
         for waiting in held_back:
-            request = self._request(waiting)
-            decision = self._place(request, now_seconds)
+            request = self._placing.request(waiting)
+            decision = self._placing.place(request, now_seconds)
             if isinstance(decision, Placement):
                 self._start([waiting], request, decision, now_seconds)
             else:
                 self.held_back.append(replace(waiting, refusal=decision))
-                self._make_room(decision)
+                self._placing.make_room(decision)
 
     @property
     def _held_back_for_good(self) -> bool:
@@ -380,79 +306,76 @@ class Loop:
         return all(
             waiting.refusal.kind is RefusalKind.NO_ROOM and not waiting.refusal.in_the_way
             for waiting in self.held_back
-        ) and (not self.held_back or self._shows_the_last_end)
-
-    @property
-    def _shows_the_last_end(self) -> bool:
-        last_seconds = max(self._freed_seconds.values(), default=-math.inf)
-        return self.reading is not None and self.reading.begun_seconds > last_seconds
+        ) and (not self.held_back or self._placing.shows_the_last_end)
 
     def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
-            if (request := self._known_request(head)) is None:
+            if (request := self._placing.known_request(head)) is None:
                 self.waiting[0] = replace(head, refusal=SURVEYING)
                 return
-            decision = self._place(request, now_seconds)
+            decision = self._placing.place(request, now_seconds)
             if isinstance(decision, Placement):
                 self._start_with(head, request, decision, now_seconds)
             elif decision.kind is RefusalKind.NEVER:
                 self._again(self.waiting.popleft(), after_refusal_for_good(head, request, decision))
             else:
                 self.waiting[0] = replace(head, refusal=decision)
-                self._make_room(decision)
+                self._placing.make_room(decision)
+                if decision.kind is RefusalKind.NO_ROOM and not decision.in_the_way:
+                    self._backfill(request, now_seconds)
                 return  # nor is anything asked for ahead while nothing can start
 
     def _start_with(
         self, head: Waiting, request: Request, placement: Placement, now_seconds: float
     ) -> None:
         """Start the head, which has a place, and as many of its kind with it as fit as one pack."""
-        group = self._group(head, on_host=placement.on_host)
-        while len(group) > 1:
-            pack = self._pack_request(group, placement.kind)
-            decision = self._place(pack, now_seconds)
-            if isinstance(decision, Placement):
-                self._start(group, pack, decision, now_seconds)
-                return
-            group = group[: len(group) // 2]
-        self._start(group, request, placement, now_seconds)
+        group = self._packing.same(head, self.waiting, self._one_more, on_host=placement.on_host)
+        group = self._fair(group, len(self.waiting))
+        packed = self._packing.placed(
+            group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
+        )
+        self._start(*packed, now_seconds)
 
-    def _group(self, head: Waiting, *, on_host: bool) -> list[Waiting]:
-        """The head, and what starts with it as one pack, asked for ahead where that may be."""
-        kind = self._kind(head, on_host=on_host)
-        if kind is None:
-            return [head]
-        same = [waiting for waiting in self.waiting if self._kind(waiting, on_host=on_host) == kind]
-        while len(same) < kind.n_lanes and self._may_ask_ahead() and self._ask_ahead():
-            if self._kind(self.waiting[-1], on_host=on_host) == kind:
-                same.append(self.waiting[-1])
-        return same[: self._fair_share(kind)]
+    def _one_more(self) -> Waiting | None:
+        """Asked for ahead, where that may be."""
+        return self.waiting[-1] if self._may_ask_ahead() and self._ask_ahead() else None
 
-    def _fair_share(self, kind: Kind) -> int:
+    def _fair(self, group: list[Waiting], n_waiting: int) -> list[Waiting]:
         """When nothing is left to ask for, the rest is divided among those that could run it."""
         if self._wants_more():
-            return kind.n_lanes
-        n_free = max(1, self.limits.max_concurrent_trials - len(self.executions))
-        return min(kind.n_lanes, math.ceil(len(self.waiting) / n_free))
+            return group
+        n_free = self.limits.max_concurrent_trials - len(self.executions)
+        return group[: fair_share(len(group), n_waiting, n_free)]
+
+    def _backfill(self, head: Request, now_seconds: float) -> None:
+        """Start what may pass the head, which has to wait for memory."""
+        if not self._lookahead.is_open(self.waiting[0], head, now_seconds):
+            return
+        while len(self.waiting) <= self.n_ahead and self._one_more():
+            pass
+        behind = list(self.waiting)[1:]
+        for start in self._lookahead.who_passes(behind, head, now_seconds, self._fair):
+            self._start(*start, now_seconds)
 
     def _start(
         self, group: Sequence[Waiting], request: Request, placement: Placement, now_seconds: float
     ) -> None:
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
-        kind = self._kind(group[0], on_host=placement.on_host) if len(group) > 1 else None
+        together = len(group) > 1
+        kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
         self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
         self.executions[key] = Execution(key, request, placement, kind, members, len(group))
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)
-        self._cap()  # neighbours first, then the trial that relies on it
+        self._placing.cap()  # neighbours first, then the trial that relies on it
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:
         number = waiting.trial.number
-        for on_host in (True, False):
-            self._kinds.pop((number, on_host), None)
+        self._packing.started(number)
         self.running[number] = Running(waiting, execution.placement, now_seconds, execution.request)
         self._execution_of[number] = execution.key
 
@@ -464,48 +387,11 @@ class Loop:
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
         head = self.waiting[0]
-        if self._kind(head, on_host=execution.placement.on_host) != execution.kind:
+        if self._packing.kind(head, on_host=execution.placement.on_host) != execution.kind:
             return
-        if not self._is_promised(execution, head):
+        if not self._packing.is_promised(execution, head):
             return
         waiting = self.waiting.popleft()
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)
-
-    def _is_promised(self, execution: Execution, head: Waiting) -> bool:
-        """Whether a pack's promise is enough with the head in its free lane. It is for all that is
-        no larger than what the pack began with, whatever was learned since."""
-        kind = execution.placement.kind
-        request = self._pack_request([*execution.live, head], kind)
-        has_room = execution.has_room_for(request)
-        if has_room or request.memory_bytes is None:
-            return has_room
-        began = list(execution.members.values())[: execution.n_lanes]
-        first_bytes = self._pack_request(began, kind).memory_bytes
-        return first_bytes is not None and request.memory_bytes <= first_bytes
-
-    def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
-        most = self.limits.max_concurrent_trials
-        if len(self.executions) >= most:
-            return at_limit(most)  # reservations come back before we hear that they did
-        return place(
-            request,
-            self.reading,
-            self.ledger.snapshot(),
-            self.limits,
-            now_seconds=now_seconds,
-            process=self.process,
-            idle=self.ports.idle(),
-            accounts=self.accounts,
-        )
-
-    def _make_room(self, refusal: Refusal) -> None:
-        """What lacks may be what processes hold in which nothing runs; a later reading shows it.
-
-        One that was begun before they gave their memory back shows what they held then.
-        """
-        for device in refusal.in_the_way:
-            assert self.reading is not None, "it was in the way by a reading"
-            if self.reading.begun_seconds > self._freed_seconds.get(device, -math.inf):
-                self.ports.end_idle({device})

@@ -41,6 +41,8 @@ from automl.training.plan import (
 )
 from automl.trial import Entry, Params
 
+LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
+"""Trials asked for before the head could start: what a sampler that learns knows no better for."""
 SESSION = "automl.training.session:open_session"
 
 
@@ -90,6 +92,21 @@ class Prepared:
         config = self.config
         per_core = usable_cores() // config.execution.threads_per_trial
         return config.admission.max_concurrent_trials or max(1, per_core)
+
+    @property
+    def n_ahead(self) -> int:
+        """How many trials behind the head are looked at."""
+        if self.config.admission.lookahead != "auto":
+            return int(self.config.admission.lookahead)
+        learns = self.sampler.n_may_pend(0) is not None
+        return LOOKAHEAD_LEARNING if learns else LOOKAHEAD
+
+    @property
+    def n_reports(self) -> int | None:
+        """Of a whole trial; None: only its author knows."""
+        if self.config.objective.kind is ObjectiveKind.builtin:
+            return self.config.training.epochs
+        return None
 
     @property
     def pruner(self) -> Pruner:

@@ -30,6 +30,7 @@ from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
 from automl.running.display import Display, open_display
+from automl.running.durations import Durations
 from automl.running.end import Closing
 from automl.running.executions import Executions
 from automl.running.failures import Failures, death_line
@@ -143,6 +144,8 @@ class Sweep:
             n_asked=parts.study.n_asked,
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
+            n_ahead=parts.prepared.n_ahead,
+            durations=Durations(self._progress),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -221,6 +224,13 @@ class Sweep:
 
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
+
+    def _progress(self, trial: int) -> float | None:
+        """How much of a running trial's reports have come; None: not known."""
+        report, n_reports = self.carrier.latest.get(trial), self.parts.prepared.n_reports
+        if report is None or n_reports is None:
+            return None
+        return min(1.0, (report.step + 1) / n_reports)
 
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         if not self.parts.executor.can.packs:

@@ -60,6 +60,8 @@ BAD = {
     "an unknown flag": ("--fast", "--fast", "--help"),
     "an enum": ("study.direction=up", "study.direction=up", "minimize"),
     "a size without a unit": ("admission.request=3 giga", "admission.request=3 giga", "3GiB"),
+    "a lookahead below 0": ("admission.lookahead=-1", "admission.lookahead=-1", "0 for none"),
+    "a lookahead in words": ("admission.lookahead=far", "admission.lookahead=far", "whole number"),
     "more memory than there is": ("admission.request=999TiB", "admission.request", "at most"),
     # numbers
     "no trials": ("study.n_trials=0", "study.n_trials=0", "at least 1"),

@@ -18,6 +18,7 @@ from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
+from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
@@ -26,10 +27,12 @@ from automl.running.messages import (
     Kind,
     Message,
     Released,
+    Running,
     Signalled,
     StopReason,
     Surveyed,
     Tick,
+    Waiting,
 )
 from automl.trial import (
     UNKNOWN,
@@ -57,8 +60,24 @@ from tests.running.simulated_machine import (
     Stranger,
 )
 
+_RELEASED_AFTER = 0.1
 _STOPS_AFTER = 0.4
 """Until the next report of any trial, at which it learns that the sweep stops."""
+
+
+class Told(Durations):
+    """How long trials take, from admission to the reservation's return; or about so long."""
+
+    def __init__(self, plans: Sequence[Plan], rough: float) -> None:
+        super().__init__()
+        self._plans, self._rough = plans, rough
+
+    def of(self, waiting: Waiting) -> float:
+        plan = self._plans[waiting.trial.number]
+        return self._rough * (plan.hosted_after + plan.seconds + _RELEASED_AFTER)
+
+    def left(self, running: Running, now_seconds: float) -> float:
+        return running.since_seconds + self.of(running.waiting) - now_seconds
 
 
 @dataclass
@@ -89,6 +108,10 @@ class World:
     """NVML tells what each process holds, as it does but in containers."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
+    n_ahead: int = 0
+    """How many behind the head may pass it."""
+    rough: float = 1.0
+    """What is thought of how long a trial takes: so many times the truth."""
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -119,6 +142,8 @@ class World:
             len(self.plans),
             0,
             process=None if self.own_processes else SWEEP,
+            n_ahead=self.n_ahead,
+            durations=Told(self.plans, self.rough),
         )
 
     def _estimate(self, params: Params) -> Request:
@@ -275,7 +300,7 @@ class World:
         if not execution.lanes:
             execution.over = True
             execution.process.n_executions -= 1
-            self._at(0.1, partial(self._release, execution.key))
+            self._at(_RELEASED_AFTER, partial(self._release, execution.key))
 
     def _release(self, key: int) -> None:
         del self.machine.executions[key]

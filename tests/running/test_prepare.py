@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from automl.config import (
+    AdmissionConfig,
     Config,
     DataConfig,
     DataKind,
@@ -24,6 +25,9 @@ from automl.errors import ConfigError
 from automl.running.parts import worker_limits
 from automl.running.prepare import prepare
 from automl.search.pruners.halving import Halving
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
 from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.python.family import PythonFamily
 
@@ -125,3 +129,16 @@ def test_a_function_of_ones_own_has_no_model_and_no_data() -> None:
 def test_workers_deaths_are_held_against_the_kernels_count() -> None:
     config = replace(small({"batch_size": 8}), pruner=Halving())
     assert worker_limits(prepare(config)).n_oom_kills is n_oom_kills
+
+
+@pytest.mark.parametrize(
+    ("sampler", "lookahead", "n_ahead"),
+    [(TPE(), "auto", 4), (Random(), "auto", 16), (TPE(), 0, 0), (Random(), 3, 3)],
+)
+def test_a_sampler_that_learns_looks_less_far_ahead(
+    sampler: Sampler, lookahead: Any, n_ahead: int
+) -> None:
+    config = replace(
+        small({"width": 8}), sampler=sampler, admission=AdmissionConfig(lookahead=lookahead)
+    )
+    assert prepare(config).n_ahead == n_ahead

@@ -1,0 +1,150 @@
+"""All that placing depends on at one moment, and how it is thought to be later. Pure.
+
+`backfill.py` asks `policy.place` about it: now, with one trial more, and when some of what runs
+will have ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from automl.admission.ledger import Context, LedgerSnapshot, Reservation
+from automl.admission.policy import Idle, Limits, place
+from automl.admission.reasons import Refusal
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.trial import DeviceId, Placement, ProcessId, Request
+
+_Held: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that placing depends on, and when what runs is thought to end."""
+
+    reading: Reading
+    ledger: LedgerSnapshot
+    limits: Limits
+    now_seconds: float
+    process: ProcessId | None = None
+    idle: Idle = field(default_factory=dict)
+    ends_seconds: Mapping[int, float] = field(default_factory=dict)
+    """By the key of each reservation; of one that is not named nothing is known."""
+
+    def place(
+        self, request: Request, devices: Collection[DeviceId] | None = None
+    ) -> Placement | Refusal:
+        """On one of these devices, if they are named."""
+        here = self if devices is None else self._only(devices)
+        return place(
+            request,
+            here.reading,
+            here.ledger,
+            here.limits,
+            now_seconds=here.now_seconds,
+            process=here.process,
+            idle=here.idle,
+        )
+
+    def later(self, at_seconds: float, devices: Collection[DeviceId]) -> Situation:
+        """These devices then: what will have ended is gone, its processes are idle."""
+        gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
+        going_on = (r for r in self.ledger.reservations if self._end(r) > at_seconds)
+        stays = tuple(replace(r, process=r.holder) for r in going_on)  # known by then
+        here = self._only(devices)
+        gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
+        idle = {place: list(processes) for place, processes in self.idle.items()}
+        for r in gone_here if self.process is None else ():
+            idle.setdefault(r.placement.devices, []).append(r.holder)
+        return replace(
+            here,
+            reading=_given_back(here.reading, gone_here, {r.holder for r in stays}),
+            ledger=LedgerSnapshot.of(stays, self.ledger.contexts, self.ledger.least_foreign),
+            idle=idle,
+        )
+
+    def with_one_more(self, key: int, placement: Placement, end_seconds: float) -> Situation:
+        """The same once this one has started: in an idle process of its devices, or a new one."""
+        idle = {place: list(processes) for place, processes in self.idle.items()}
+        waiting = idle.get(placement.devices, [])
+        process = self.process or (waiting.pop() if waiting else None)
+        new = Reservation(key, placement, process)
+        contexts = dict(self.ledger.contexts)
+        for device in placement.devices:
+            if not device.on_host:
+                contexts.setdefault((device, new.holder), Context())
+        return replace(
+            self,
+            ledger=LedgerSnapshot.of(
+                (*self.ledger.reservations, new), contexts, self.ledger.least_foreign
+            ),
+            idle=idle,
+            ends_seconds={**self.ends_seconds, key: end_seconds},
+        )
+
+    def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
+        """When something is thought to end there, in order."""
+        here = set(devices)
+        ends = {
+            max(self._end(r), self.now_seconds)
+            for r in self.ledger.reservations
+            if not here.isdisjoint(r.placement.devices)
+        }
+        return sorted(ends - {math.inf})
+
+    @property
+    def devices(self) -> frozenset[DeviceId]:
+        return frozenset(device.address for device in self.reading.devices)
+
+    def _end(self, reservation: Reservation) -> float:
+        return self.ends_seconds.get(reservation.key, math.inf)
+
+    def _only(self, devices: Collection[DeviceId]) -> Situation:
+        there = tuple(d for d in self.reading.devices if d.address in devices)
+        return replace(self, reading=replace(self.reading, devices=there))
+
+
+def _given_back(
+    reading: Reading, gone: Sequence[Reservation], working: Collection[ProcessId]
+) -> Reading:
+    """The reading without what these held: all that torch has in their processes, or where others
+    train in the same one, as much as they were promised."""
+    given: dict[tuple[DeviceId, ProcessId], int] = {}
+    for r in gone:
+        for device in r.placement.devices:
+            place = (device, r.holder)
+            before = reading.reserved_before.get(place, 0)
+            held = min(before, reading.reserved_after.get(place, 0))
+            if r.holder in working:
+                held = min(held, given.get(place, 0) + r.counted_bytes(device))
+            given[place] = held
+
+    def less(held: _Held) -> _Held:
+        return {place: max(0, size - given.get(place, 0)) for place, size in held.items()}
+
+    return replace(
+        reading,
+        devices=tuple(_freed(device, given) for device in reading.devices),
+        reserved_before=less(reading.reserved_before),
+        reserved_after=less(reading.reserved_after),
+    )
+
+
+def _freed(device: DeviceSnapshot, given: _Held) -> DeviceSnapshot:
+    here = {
+        process.pid: size for (where, process), size in given.items() if where == device.address
+    }
+    processes = tuple(
+        replace(
+            p,
+            used_bytes=None if p.used_bytes is None else max(0, p.used_bytes - here[p.pid]),
+            least_bytes=None if p.least_bytes is None else max(0, p.least_bytes - here[p.pid]),
+        )
+        if p.pid in here
+        else p
+        for p in device.processes
+    )
+    free = min(device.total_bytes, device.free_bytes + sum(here.values()))
+    return replace(device, free_bytes=free, processes=processes)

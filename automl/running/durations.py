@@ -1,0 +1,53 @@
+"""How long trials take, roughly: for backfill, which needs no more."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Mapping
+
+from automl.running.messages import Execution, Running, Waiting
+
+Progress = Callable[[int], float | None]
+"""How much of a running trial has been reported, above 0 to 1; None: not known."""
+
+
+class Durations:
+    """Learns from the trials that finished. For the main thread; no clock."""
+
+    def __init__(self, progress: Progress = lambda number: None) -> None:
+        self._progress = progress
+        self._finished: list[float] = []
+        """Seconds, in order."""
+
+    def finished(self, seconds: float) -> None:
+        """A trial took so long to its end."""
+        bisect.insort(self._finished, seconds)
+
+    def of(self, waiting: Waiting) -> float:
+        """Seconds that a trial which has not started will take: the median of those that finished;
+        infinite before the first."""
+        return self._median(self._finished)
+
+    def left(self, running: Running, now_seconds: float) -> float:
+        """Seconds that one which runs will still take: as fast as so far where its reports tell how
+        far it is, else by those that finished and took longer than it has."""
+        so_far = now_seconds - running.since_seconds
+        done = self._progress(running.waiting.trial.number)
+        if done:
+            return so_far * (1 - done) / done
+        if not self._finished:
+            return math.inf
+        longer = self._finished[bisect.bisect_right(self._finished, so_far) :]
+        return self._median(longer) - so_far if longer else so_far
+
+    def end(
+        self, execution: Execution, running: Mapping[int, Running], now_seconds: float
+    ) -> float:
+        """When the last of its trials will have ended."""
+        live = [running[w.trial.number] for w in execution.live if w.trial.number in running]
+        return now_seconds + max((self.left(r, now_seconds) for r in live), default=0.0)
+
+    @staticmethod
+    def _median(ordered: list[float]) -> float:
+        return ordered[len(ordered) // 2] if ordered else math.inf

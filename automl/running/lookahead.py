@@ -1,0 +1,117 @@
+"""Those behind the head that may start before it, and what the head was promised meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from automl.admission.backfill import Promise, overtake, promise
+from automl.admission.reasons import Refusal, RefusalKind
+from automl.admission.situation import Situation
+from automl.running.durations import Durations
+from automl.running.messages import Running, Waiting
+from automl.running.packing import Packing
+from automl.running.placing import Placing
+from automl.trial import Placement, Request
+
+Start: TypeAlias = tuple[Sequence[Waiting], Request, Placement]
+"""Trials that start together as one execution."""
+
+
+@dataclass
+class Lookahead:
+    """Lets others pass the head of the queue. For the main thread."""
+
+    n_ahead: int
+    """How many behind the head are looked at; 0: nobody passes it."""
+    durations: Durations
+    placing: Placing
+    packing: Packing
+    running: Mapping[int, Running]
+    promised: Promise | None = None
+    """To the head, by what is known now."""
+    until_seconds: float = math.inf
+    """The earliest that it was ever promised: from then on nobody passes it."""
+    _head: int | None = None
+    _seen: Hashable = None
+
+    def is_open(self, head: Waiting, request: Request, now_seconds: float) -> bool:
+        """Whether others may pass the head, which has to wait for memory: the last reading shows
+        all that was given back, something has room, and the time promised is known and has not
+        come. False if nothing changed since the last time."""
+        reading = self.placing.reading
+        seen = reading and reading.begun_seconds, tuple(self.placing.executions), head.trial.number
+        if not (self.n_ahead and self.placing.shows_the_last_end) or seen == self._seen:
+            return False
+        self._seen = seen
+        least = self.placing.requests.least()
+        if isinstance(self.placing.place(least, now_seconds), Refusal):
+            return False
+        if head.trial.number != self._head:
+            self._head, self.until_seconds = head.trial.number, math.inf
+        return self._promise(request, now_seconds)
+
+    def who_passes(
+        self,
+        behind: Sequence[Waiting],
+        head: Request,
+        now_seconds: float,
+        fair: Callable[[list[Waiting], int], list[Waiting]],
+    ) -> Iterator[Start]:
+        """Of the first behind the head, the larger ones before the others, with those of their kind
+        as packs; each has been started before the next is looked at."""
+        near = list(behind[: self.n_ahead])
+        sizes = {w.trial.number: _size(self.placing.request(w)) for w in near}
+        for first in sorted(near, key=lambda w: sizes[w.trial.number], reverse=True):
+            if first not in near:
+                continue  # it went with another, as one pack
+            started = self._start(first, near, head, now_seconds, fair)
+            if started is not None:
+                near = [w for w in near if w not in started[0]]
+                yield started
+
+    def _promise(self, request: Request, now_seconds: float) -> bool:
+        self.promised = promise(request, self._situation(now_seconds))
+        if self.promised is None:
+            return False
+        self.until_seconds = min(self.until_seconds, self.promised.at_seconds)
+        return now_seconds < self.until_seconds
+
+    def _start(
+        self,
+        first: Waiting,
+        near: Sequence[Waiting],
+        head: Request,
+        now_seconds: float,
+        fair: Callable[[list[Waiting], int], list[Waiting]],
+    ) -> Start | None:
+        assert self.promised is not None, "others pass a head that was promised something"
+        promised, now = self.promised, self._situation(now_seconds)
+
+        def place(request: Request, group: Sequence[Waiting]) -> Placement | Refusal:
+            seconds = max(self.durations.of(waiting) for waiting in group)
+            found = overtake(request, first.trial.number, seconds, head, promised, now)
+            return found or Refusal("it would delay the head", RefusalKind.FULL)
+
+        request = self.placing.request(first)
+        decision = place(request, [first])
+        if isinstance(decision, Refusal):
+            return None
+        others = [first, *(w for w in near if w is not first)]
+        group = self.packing.same(first, others, lambda: None, on_host=decision.on_host)
+        group = fair(group, len(near))
+        return self.packing.placed(group, request, decision, lambda pack: place(pack, group))
+
+    def _situation(self, now_seconds: float) -> Situation:
+        executions = self.placing.executions.items()
+        ends = {
+            key: self.durations.end(execution, self.running, now_seconds)
+            for key, execution in executions
+        }
+        return self.placing.situation(now_seconds, ends)
+
+
+def _size(request: Request) -> float:
+    return math.inf if request.memory_bytes is None else request.memory_bytes

@@ -1,0 +1,134 @@
+"""Who may pass the head, by values alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from automl.admission.backfill import Promise, overtake, promise
+from automl.admission.ledger import Context, LedgerSnapshot, Reservation
+from automl.admission.policy import Limits
+from automl.admission.situation import Situation
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.trial import LOCAL_NODE, DeviceId, ProcessId, Request
+from tests.places import device_id, placed, process_id
+
+GB = 1000**3
+A, B = device_id("GPU-a"), device_id("GPU-b")
+SWEEP = ProcessId(LOCAL_NODE, 1)
+
+
+def here(*running: tuple[str, int, float], n_most: int = 9, n_devices: int = 1) -> Situation:
+    """Trials that run on a device, hold so many GB of it as promised, and end then. Each has a
+    process of its own."""
+    holds: dict[tuple[DeviceId, ProcessId], int] = {
+        (device_id(name), process_id(100 + key)): size * GB
+        for key, (name, size, _) in enumerate(running)
+    }
+    devices = tuple(
+        DeviceSnapshot(
+            device,
+            "x",
+            24 * GB,
+            24 * GB - sum(size for (where, _), size in holds.items() if where == device),
+            processes=tuple(
+                DeviceProcess(p.pid, size, size)
+                for (where, p), size in holds.items()
+                if where == device
+            ),
+        )
+        for device in (A, B)[:n_devices]
+    )
+    reservations = tuple(
+        Reservation(key, placed(name, size * GB), process_id(100 + key))
+        for key, (name, size, _) in enumerate(running)
+    )
+    ends = {key: end for key, (_, _, end) in enumerate(running)}
+    limits = Limits(n_most, 0, stale_seconds=5.0)
+    reading = Reading(0.0, devices, holds, holds)
+    up = {place: Context(ready_seconds=-1.0, size_bytes=0) for place in holds}
+    ledger = LedgerSnapshot.of(reservations, up)
+    return Situation(reading, ledger, limits, 0.0, ends_seconds=ends)
+
+
+def test_the_head_is_promised_the_first_moment_at_which_it_fits() -> None:
+    now = here(("GPU-a", 8, 30.0), ("GPU-a", 8, 10.0), ("GPU-a", 4, 20.0))
+    assert promise(Request(11 * GB), now) == Promise(frozenset({A}), 10.0)
+    assert promise(Request(15 * GB), now) == Promise(frozenset({A}), 20.0)
+    assert promise(Request(None), now) == Promise(frozenset({A}), 30.0)
+
+
+def test_the_device_that_is_free_first_is_promised() -> None:
+    now = here(("GPU-a", 20, 30.0), ("GPU-b", 20, 10.0), n_devices=2)
+    assert promise(Request(9 * GB), now) == Promise(frozenset({B}), 10.0)
+
+
+def test_a_head_that_wants_two_devices_is_promised_both() -> None:
+    now = here(("GPU-a", 20, 30.0), ("GPU-b", 20, 10.0), n_devices=2)
+    assert promise(Request(9 * GB, n_devices=2), now) == Promise(frozenset({A, B}), 30.0)
+
+
+def test_nothing_is_promised_where_no_end_is_known() -> None:
+    assert promise(Request(9 * GB), here(("GPU-a", 20, float("inf")))) is None
+
+
+def test_what_should_have_ended_may_end_now() -> None:
+    found = promise(Request(9 * GB), here(("GPU-a", 20, -5.0)))
+    assert found == Promise(frozenset({A}), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "starts"), [(5, 20.0, True), (5, 28.0, False), (2, 99.0, True)]
+)
+def test_it_ends_in_time_or_fits_beside_the_head(size: int, seconds: float, starts: bool) -> None:
+    """And so early that a reading shows it: 5 s before."""
+    now = here(("GPU-a", 16, 30.0))
+    head = Request(20 * GB)
+    promised = promise(head, now)
+    assert promised is not None
+    found = overtake(Request(size * GB), 7, seconds, head, promised, now)
+    assert (found is not None) == starts
+
+
+def test_it_is_sent_elsewhere_rather_than_into_the_heads_way() -> None:
+    now = here(("GPU-a", 12, 30.0), ("GPU-b", 12, 60.0), ("GPU-b", 1, 60.0), n_devices=2)
+    head = Request(20 * GB)
+    promised = promise(head, now)
+    assert promised is not None
+    found = overtake(Request(6 * GB), 7, 99.0, head, promised, now)
+    assert found is not None
+    assert found.devices == (B,)
+
+
+def test_the_last_place_is_kept_for_the_head() -> None:
+    """One ends then, and the head needs its place."""
+    now = here(("GPU-a", 16, 30.0), ("GPU-a", 1, 90.0), n_most=3)
+    head = Request(18 * GB)
+    promised = promise(head, now)
+    assert promised is not None
+    assert overtake(Request(GB), 7, 99.0, head, promised, now) is not None
+    third = now.with_one_more(8, placed("GPU-a", GB), 90.0)
+    assert overtake(Request(GB), 7, 99.0, head, promised, third) is None
+
+
+def test_nobody_passes_when_the_time_has_come() -> None:
+    now = here(("GPU-a", 16, 30.0))
+    assert (
+        overtake(Request(GB), 7, 0.0, Request(20 * GB), Promise(frozenset({A}), 0.0), now) is None
+    )
+
+
+def test_in_one_process_what_ends_gives_back_its_own_part() -> None:
+    ours = {(A, SWEEP): 20 * GB}
+    running = [Reservation(n, placed("GPU-a", 10 * GB), SWEEP) for n in (0, 1)]
+    reading = Reading(0.0, (DeviceSnapshot(A, "x", 24 * GB, 4 * GB),), ours, ours)
+    now = Situation(
+        reading,
+        LedgerSnapshot.of(running),
+        Limits(9, 0, 5.0),
+        0.0,
+        SWEEP,
+        {},
+        {0: 9.0, 1: 50.0},
+    )
+    assert promise(Request(12 * GB), now) == Promise(frozenset({A}), 9.0)
+    assert promise(Request(16 * GB), now) == Promise(frozenset({A}), 50.0)
