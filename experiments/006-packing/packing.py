@@ -13,7 +13,7 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -23,7 +23,7 @@ from automl.admission.footprint import Structure
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -415,7 +415,13 @@ class Sweep(Machine):
 
     def _read(self) -> None:
         devices = tuple(
-            DeviceSnapshot(device, "sim", total, max(0, total - self.used_bytes(device)))
+            DeviceSnapshot(
+                device,
+                "sim",
+                total,
+                max(0, total - self.used_bytes(device)),
+                processes=tuple(self._tenants(device)),
+            )
             for device, total in self.totals.items()
         )
         held = {
@@ -425,6 +431,14 @@ class Sweep(Machine):
         }
         held |= {(device, p): 0 for device, ps in self.kept.items() for p in ps}
         self._handle(DevicesRead(Reading(self.now, devices, held, held)))
+
+    def _tenants(self, device: DeviceId) -> Iterator[DeviceProcess]:
+        """As the driver shows them where it is not asked from within a container."""
+        for trial in self.on[device].values():
+            used = CONTEXT_BYTES + trial.held_bytes
+            yield DeviceProcess(trial.process.pid, used, used)
+        for process in self.kept[device]:
+            yield DeviceProcess(process.pid, CONTEXT_BYTES, CONTEXT_BYTES)
 
     def _handle(self, message: Message) -> None:
         self.loop.handle(message, self.now)
