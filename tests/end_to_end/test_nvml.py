@@ -54,7 +54,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
     program.environment = nvml_stub.environment(program.environment)
     done = program.run(
         "study.name=nets",
-        "study.n_trials=4",
+        "study.n_trials=2",
         "devices=nvml",
         f"devices.only=[{LARGE}]",
         "devices.interval_seconds=0.1",
@@ -68,7 +68,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
     assert (done.code, done.stderr) == (0, "")
     records = Records(program.folder, "nets")
     spans = []
-    for number in range(4):
+    for number in range(2):
         events = records.of_trial(number)
         spans.append((events[0].time, events[-1].time))
     spans.sort()

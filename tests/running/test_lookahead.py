@@ -181,7 +181,7 @@ def bound() -> Iterator[int]:
     return itertools.repeat(CONTEXT_BOUND_BYTES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     planned=st.lists(exact_plans(), min_size=3, max_size=12),
     totals=st.lists(st.integers(23, 40).map(lambda n: n * GB), min_size=1, max_size=3),
