@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-gpu mutants clean
+.PHONY: help sweep test check format lint types soak test-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -24,6 +24,12 @@ lint: .venv/installed ## Check the style
 
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
+
+ROUNDS ?= 20
+soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 times)
+	for round in $$(seq $(ROUNDS)); do \
+	  $(BIN)/python -m pytest -q --hypothesis-profile soak -m hypothesis $(ONLY) || exit 1; \
+	done
 
 test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu

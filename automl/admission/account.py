@@ -148,8 +148,8 @@ def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]
         held = _of(here, reading.reserved_after)
         before = _of(here, reading.reserved_before)
         for process in held.keys() & pids.keys() & before.keys():
-            most = max(held[process], before[process])
-            size = max(0, pids[process].low_bytes - most)
+            least = min(held[process], before[process])  # freed meanwhile is not the context
+            size = max(0, pids[process].low_bytes - least)
             yield here, process, min(size, CONTEXT_BOUND_BYTES)
 
 

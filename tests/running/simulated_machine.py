@@ -127,11 +127,12 @@ class Machine:
         return sum(p.context_bytes for p in ours)
 
     def strangers_bytes(self, device: DeviceId, now: float) -> int:
-        return sum(
+        wanted = sum(
             s.size_bytes
             for s in self.strangers
             if device_id(s.device) == device and s.from_seconds <= now < s.until_seconds
         )
+        return min(wanted, self.totals[device])
 
     def can_get(self, execution: Hosted, lane: Lane, now: float) -> int:
         """What a trial can take of each device: what was reserved for it, or with devices to

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.trial import Failed, Finished
@@ -76,6 +76,16 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     breaths=st.lists(st.tuples(st.floats(0, 30), st.floats(1, 10), st.integers(1, 20)), max_size=4),
     own_processes=st.booleans(),
     shows_pids=st.booleans(),
+)
+@example(  # the second ends while a reading is taken
+    planned=[
+        Plan(6 * GB, GB, seconds=1.0),
+        Plan(6 * GB, GB, seconds=0.7),
+        Plan(11 * GB, GB, seconds=1.0),
+    ],
+    breaths=[],
+    own_processes=True,
+    shows_pids=True,
 )
 def test_while_strangers_breathe_nothing_that_fits_alone_is_lost(
     planned: list[Plan], breaths: list[tuple[float, float, int]], **how: Any
