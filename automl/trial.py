@@ -131,6 +131,9 @@ class RequestSource(enum.Enum):
     ESTIMATED = "estimated"
     """Arithmetic on its params, likewise."""
     UNKNOWN = "unknown"
+    PROBED = "probed"
+    """Nothing of its own; of trials before it what most of them held: so much is to be free where
+    it joins others."""
     RAN_OUT = "ran out"
     """A trial that ran out of memory asks for more than that."""
 
@@ -149,11 +152,15 @@ class Request:
     """The last attempt of a trial that ran out of memory: the largest device, to itself."""
     undisturbed: bool = False
     """Only while others hold no more of the device than the least that was seen of them."""
+    joins_at_bytes: int | None = None
+    """Where its size is not known: what has to be free of a GPU for it to join others there, which
+    it is promised then. None: it joins nobody."""
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
     """Where it can run at all."""
 
     def __post_init__(self) -> None:
         assert self.memory_bytes is None or self.memory_bytes >= 0, self
+        assert self.joins_at_bytes is None or self.memory_bytes is None, self
         assert self.n_devices >= 1, self
         assert self.kinds, self
 
@@ -216,6 +223,8 @@ class Placement:
     shares: tuple[Share, ...]
     exclusive: bool = False
     """The trial has its devices to itself (its memory is unknown, or this is its last attempt)."""
+    probing: bool = False
+    """Its memory is unknown, and it has joined others: no other such may, until it has settled."""
 
     def __post_init__(self) -> None:
         assert self.shares, "a placement is somewhere"
@@ -223,7 +232,7 @@ class Placement:
         assert len(set(self.devices)) == len(self.shares), f"{self}: a device has one share"
 
     def shrunk_to(self, most_bytes: int) -> Placement:
-        """With at most so much of each device, beside others."""
+        """With at most so much of each device, beside others; its size is known then."""
         sizes = (min(share.reservation_bytes, most_bytes) for share in self.shares)
         shares = (replace(s, reservation_bytes=n) for s, n in zip(self.shares, sizes, strict=True))
         return Placement(tuple(shares))
@@ -432,6 +441,10 @@ class Session(Protocol):
     def held_bytes(self) -> Sequence[int]:
         """Memory that this process holds now of each device it sees, in their order, caches
         included; empty where it uses none."""
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of training that this process has taken so far; any thread."""
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Take no more than that of each device, in their order; 0: no cap. Any thread."""

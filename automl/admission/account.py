@@ -43,6 +43,8 @@ class DeviceAccount:
     pending_bytes: int
     headroom_bytes: int
     exclusive: bool
+    probing: bool
+    """A trial of unknown size is there that has joined others, and was not seen at work yet."""
     own_processes: frozenset[ProcessId]
     least_foreign_bytes: int
     """The least that others were seen to hold in this sweep."""
@@ -136,6 +138,7 @@ def account(
         pending_bytes=pending,
         headroom_bytes=headroom_bytes,
         exclusive=any(r.placement.exclusive for r in reservations),
+        probing=any(r.placement.probing for r in reservations),
         own_processes=frozenset(used),
     )
 

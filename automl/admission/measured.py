@@ -6,12 +6,19 @@ made from the arguments of `add`, in any order, so an earlier sweep's peaks coun
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 from automl.admission.footprint import Footprint, Structure
 from automl.trial import DeviceKind, Params
+
+MOST = 0.9
+"""Of trials that were measured, the share that "most" is."""
+ENOUGH_TRIALS = 5
+"""So few tell what most hold: of fewer than ten the largest counts."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Measurements:
         """By how many trained together and where."""
         self._seen: dict[Hashable, dict[int, int]] = defaultdict(dict)
         """Peaks by kind and params, then by trial."""
+        self._alone: dict[DeviceKind, list[int]] = defaultdict(list)
+        """Peaks of trials alone, in order."""
         self._footprints: dict[Hashable, Footprint] = defaultdict(Footprint)
 
     def all(self) -> list[Measured]:
@@ -50,6 +59,7 @@ class Measurements:
         self._by_trial[trial][where] = new
         if new.n_lanes == 1:
             self._seen[same(new.params, new.kind)][trial] = new.peak_bytes
+            bisect.insort(self._alone[new.kind], new.peak_bytes)
         if new.structure is not None:
             footprint = self._footprint(new.structure, new.kind, new.n_lanes)
             footprint.add(new.structure.times(new.n_lanes), new.peak_bytes)
@@ -63,6 +73,12 @@ class Measurements:
         """The most that a trial alone with these params was seen to hold; None: there was none."""
         return max(self._seen.get(same(params, kind), {}).values(), default=None)
 
+    def held_by_most(self, kind: DeviceKind) -> int | None:
+        """What nine of ten trials alone were seen to hold at most, whatever their params; None: too
+        few were."""
+        peaks = self._alone[kind]
+        return peaks[math.ceil(MOST * len(peaks)) - 1] if len(peaks) >= ENOUGH_TRIALS else None
+
     def bound_bytes(self, structure: Structure, kind: DeviceKind, n_lanes: int = 1) -> int | None:
         """What a trial (or so many in a pack, the largest of them of this structure) holds at most;
         None while none of its sort was measured."""
@@ -71,6 +87,8 @@ class Measurements:
     def _remove(self, trial: int, was: Measured) -> None:
         if was.n_lanes == 1:
             del self._seen[same(was.params, was.kind)][trial]
+            peaks = self._alone[was.kind]
+            del peaks[bisect.bisect_left(peaks, was.peak_bytes)]
         if was.structure is not None:
             footprint = self._footprint(was.structure, was.kind, was.n_lanes)
             footprint.remove(was.structure.times(was.n_lanes), was.peak_bytes)

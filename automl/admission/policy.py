@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
+from automl.admission.governor import Sharing
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
     at_limit,
+    full_by_pace,
     no_room,
     no_such_devices,
     too_large,
@@ -40,6 +42,8 @@ class Limits:
     max_concurrent_trials: int
     headroom_bytes: int
     stale_seconds: float
+    sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
+    """What was found of how many trials share a device; who is not named has no such limit."""
 
 
 def place(
@@ -77,11 +81,15 @@ def place(
         return at_limit(limits.max_concurrent_trials)
     if request.alone:
         teams = _largest(request, teams)
+    open_teams = _with_places(request, teams, limits)
+    if not open_teams:
+        return full_by_pace([a for team in teams for a in team], limits.sharing)
+    teams = open_teams
     asked = _Asked(request, ledger, process, idle or {})
     fitting = asked.fitting(teams)
     if not fitting:
         return no_room(request, [a for team in teams for a in team], asked.in_the_way(teams))
-    return asked.placement(min(fitting, key=lambda chosen: [a.order for a in chosen]))
+    return asked.placement(min(fitting, key=lambda chosen: [asked.order(a) for a in chosen]))
 
 
 def _teams(
@@ -94,6 +102,21 @@ def _teams(
             address = a.device.address
             teams.setdefault((address.node, address.kind), []).append(a)
     return [team for team in teams.values() if len(team) >= request.n_devices]
+
+
+def _with_places(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Those of the devices that as many do not share yet as are faster together."""
+    if not limits.sharing:
+        return teams
+    free = [[a for a in team if _has_place(a, limits)] for team in teams]
+    return [team for team in free if len(team) >= request.n_devices]
+
+
+def _has_place(a: DeviceAccount, limits: Limits) -> bool:
+    sharing = limits.sharing.get(a.device.address)
+    return sharing is None or a.n_trials < sharing.n_most
 
 
 def _never(
@@ -151,8 +174,15 @@ class _Asked:
         for team in teams:
             fit = [a for a in team if self._fits(a, self._context_bytes(a))]
             if len(fit) >= self.request.n_devices:
-                fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=_order))
+                fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=self.order))
         return fitting
+
+    def order(self, a: DeviceAccount) -> tuple[float, float, int, DeviceId]:
+        """Of those that have room the first is taken. Nobody knows how much one of unknown size
+        needs: it takes the most that there is."""
+        if not _is_unknown(self.request, a):
+            return a.order
+        return a.n_trials > 0, -a.room_bytes, a.n_trials, a.device.address
 
     def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
@@ -170,19 +200,35 @@ class _Asked:
         shares = tuple(
             Share(a.device.address, a.device.name, self._reserved_bytes(a)) for a in chosen
         )
-        return Placement(shares, exclusive=_wants_all(self.request, chosen[0]))
+        if not _is_unknown(self.request, chosen[0]):
+            return Placement(shares, exclusive=self.request.alone)
+        joins = any(a.n_trials for a in chosen)
+        return Placement(shares, exclusive=not joins, probing=joins)
 
     def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
         request, room = self.request, a.room_bytes + given_back
-        if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
+        if a.exclusive or (request.alone and a.n_trials > 0):
             return False
         if request.undisturbed and not a.is_undisturbed:
             return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
             return False  # with a device to itself it has to have all of it
+        if _is_unknown(request, a) and a.n_trials > 0:
+            return self._may_join(a, room - context)
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
         return (request.memory_bytes or 0) + context <= room
+
+    def _may_join(self, a: DeviceAccount, room_bytes: int) -> bool:
+        """A trial of unknown size joins others where most trials would have room, one at a time;
+        not where it shares a process with them, in which nothing holds it to a promise."""
+        joins_at = self.request.joins_at_bytes
+        return (
+            self.process is None
+            and joins_at is not None
+            and joins_at <= room_bytes
+            and (not a.probing)
+        )
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
         """Whether it would fit if all idle processes there had ended: into a new one."""
@@ -204,18 +250,17 @@ class _Asked:
         return self._n_idle.get(a.device.address, 0)
 
     def _reserved_bytes(self, a: DeviceAccount) -> int:
-        if not _wants_all(self.request, a):
+        if not (self.request.alone or _is_unknown(self.request, a)):
             return self.request.memory_bytes or 0
+        if a.n_trials:
+            return self.request.joins_at_bytes or 0
         return max(0, a.room_bytes - self._context_bytes(a))
 
 
-def _wants_all(request: Request, a: DeviceAccount) -> bool:
+def _is_unknown(request: Request, a: DeviceAccount) -> bool:
     """On the host a trial of unknown size counts by cores."""
-    return request.alone or (request.memory_bytes is None and not a.device.address.on_host)
-
-
-def _order(a: DeviceAccount) -> tuple[int, float, int, DeviceId]:
-    return a.order
+    unknown = request.memory_bytes is None and not request.alone
+    return unknown and not a.device.address.on_host
 
 
 def _empty_room(a: DeviceAccount) -> int:

@@ -6,7 +6,8 @@
 | a trial with the same params that was measured | 1.05 times the most it held |
 | its structure, and trials that were measured | what 99 % of its like hold at most |
 | its structure alone | the arithmetic; of a survey 1.5 times |
-| nothing | unknown |
+| what other trials held | a GPU to itself, or beside others 1.2 times what 9 of 10 held |
+| nothing | unknown: a GPU to itself |
 
 How structure tells is in `footprint.py`. A request is made anew at each decision, for the head, for
 a pack, and for whatever is looked ahead to: what was measured meanwhile counts. What a running
@@ -28,6 +29,9 @@ SEEN_MARGIN = 1.05
 """Of one trial's peak to another's with the same params."""
 SURVEY_MARGIN = 1.5
 """Of a survey to a peak, before any trial is measured: libraries' workspaces are not seen by it."""
+JOIN_MARGIN = 1.2
+"""Of what most trials held, to the room in which one joins others of which nothing is known: with
+less, more than 4 of 100 run out (experiments/006-packing)."""
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this much more."""
 ALONE_AFTER = 2
@@ -65,9 +69,8 @@ class Requests:
             self._ran_out.get(same(params, kind), 0) for kind in kinds
         )
         if n_ran_out >= ALONE_AFTER or not had_bytes:
-            return replace(request, memory_bytes=None, source=RequestSource.RAN_OUT, alone=True)
-        grown = int(OOM_GROWTH * had_bytes)
-        return replace(request, memory_bytes=grown, source=RequestSource.RAN_OUT)
+            return _sized(request, None, RequestSource.RAN_OUT, alone=True)
+        return _sized(request, int(OOM_GROWTH * had_bytes), RequestSource.RAN_OUT)
 
     def of_pack(self, members: Sequence[Params], kind: DeviceKind) -> Request:
         """For trials that train together, one admission on such a device.
@@ -123,14 +126,20 @@ class Requests:
         too_little = self._ran_out.get(same(params, kind), 0)
         if request.memory_bytes is None or request.memory_bytes >= too_little:
             return request
-        return replace(request, memory_bytes=too_little)
+        return _sized(request, too_little, request.source)
 
     def _known(self, kind: DeviceKind, params: Params, estimate: Request) -> Request:
         most_bytes = self.measurements.most_bytes(params, kind)
         if most_bytes is not None:
             return _sized(estimate, math.ceil(SEEN_MARGIN * most_bytes), RequestSource.SEEN)
         structure = self._structure(params, kind, estimate)
-        return estimate if structure is None else self._fitted(estimate, structure, kind)
+        if structure is not None:
+            return self._fitted(estimate, structure, kind)
+        most_bytes = None if kind is DeviceKind.CPU else self.measurements.held_by_most(kind)
+        if most_bytes is None:
+            return estimate
+        joins_at = math.ceil(JOIN_MARGIN * most_bytes)
+        return replace(estimate, joins_at_bytes=joins_at, source=RequestSource.PROBED)
 
     def _fitted(
         self, request: Request, structure: Structure, kind: DeviceKind, n_lanes: int = 1
@@ -151,9 +160,14 @@ class Requests:
         return Structure((estimate.memory_bytes,))
 
 
-def _sized(request: Request, memory_bytes: int, source: RequestSource) -> Request:
-    return replace(request, memory_bytes=memory_bytes, source=source)
+def _sized(
+    request: Request, memory_bytes: int | None, source: RequestSource, *, alone: bool = False
+) -> Request:
+    return replace(
+        request, memory_bytes=memory_bytes, source=source, alone=alone, joins_at_bytes=None
+    )
 
 
-def _size(request: Request) -> float:
-    return math.inf if request.memory_bytes is None else request.memory_bytes
+def _size(request: Request) -> tuple[float, bool]:
+    size = math.inf if request.memory_bytes is None else request.memory_bytes
+    return size, request.joins_at_bytes is not None

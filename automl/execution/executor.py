@@ -54,6 +54,10 @@ class Executor(Protocol):
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """Memory that our processes hold now of their devices. Any thread."""
 
+    def n_steps(self) -> Mapping[int, int]:
+        """Steps of training that the process of each execution has taken in its life, by the number
+        of its first trial; who is not named does not tell. Any thread."""
+
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """From now on the executions that begin or run may take no more than that of each device,
         by the numbers of their first trials; who is not named may take all. Any thread."""

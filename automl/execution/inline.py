@@ -56,6 +56,10 @@ class InlineExecutor:
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         return {}
 
+    def n_steps(self) -> Mapping[int, int]:
+        """All are in this one process, and cannot be told apart."""
+        return {}
+
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """torch counts by process, and all are in this one."""
 

@@ -2,9 +2,9 @@
 
 Aligned 8-byte numbers, some per worker, each written by one side only, so that no lock is needed.
 Admission needs what a worker holds of its devices just before and after it asks the driver, without
-waiting for a worker that is busy: the worker writes it ten times a second. And a trial needs to
-know at each report what the parent has said since: asking its pipe would cost as much as the
-report.
+waiting for a worker that is busy: the worker writes it ten times a second, and how many steps it
+has taken, from which its pace is known. And a trial needs to know at each report what the parent
+has said since: asking its pipe would cost as much as the report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-_ANSWERED, _SENT, _HELD = range(3)
+_ANSWERED, _SENT, _STEPS, _HELD = range(4)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Slot:
     def held_bytes(self, device: int) -> int:
         """What the worker held of that of its devices when it last wrote."""
         return self.numbers[self.first + _HELD + device]
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of training that the worker had taken when it last wrote."""
+        return self.numbers[self.first + _STEPS]
 
     def cap(self, caps_bytes: Sequence[int]) -> None:
         """What the worker may take of its devices from now on, in their order; 0: no cap."""
@@ -82,6 +87,10 @@ class Slot:
         """What this process holds of its devices, in their order."""
         for device, size in enumerate(held_bytes[: self.n_devices]):
             self.numbers[self.first + _HELD + device] = size
+
+    def write_steps(self, n_steps: int) -> None:
+        """What this process has taken of them in its life."""
+        self.numbers[self.first + _STEPS] = n_steps
 
 
 def make_slots(n_slots: int, n_devices: int = 1) -> list[Slot]:

@@ -147,8 +147,8 @@ class _Warnings(logging.Handler):
 
 
 def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
-    """What is held of the device and what was gathered, in a thread, until the process ends; and
-    the session is told its caps."""
+    """What is held of the device, the steps taken and the reports gathered, in a thread, until the
+    process ends; and the session is told its caps."""
 
     def tell() -> None:
         never = threading.Event()
@@ -156,6 +156,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
             while not never.wait(_TELL_SECONDS):
                 session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
+                slot.write_steps(session.n_steps)
                 outbox.flush()
 
     threading.Thread(target=tell, name="telling", daemon=True).start()

@@ -68,6 +68,11 @@ class WorkersExecutor:
                 for number, device in enumerate(w.devices)
             }
 
+    def n_steps(self) -> Mapping[int, int]:
+        """See `Executor.n_steps`."""
+        with self._lock:
+            return {s.key: s.worker.slot.n_steps for s in self._busy.values() if s is not None}
+
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """See `Executor.cap_memory`. A worker looks ten times a second, and before each trial."""
         with self._lock:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
 from automl.admission.reasons import SURVEYING, Refusal, RefusalKind
@@ -78,6 +79,8 @@ class Loop:
     n_ahead: int = 0
     """How many behind the head may pass it, where that does not delay it."""
     durations: Durations = field(default_factory=Durations)
+    governor: Governor | None = None
+    """Finds how many trials share a device; None: nobody does."""
     waiting: deque[Waiting] = field(default_factory=deque)
     held_back: list[Waiting] = field(default_factory=list)
     """Those that ran out of memory for what others hold; they let all others pass."""
@@ -97,7 +100,13 @@ class Loop:
     def __post_init__(self) -> None:
         self._packing = Packing(self.ports, self.requests)
         self._placing = Placing(
-            self.ports, self.requests, self.ledger, self.limits, self.process, self.executions
+            self.ports,
+            self.requests,
+            self.ledger,
+            self.limits,
+            self.process,
+            self.executions,
+            governor=self.governor,
         )
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
@@ -137,7 +146,7 @@ class Loop:
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
-                self._placing.read(reading)
+                self._placing.read(reading, now_seconds)
                 self.memory.read(reading)
             case Signalled(reason):
                 self._stop_running(reason)

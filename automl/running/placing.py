@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
 from automl.admission.caps import caps
+from automl.admission.governor import Governor, shared
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, at_limit
@@ -32,20 +33,41 @@ class Placing:
     """Those that were not heard to be over."""
     reading: Reading | None = None
     accounts: Accounts = field(default_factory=Accounts)
+    governor: Governor | None = None
+    """None: the user has said how many trials run at once, or nobody can tell their pace."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution there was heard to be over."""
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
         self.reading = reading
         self.ledger.note(reading, contexts_seen(reading))
         if reading.error is not None:
             return
+        self._govern(reading, now_seconds)
         for here in self._accounts():
             self.ledger.note_foreign(here.device.address, here.foreign_bytes)
             if not here.is_undisturbed:
                 for execution in self.executions.values():
                     execution.disturbed |= here.device.address in execution.placement.devices
+
+    def _govern(self, reading: Reading, now_seconds: float) -> None:
+        """How fast what runs on each device is tells how many trials it takes from now on."""
+        if self.governor is None:
+            return
+        n_steps, sharing = self.ports.n_steps(), {}
+        for device in reading.devices:
+            here = device.address
+            there = [e.key for e in self.executions.values() if here in e.placement.devices]
+            seen = {key: n_steps.get(key) for key in there}
+            self.governor.observe(shared(device, self._most_on(here), seen), now_seconds)
+            if (found := self.governor.limit(here)) is not None:
+                sharing[here] = found
+        self.limits = replace(self.limits, sharing=sharing)
+
+    def _most_on(self, device: DeviceId) -> int:
+        most = self.limits.max_concurrent_trials
+        return most if device.on_host else min(most, 16)
 
     def cap(self) -> None:
         """Hold each process to its promise, and to what is promised to nobody."""
@@ -79,7 +101,7 @@ class Placing:
     def known_request(self, waiting: Waiting) -> Request | None:
         """The same; None: what it will want is being found out."""
         request = self.request(waiting)
-        if request.source is not RequestSource.UNKNOWN:
+        if request.source not in (RequestSource.UNKNOWN, RequestSource.PROBED):
             return request
         return None if self.ports.is_surveying(waiting.trial) else self.request(waiting)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from automl.admission.caps import Caps
@@ -47,6 +47,10 @@ class Ports(Protocol):
 
     def cap_memory(self, caps: Caps) -> None:
         """Processes take no more of their devices than that."""
+
+    def n_steps(self) -> Mapping[int, int]:
+        """Steps of training that the process of each execution has taken, by the execution's key;
+        who is not named does not tell."""
 
     def idle(self) -> Idle:
         """Processes kept warm for trials to come."""

@@ -12,11 +12,12 @@ import contextlib
 import os
 import queue
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from automl.admission.caps import Caps
+from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind
@@ -146,6 +147,7 @@ class Sweep:
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=Durations(self._progress),
+            governor=_governor(config),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -288,6 +290,9 @@ class Sweep:
     def cap_memory(self, caps: Caps) -> None:
         self.parts.executor.cap_memory(caps)
 
+    def n_steps(self) -> Mapping[int, int]:
+        return self.parts.executor.n_steps()
+
     def idle(self) -> Idle:
         return self.parts.executor.idle()
 
@@ -335,6 +340,13 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
+
+
+def _governor(config: Config) -> Governor | None:
+    """What finds how many trials share a device; None: the user has said it, or trials share this
+    process and nobody can tell their paces apart."""
+    is_set = config.admission.max_concurrent_trials is not None
+    return None if is_set or config.execution.kind is ExecutionKind.inline else Governor()
 
 
 def limits(prepared: Prepared) -> Limits:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
-from automl.training import checkpoint
+from automl.training import checkpoint, steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.trial import (
@@ -115,6 +115,7 @@ class TrialReports:
         step = self._checked_step(step)
         numbers = {_metric_name(name): _number(name, value) for name, value in metrics.items()}
         self._reported_now.add(step)
+        steps.reported()
         self._keep(step, numbers)
         self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         if self.goal.metric in numbers:

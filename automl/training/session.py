@@ -12,7 +12,7 @@ import torch
 
 from automl.config import ObjectiveKind
 from automl.record.texts import fit_line
-from automl.training import outcome
+from automl.training import outcome, steps
 from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 def open_session(setup: SessionSetup) -> TrainingSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
     torch.set_num_threads(setup.n_threads)
+    steps.count_optimizers()
     return TrainingSession(setup.plan, open_objective(setup))
 
 
@@ -132,6 +133,11 @@ class TrainingSession:
         if not _uses_cuda():
             return ()
         return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
+
+    @property
+    def n_steps(self) -> int:
+        """Those of all trials: optimizer steps, or reports where none are seen."""
+        return steps.n_taken()
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Hold torch to that much of each of its devices, once it uses them; any thread."""

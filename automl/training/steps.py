@@ -1,24 +1,60 @@
 """Optimizer steps as they are taken, by whatever trains in this process, told to who counts them.
 
 A user's loop steps an optimizer of torch's, which has a global hook for that; our own trainers call
-the functions beneath, and tell it themselves.
+the functions beneath, and tell it themselves. Where neither speaks a report counts as a step: how
+fast a trial is can be told from any of them, as long as it is always the same.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 OnStep: TypeAlias = Callable[[torch.Tensor], bool]
 """Takes the flat weights of the step; returns whether the rest of the pass need not be done."""
 _listeners: list[OnStep] = []
+_taken = 0
+_taken_at_report = 0
+
+
+def n_taken() -> int:
+    """Steps that this process has taken in its life; those of trials in other threads at the same
+    time may be missed."""
+    return _taken
+
+
+def count(n: int = 1) -> None:
+    """So many more were taken; by a pack one in each lane."""
+    global _taken
+    _taken += n
+
+
+def reported() -> None:
+    """A report counts where no step was seen since the last."""
+    global _taken_at_report
+    if _taken == _taken_at_report:
+        count()
+    _taken_at_report = _taken
+
+
+@functools.cache
+def count_optimizers() -> None:
+    """Count the steps of torch's own optimizers, from now on."""
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        count()
+
+    register_optimizer_step_post_hook(stepped)
 
 
 def tell(weights: torch.Tensor) -> bool:
     """A step was taken. Whether the rest of the pass over the data need not be done."""
+    count()
     answers = [listener(weights) for listener in _listeners]  # each is told
     return any(answers)
 

@@ -365,6 +365,9 @@ class Sweep(Machine):
     def cap_memory(self, caps: Caps) -> None:
         """Trials here take what was reserved for them."""
 
+    def n_steps(self) -> Mapping[int, int]:
+        return {}
+
     def idle(self) -> Idle:
         return {(device,): tuple(ps) for device, ps in self.kept.items() if ps}
 

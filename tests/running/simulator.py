@@ -213,6 +213,9 @@ class World:
     def cap_memory(self, caps: Caps) -> None:
         """Trials here take what was reserved for them and no more, settled or not."""
 
+    def n_steps(self) -> Mapping[int, int]:
+        return {}
+
     def idle(self) -> Idle:
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
         for process in self._idle_processes():

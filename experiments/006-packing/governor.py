@@ -1,0 +1,163 @@
+"""What probing alone gives, and what finding the number of trials that share a GPU costs against
+knowing it. See README.md.
+
+As in `packing.py`: the real loop, policy, ledger, requests, caps and governor decide; devices,
+trials and the clock are simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from packing import GIB, Figures, Fixed, Known, OnDevice, Setting, Sweep, Trial, spread_of
+
+from automl.admission.caps import Caps
+from automl.admission.governor import Governor
+from automl.admission.settling import may_settle, settled_bytes
+from automl.running.messages import Measured
+from automl.trial import DeviceId, MemoryPeak
+
+LOOK_SECONDS = 2.5
+"""Between two readings, where the governor looks; 0.5 in truth."""
+NOISE = 0.1
+"""Of the steps that a trial takes from one reading to the next."""
+N_TRIALS = 60
+"""For the governor."""
+
+
+class Probing(Sweep):
+    """Nothing is known of any trial before it runs; promises settle, and caps hold."""
+
+    def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
+        self._caps: Caps = {}
+        super().__init__(setting, trials, seed, Known("unknown"))
+
+    def cap_memory(self, caps: Caps) -> None:
+        self._caps = caps
+
+    def _appear(self, number: int, device: DeviceId, here: OnDevice) -> None:
+        cap = self._caps.get(number, {}).get(device)
+        wanted = self.trials[number].peak_bytes
+        if cap is None or wanted <= cap or self.on[device].get(number) is not here:
+            super()._appear(number, device, here)
+            return
+        self._advance(device)
+        self.n_ran_out += 1
+        self.ran_out(number, device)
+
+    def appeared(self, number: int, device: DeviceId) -> None:
+        execution = self.loop.executions[number]
+        peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
+        self.ledger.observe_peak(number, peak.peak_bytes)
+        settled = settled_bytes(peak)
+        if settled and may_settle(execution.request, execution.placement, 1):
+            self.ledger.settle(number, settled)
+        self._handle(Measured(peak))
+        self.at(0.5, self._read)
+
+
+def probing_table(setting: Setting, seeds: Sequence[int]) -> None:
+    title = f"{setting.n_devices} x {setting.gib} GB, {setting.n_trials} trials, {setting}"
+    head = "| policy | makespan / bound | x faster | full | ran out | lost | head later, s |"
+    sys.stdout.write(f"\n{title}\n{head}\n|---|---|---|---|---|---|---|\n")
+    worlds = [(setting.trials(seed), seed) for seed in seeds]
+    alone, probing = Figures(), Figures()
+    for trials, seed in worlds:
+        alone.add(Fixed(setting, trials, seed, 1).run())
+        probing.add(Probing(setting, trials, seed).run())
+    sys.stdout.write(alone.row("one per GPU", alone))
+    sys.stdout.write(probing.row("unknown: probing", alone))
+    sys.stdout.flush()
+
+
+class Governed(Sweep):
+    """Requests are exact and small: the governor alone bounds how many share the GPU."""
+
+    def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
+        self._random = Random(seed)
+        super().__init__(setting, trials, seed, Known("exact"))
+        self.loop._placing.governor = Governor()
+        self.loop._placing.limits = replace(self.loop.limits, stale_seconds=2 * LOOK_SECONDS)
+        self._rates = [math.exp(self._random.uniform(0, math.log(100))) for _ in trials]
+        """Steps per second at full speed."""
+        self._steps: dict[int, float] = dict.fromkeys(range(len(trials)), 0.0)
+        self._left: dict[int, float] = {}
+        self.at_once: list[int] = []
+
+    def n_steps(self) -> Mapping[int, int]:
+        for device, here in self.on.items():
+            self._advance(device)
+            self.at_once.append(len(here))
+            for number, trial in here.items():
+                done = self._left.get(number, self.trials[number].seconds) - trial.left_seconds
+                self._left[number] = trial.left_seconds
+                if trial.held_bytes:  # it has begun to train
+                    noise = math.exp(NOISE * self._random.gauss(0, 1))
+                    self._steps[number] += max(0.0, done * self._rates[number] * noise)
+        return {number: int(n) for number, n in self._steps.items()}
+
+    def _tick(self) -> None:
+        self._read()
+        self.at(LOOK_SECONDS, self._tick)
+
+
+def governor_table(seeds: Sequence[int]) -> None:
+    """One GPU of 80 GB, on which all trials have room."""
+    head = "| sharing costs | best at | best fixed number | governor / best | at once, median |"
+    sys.stdout.write(f"\n{head}\n|---|---|---|---|---|\n")
+    worst = []
+    for costs in (0.0, 0.03, 0.1):
+        for n_best in range(1, 9):
+            setting = Setting(1, 80, N_TRIALS, n_best, costs)
+            ratios: list[float] = []
+            at_once: list[int] = []
+            best_numbers: list[int] = []
+            for seed in seeds:
+                trials = small_trials(seed)
+                fixed = {k: Fixed(setting, trials, seed, k).run().now for k in range(1, 17)}
+                best = min(fixed, key=lambda k: fixed[k])
+                governed = Governed(setting, trials, seed)
+                governed.run()
+                ratios.append(governed.now / fixed[best])
+                at_once.append(statistics.median_low(governed.at_once))
+                best_numbers.append(best)
+            worst.append(statistics.median(ratios))
+            best, found = map(statistics.median_low, (best_numbers, at_once))
+            sys.stdout.write(
+                f"| {costs:.0%} | {n_best} | {best} | {spread_of(ratios)} | {found} |\n"
+            )
+            sys.stdout.flush()
+    sys.stdout.write(f"\nworst median: {max(worst):.2f}\n")
+
+
+def small_trials(seed: int) -> list[Trial]:
+    """Of 0.5 to 2 GiB, and 400 s where nobody slows them (lognormal, σ 0.5)."""
+    random, drawn = Random(seed), []
+    for _ in range(N_TRIALS):
+        peak = int(random.uniform(0.5, 2.0) * GIB)
+        seconds = max(10.0, 400 * math.exp(0.5 * random.gauss(0, 1)))
+        drawn.append(Trial(peak, seconds, peak))
+    return drawn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", choices=["probing", "governor"])
+    arguments = parser.parse_args()
+    seeds = range(arguments.seeds)
+    if arguments.only != "governor":
+        for setting in (Setting(8, 24, 300, 8), Setting(8, 80, 300, 8)):
+            probing_table(setting, seeds)
+    if arguments.only != "probing":
+        governor_table(seeds)
+
+
+if __name__ == "__main__":
+    main()
