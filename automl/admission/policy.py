@@ -1,6 +1,6 @@
 """Whether a trial may start now, and on which devices. Pure: no lock, no clock, no NVML, no torch.
 
-    admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit
+    admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit, here and over all
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
 formula of room, `reasons.py` the words of a refusal.
@@ -8,7 +8,7 @@ formula of room, `reasons.py` the words of a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from automl.admission.account import DeviceAccount, account, context_bytes
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
+    all_taken,
     at_limit,
     no_room,
     no_such_devices,
@@ -36,9 +37,23 @@ _SAME_SIZE = 0.99
 class Limits:
     """What the config sets for admission."""
 
-    max_concurrent_trials: int
+    max_concurrent_trials: int | None
+    """Over all devices; None: as many as they take."""
     headroom_bytes: int
     stale_seconds: float
+    max_per_gpu: int = 16
+    max_on_host: int = 16
+    """What the machine's cores keep busy."""
+
+    def on(self, device: DeviceId) -> int:
+        """The most trials on a device."""
+        return self.max_on_host if device.on_host else self.max_per_gpu
+
+    def at_once(self, devices: Iterable[DeviceId]) -> int:
+        """The most trials over these devices; at least 1."""
+        most = sum(map(self.on, devices))
+        cap = self.max_concurrent_trials
+        return max(1, most if cap is None else min(most, cap))
 
 
 def place(
@@ -70,10 +85,14 @@ def place(
     teams = _teams(request, accounts)
     if (never := _never(request, accounts, teams)) is not None:
         return never
-    if len(ledger.reservations) >= limits.max_concurrent_trials:
-        return at_limit(limits.max_concurrent_trials)
+    cap = limits.max_concurrent_trials
+    if cap is not None and len(ledger.reservations) >= cap:
+        return at_limit(cap)
     if request.alone:
         teams = _largest(request, teams)
+    teams = _with_places(request, teams, limits)
+    if not teams:
+        return all_taken(limits.max_per_gpu, limits.max_on_host, [a.device for a in accounts])
     asked = _Asked(request, ledger, process, idle or {})
     fitting = asked.fitting(teams)
     if not fitting:
@@ -123,6 +142,14 @@ def _largest(
     least = _SAME_SIZE * max(sizes)
     large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
     return [team for team in large if len(team) >= request.n_devices]
+
+
+def _with_places(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each node the devices that take one more trial, if enough."""
+    free = [[a for a in team if a.n_trials < limits.on(a.device.address)] for team in teams]
+    return [team for team in free if len(team) >= request.n_devices]
 
 
 @dataclass(frozen=True)

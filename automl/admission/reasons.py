@@ -43,6 +43,15 @@ def at_limit(max_concurrent_trials: int) -> Refusal:
     )
 
 
+def all_taken(max_per_gpu: int, max_on_host: int, devices: Sequence[DeviceSnapshot]) -> Refusal:
+    """Every device has as many trials as it takes."""
+    if all(device.address.on_host for device in devices):
+        limit = f"as many as the cores allow ({max_on_host})"
+    else:
+        limit = f"admission.max_trials_per_device={max_per_gpu}"
+    return Refusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
+
+
 def unfit(reading: Reading | None, stale_seconds: float, now_seconds: float) -> Refusal | None:
     """A reading that is missing, failed or old admits nothing (and stops nothing)."""
     if reading is None:

@@ -16,7 +16,9 @@ class AdmissionConfig:
     headroom: str = "256MiB"
     """Memory kept free on every device."""
     max_concurrent_trials: int | None = None
-    """Trials at once over all devices; none: one per core of the machine."""
+    """Trials at once over all devices; none: as many as they take, on the host one per core."""
+    max_trials_per_device: int = 16
+    """Trials at once on one GPU, however much memory is left of it."""
     stale_seconds: float = 5.0
     """A reading older than this admits nothing."""
 
@@ -33,6 +35,12 @@ class AdmissionConfig:
             self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
             "admission.max_concurrent_trials",
             self.max_concurrent_trials,
+            "must be at least 1.",
+        )
+        check(
+            self.max_trials_per_device >= 1,
+            "admission.max_trials_per_device",
+            self.max_trials_per_device,
             "must be at least 1.",
         )
         check_positive("admission.stale_seconds", self.stale_seconds)

@@ -71,6 +71,10 @@ class Reading:
 class DeviceReader(Protocol):
     """Reads a fixed set of devices. One thread reads at a time."""
 
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        """Of all that it reads, whether they answer now or not."""
+
     def read(self) -> tuple[DeviceSnapshot, ...]:
         """The devices now, at least one, in a lasting order. Raises DeviceReadError."""
 

@@ -14,7 +14,7 @@ import psutil
 
 from automl.devices import cgroup
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.trial import HOST
+from automl.trial import HOST, DeviceId
 
 
 class HostReader(DeviceReader):
@@ -22,6 +22,10 @@ class HostReader(DeviceReader):
 
     def __init__(self, root: Path = cgroup.ROOT) -> None:
         self._root = root
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return (HOST,)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         total, free = host_memory(self._root)

@@ -78,6 +78,10 @@ class NvmlReader(DeviceReader):
             self.close()
             raise
 
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return tuple(DeviceId(LOCAL_NODE, gpu.uuid) for gpu in self.gpus)
+
     def choose(self, uuids: Sequence[str]) -> None:
         """Read these alone from now on."""
         self.gpus = tuple(gpu for gpu in self.gpus if gpu.uuid in uuids)

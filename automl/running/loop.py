@@ -291,7 +291,12 @@ class Loop:
             return False
         most = self.ports.n_may_pend()
         n_pending = len(self.waiting) + len(self.running)
-        return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
+        return most is None or n_pending < max(most, self._n_places)
+
+    @property
+    def _n_places(self) -> int:
+        devices = () if self.reading is None else self.reading.devices
+        return self.limits.at_once(device.address for device in devices)
 
     def _request(self, waiting: Waiting) -> Request:
         devices = () if self.reading is None else self.reading.devices
@@ -381,10 +386,11 @@ class Loop:
         return same[: self._fair_share(kind)]
 
     def _fair_share(self, kind: Kind) -> int:
-        """When nothing is left to ask for, the rest is divided among those that could run it."""
+        """When nothing is left to ask for, the rest is divided among those that could run it, a
+        core each."""
         if self._wants_more():
             return kind.n_lanes
-        n_free = max(1, self.limits.max_concurrent_trials - len(self.executions))
+        n_free = max(1, min(self._n_places, self.limits.max_on_host) - len(self.executions))
         return min(kind.n_lanes, math.ceil(len(self.waiting) / n_free))
 
     def _start(
@@ -438,7 +444,7 @@ class Loop:
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
         most = self.limits.max_concurrent_trials
-        if len(self.executions) >= most:
+        if most is not None and len(self.executions) >= most:
             return at_limit(most)  # reservations come back before we hear that they did
         return place(
             request,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Idle, Limits, place
+from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.config import Config, ExecutionKind
 from automl.devices.device import DeviceReader, HeldBytes
@@ -106,7 +106,7 @@ def _refuse_too_large(reader: DeviceReader, prepared: Prepared) -> None:
     """Raise ConfigError where the declared memory is on no device, even an empty one."""
     reading, least = take_reading(reader, dict), prepared.requests.least()
     now = reading.begun_seconds
-    found = place(least, reading, LedgerSnapshot(), limits(prepared), now_seconds=now)
+    found = place(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
         raise ConfigError(f"admission.request: {found.reason}; declare less.")
 
@@ -121,7 +121,7 @@ class Sweep:
         self.pictures = pictures
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
-        self.limits = limits(parts.prepared)
+        self.limits = parts.prepared.limits
         self.carrier = Carrier(
             executor=parts.executor,
             log=parts.log,
@@ -303,13 +303,3 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
-
-
-def limits(prepared: Prepared) -> Limits:
-    """What the config sets for admission."""
-    admission = prepared.config.admission
-    return Limits(
-        max_concurrent_trials=prepared.max_concurrent_trials,
-        headroom_bytes=admission.headroom_bytes,
-        stale_seconds=admission.stale_seconds,
-    )

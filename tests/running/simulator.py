@@ -341,10 +341,12 @@ class World:
         """On each device admitted to: all promises, all contexts, strangers as they were read, and
         the headroom fit into it; a trial of unknown size is alone there."""
         plan = self.plans[new.key]
-        assert len(self.machine.executions) <= self.limits.max_concurrent_trials
+        cap = self.limits.max_concurrent_trials
+        assert cap is None or len(self.machine.executions) <= cap
         assert len(new.placement.shares) == plan.n_devices, "all or nothing"
         assert {device.kind for device in new.placement.devices} <= plan.kinds
         for device in new.placement.devices:
+            assert len(self.machine.on(device)) <= self.limits.on(device)
             self._check_room(device)
 
     def _check_room(self, device: DeviceId) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from automl.admission.policy import Limits
 from automl.config import (
+    AdmissionConfig,
     Config,
     DataConfig,
     DataKind,
@@ -25,6 +27,10 @@ from automl.running.prepare import prepare
 from automl.search.pruners.halving import Halving
 from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.python.family import PythonFamily
+from automl.trial import HOST
+from tests.places import device_id
+
+GPU = device_id("GPU-a")
 
 
 def small(space: dict[str, Any]) -> Config:
@@ -66,9 +72,24 @@ def test_workers_wait_for_verdicts_at_the_rungs_of_the_study() -> None:
             space={"batch_size": 32},
         )
     )
-    judging = pickle.loads(pickle.dumps(worker_limits(prepared).judging))
+    judging = pickle.loads(pickle.dumps(worker_limits(prepared, 1).judging))
     assert list(judging.rungs(-1, 19)) == [2, 6]
     assert list(prepared.pruner.rungs(-1, 19)) == [2, 6]
+
+
+def limits_of(**settings: int) -> Limits:
+    admission = AdmissionConfig(**settings)  # type: ignore[arg-type]
+    execution = ExecutionConfig(threads_per_trial=3)
+    config = small({"batch_size": 32})
+    return prepare(replace(config, admission=admission, execution=execution)).limits
+
+
+def test_how_many_trials_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.running.prepare.usable_cores", lambda: 12)
+    limits = limits_of(max_trials_per_device=5)
+    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (4, 40)
+    limits = limits_of(max_concurrent_trials=6)
+    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (6, 6)
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:
