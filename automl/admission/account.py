@@ -45,6 +45,8 @@ class DeviceAccount:
     own_processes: frozenset[ProcessId]
     least_foreign_bytes: int
     """The least that others were seen to hold in this sweep."""
+    n_processes: int
+    """That compute there, ours and others; 0 where any number may."""
     may_be_ours_bytes: int
     """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
 
@@ -107,9 +109,20 @@ def account(
         pending_bytes=pending,
         headroom_bytes=headroom_bytes,
         n_trials=len(reservations),
+        n_processes=_n_processes(device, ledger, {*used, *(r.holder for r in reservations)}),
         exclusive=any(r.placement.exclusive for r in reservations),
         own_processes=frozenset(used),
     )
+
+
+def _n_processes(device: DeviceSnapshot, ledger: LedgerSnapshot, ours: set[ProcessId]) -> int:
+    """Of those of ours that are not known yet each counts, too."""
+    if device.max_processes is None:
+        return 0
+    here = device.address
+    ours = ours | {process for where, process in ledger.contexts if where == here}
+    others = {ProcessId(here.node, p.pid) for p in device.processes if p.computes}
+    return len(ours | others)
 
 
 def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]:

@@ -20,6 +20,7 @@ from automl.admission.reasons import (
     at_limit,
     no_room,
     no_such_devices,
+    only_on_lost,
     too_large,
     unfit,
 )
@@ -82,9 +83,12 @@ def place(
         return unseen
     assert reading is not None
     accounts = [account(d, reading, ledger, limits.headroom_bytes) for d in reading.devices]
-    teams = _teams(request, accounts)
-    if (never := _never(request, accounts, teams)) is not None:
+    if (never := _never(request, accounts)) is not None:
         return never
+    accounts = [a for a in accounts if not a.device.lost]
+    if _never(request, accounts) is not None:
+        return only_on_lost(request, reading.devices)
+    teams = _teams(request, accounts)
     cap = limits.max_concurrent_trials
     if cap is not None and len(ledger.reservations) >= cap:
         return at_limit(cap)
@@ -112,12 +116,9 @@ def _teams(
     return [team for team in teams.values() if len(team) >= request.n_devices]
 
 
-def _never(
-    request: Request,
-    accounts: Sequence[DeviceAccount],
-    teams: Sequence[Sequence[DeviceAccount]],
-) -> Refusal | None:
+def _never(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal | None:
     """Not even if nothing else were there."""
+    teams = _teams(request, accounts)
     if not teams:
         return no_such_devices(request, _most_devices(request, accounts))
     tightest = max((_by_size(team)[request.n_devices - 1] for team in teams), key=_empty_room)
@@ -197,6 +198,8 @@ class _Asked:
 
     def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
         request, room = self.request, a.room_bytes + given_back
+        if a.device.fault is not None or not self._takes_process(a, context, given_back):
+            return False
         if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
             return False
         if request.undisturbed and not a.is_undisturbed:
@@ -206,6 +209,13 @@ class _Asked:
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
         return (request.memory_bytes or 0) + context <= room
+
+    def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
+        """Whether its compute mode allows the process in which it would train."""
+        most = a.device.max_processes
+        if most is None or (context == 0 and most > 0):  # one that is there already
+            return True
+        return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
         """Whether it would fit if all idle processes there had ended: into a new one."""

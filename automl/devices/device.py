@@ -33,6 +33,8 @@ class DeviceProcess:
     """The smaller of the two; 0 for one that was there only once."""
     name: str | None = None
     user: str | None = None
+    computes: bool = True
+    """False: it only draws, which no compute mode forbids."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,18 @@ class DeviceSnapshot:
     utilisation: float | None = None
     """0 to 1: the share of time in which some kernel ran; None: not known, or the host."""
     processes: tuple[DeviceProcess, ...] = ()
+    max_processes: int | None = None
+    """How many may compute there: none where its compute mode is PROHIBITED, one where that is
+    EXCLUSIVE_PROCESS; None: any number."""
+    fault: str | None = None
+    """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
+    lost: bool = False
+    """Its fault is one that it will not recover from by itself."""
 
     def __post_init__(self) -> None:
         assert self.total_bytes > 0, self
         assert 0 <= self.free_bytes <= self.total_bytes, self
+        assert not self.lost or self.fault is not None, self
         assert self.utilisation is None or 0 <= self.utilisation <= 1, self
 
 

@@ -76,6 +76,8 @@ class Supervision:
         self._end_of: Callable[[int], Outcome] | None = None
         """The outcome of a trial whose worker was ended on purpose; None: it was not."""
         self._output = Path()
+        self._device_failed = False
+        """A trial said so: nothing can train in its process any more."""
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -104,7 +106,7 @@ class Supervision:
             case None:
                 self._all_died()
             case Idle():
-                self.worker.idle = self._end_of is None
+                self.worker.idle = self._end_of is None and not self._device_failed
             case CannotOpen(cause=cause, details=details):
                 self._all_failed(cause, details)
             case Begun():
@@ -156,6 +158,8 @@ class Supervision:
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
+            if isinstance(event, Interrupted) and event.by_worker_death:
+                self._device_failed = True
         verdicts = self._on_events(events)
         if not self._began:  # the worker's time to become idle begins
             self._heard = time.monotonic()

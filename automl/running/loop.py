@@ -21,6 +21,7 @@ from automl.admission.reasons import Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
 from automl.devices.device import Reading
 from automl.errors import ConfigError
+from automl.running.doubt import doubting, drained
 from automl.running.messages import (
     Asked,
     Broke,
@@ -53,6 +54,10 @@ from automl.trial import (
 
 MAX_SAME_FAILURES = 10
 """This many failures in a row with one error stop the sweep."""
+
+
+_FOR_GOOD = (RefusalKind.NO_ROOM, RefusalKind.LOST)
+"""Why nothing of ours is in the way of what is held back."""
 
 
 class Ports(Protocol):
@@ -107,7 +112,8 @@ class Loop:
     """In which trials train, where all share one."""
     waiting: deque[Waiting] = field(default_factory=deque)
     held_back: list[Waiting] = field(default_factory=list)
-    """Those that ran out of memory for what others hold; they let all others pass."""
+    """Those that ran out of memory for what others hold, or fit on a lost device alone; they let
+    all others pass."""
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     reading: Reading | None = None
@@ -121,6 +127,8 @@ class Loop:
     """Of waiting trials, by number and whether on the host; asked for once."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution there was heard to be over."""
+    _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
+    """When a process was last heard to have died on a GPU."""
     _exhausted: bool = False
     _same_failures: int = 0
 
@@ -166,7 +174,9 @@ class Loop:
         self._admit(now_seconds)
 
     def _read(self, reading: Reading) -> None:
-        self.reading = reading
+        self.reading = reading = doubting(reading, self._died_seconds)
+        if failed := drained(reading):
+            self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))
         ledger = self.ledger.snapshot()
         for device in reading.devices:
@@ -213,7 +223,7 @@ class Loop:
                 case OutOfMemory() as outcome:
                     self._ran_out(waiting, execution, outcome)
                 case Interrupted(by_worker_death=True) as outcome:
-                    self._died(waiting, outcome)
+                    self._died(waiting, outcome, execution, now_seconds)
                 case Interrupted(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
                 case None:  # fed to a pack that had just ended, or our own code broke
@@ -237,8 +247,15 @@ class Loop:
         else:
             self.waiting.appendleft(decided)
 
-    def _died(self, waiting: Waiting, outcome: Interrupted) -> None:
-        decided = after_death(waiting, outcome)
+    def _died(
+        self, waiting: Waiting, outcome: Interrupted, was: Execution, now_seconds: float
+    ) -> None:
+        devices = was.placement.devices
+        failed = self.reading is not None and not drained(self.reading).isdisjoint(devices)
+        decided = after_death(waiting, outcome, drained=failed)
+        self._died_seconds |= {d: now_seconds for d in devices if not d.on_host}
+        if self.reading is not None:
+            self.reading = doubting(self.reading, self._died_seconds)
         if isinstance(decided, Waiting):
             self.waiting.appendleft(decided)
             return
@@ -337,7 +354,7 @@ class Loop:
     def _held_back_for_good(self) -> bool:
         """Whether what is held back would wait for others alone, by a reading that shows it."""
         return all(
-            waiting.refusal.kind is RefusalKind.NO_ROOM and not waiting.refusal.in_the_way
+            waiting.refusal.kind in _FOR_GOOD and not waiting.refusal.in_the_way
             for waiting in self.held_back
         ) and (not self.held_back or self._shows_the_last_end)
 
@@ -355,6 +372,8 @@ class Loop:
                 self._start_with(head, request, decision, now_seconds)
             elif decision.kind is RefusalKind.NEVER:
                 self._again(self.waiting.popleft(), after_refusal_for_good(head, request, decision))
+            elif decision.kind is RefusalKind.LOST:
+                self.held_back.append(replace(self.waiting.popleft(), refusal=decision))
             else:
                 self.waiting[0] = replace(head, refusal=decision)
                 self._make_room(decision)

@@ -17,6 +17,8 @@ from pathlib import Path
 GIB = 1024**3
 SOURCE = Path(__file__).with_name("stub.c")
 STATE_VARIABLE = "AUTOML_NVML_STUB"
+DEFAULT_MODE, PROHIBITED, EXCLUSIVE_PROCESS = 0, 2, 3
+"""Compute modes."""
 NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, UNKNOWN = 3, 4, 15, 999
 NOT_AVAILABLE = 2**64 - 1
 """What NVML answers for a tenant whose memory it does not know."""
@@ -36,6 +38,8 @@ FUNCTIONS = (  # in the order of the enum in stub.c
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetTotalEccErrors",
 )
 _NO_PARENT = -1
 _MAX_DEVICES = _MAX_TENANTS = 16
@@ -61,7 +65,8 @@ class _Device(ctypes.Structure):
         ("code", ctypes.c_int32),
         ("parent", ctypes.c_int32),
         ("n_tenants", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("compute_mode", ctypes.c_uint32),
+        ("n_ecc_errors", ctypes.c_uint64),
         ("tenants", _Tenant * _MAX_TENANTS),
     )
 
@@ -132,6 +137,13 @@ class StubGpu:
         """Nobody is left on it."""
         self.host([])
         self.use(0)
+
+    def set_mode(self, compute_mode: int) -> None:
+        self._plain.compute_mode = compute_mode
+
+    def err(self, n_uncorrected: int) -> None:
+        """ECC could not correct so many errors since the driver was loaded."""
+        self._plain.n_ecc_errors = n_uncorrected
 
     def load(self, percent: int) -> None:
         self._plain.utilisation_percent = percent

@@ -47,6 +47,7 @@ from tests.places import device_id
 from tests.running.simulated_machine import (
     CONTEXT_BYTES,
     SWEEP,
+    Fault,
     Hosted,
     Lane,
     Machine,
@@ -55,6 +56,8 @@ from tests.running.simulated_machine import (
     Stranger,
 )
 
+_DIES_AFTER = 0.05
+"""What starts on a device that has failed, dies so soon."""
 _STOPS_AFTER = 0.4
 """Until the next report of any trial, at which it learns that the sweep stops."""
 
@@ -85,6 +88,9 @@ class World:
     """What CUDA takes in each new process."""
     shows_pids: bool = False
     """NVML tells what each process holds, as it does but in containers."""
+    faults: Sequence[Fault] = ()
+    max_processes: int | None = None
+    """By the compute mode of its GPUs."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
 
@@ -92,7 +98,13 @@ class World:
         self.now = 0.0
         self.totals = {device_id(name): size for name, size in self.sizes.items()}
         self.machine = Machine(
-            self.totals, self.strangers, self.own_processes, self.contexts, self.shows_pids
+            self.totals,
+            self.strangers,
+            self.own_processes,
+            self.contexts,
+            self.shows_pids,
+            self.faults,
+            self.max_processes,
         )
         self.n_ended_idle = 0
         self.told: dict[int, Outcome] = {}
@@ -208,8 +220,29 @@ class World:
             self.attempts[number] = self.attempts.get(number, 0) + 1
             self._at(lane.plan.reports_after, partial(self._report, execution, lane))
             self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            self._at(_DIES_AFTER, partial(self._die_with_device, execution, lane))
             if self.stopping:
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def _die_with_device(self, execution: Hosted, lane: Lane) -> None:
+        """Where its device has failed, its process has, too."""
+        devices = execution.placement.devices
+        if lane not in execution.lanes.values():
+            return
+        if all(self.machine.fault_of(device, self.now) is None for device in devices):
+            return
+        if execution.process in self.machine.processes and self.own_processes:
+            self.machine.processes.remove(execution.process)
+        if execution.n_lanes > 1:
+            self._dissolve(execution)
+            return
+        lost = Interrupted(lane.number, self.now, "its GPU failed", by_worker_death=True)
+        self._tell_end(execution, lost)
+
+    def _break_down(self) -> None:
+        for execution in list(self.machine.executions.values()):
+            for lane in list(execution.lanes.values()):
+                self._die_with_device(execution, lane)
 
     def _report(self, execution: Hosted, lane: Lane) -> None:
         if lane in execution.lanes.values():
@@ -277,6 +310,8 @@ class World:
         """Until the loop is done, then check that the books are straight; the trials `left` may be
         held back for good."""
         self._read()
+        for fault in self.faults:
+            self._at(fault.from_seconds, self._break_down)
         if self.stop_at is not None:
             self._at(self.stop_at, partial(self._post, Signalled(StopReason.INTERRUPTED)))
         for _ in range(5_000):
@@ -347,6 +382,7 @@ class World:
         assert {device.kind for device in new.placement.devices} <= plan.kinds
         for device in new.placement.devices:
             assert len(self.machine.on(device)) <= self.limits.on(device)
+            self._check_mode(device)
             self._check_room(device)
 
     def _check_room(self, device: DeviceId) -> None:
@@ -362,6 +398,12 @@ class World:
         taken += self.machine.strangers_bytes(device, reading.begun_seconds)
         too_much = taken + self.limits.headroom_bytes - self.totals[device]
         assert too_much <= 0, f"over-committed by {too_much}"
+
+    def _check_mode(self, device: DeviceId) -> None:
+        """No more processes than the device's compute mode allows."""
+        there = [p for p in self.machine.processes if device in p.devices]
+        most = None if device.on_host else self.max_processes
+        assert most is None or len(there) <= most, "more processes than may be"
 
     def _check_promise(self, execution: Hosted) -> None:
         """What was reserved is at least what its trials ask for."""
