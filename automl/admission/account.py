@@ -2,7 +2,7 @@
 
     used(p)  = max(what torch holds in our process p, NVML's bytes of its pid)
     hold(p)  = max(used(p), Σ max(request, observed peak) over its admitted trials + its context)
-    foreign  = max(0, total − free − Σ used(p))
+    foreign  = max(0, total − free − Σ used(p)) + what other sweeps promise and NVML does not show
     room     = total − foreign − Σ hold(p) − contexts not yet visible − headroom
 
 Both sides of `used` are read just before and just after NVML is asked for the device, while they
@@ -99,6 +99,7 @@ def account(
     pending = context_bytes(here) * ledger.n_pending_contexts(here, reading.begun_seconds)
     taken = device.total_bytes - device.free_bytes
     foreign = max(0, taken - sum(held.low_bytes for held in used.values()))
+    foreign += reading.promised_elsewhere_on(here)
     return DeviceAccount(
         device=device,
         foreign_bytes=foreign,

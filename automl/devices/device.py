@@ -15,6 +15,9 @@ from automl.trial import DeviceId, ProcessId
 
 HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
 """What our own processes hold of their devices."""
+Elsewhere: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
+"""Bytes that other sweeps on this machine have promised and NVML does not show, by GPU and by a
+word for each promise that stays as long as it lasts."""
 
 
 class DeviceReadError(AutoMLError):
@@ -75,7 +78,13 @@ class Reading:
     devices: tuple[DeviceSnapshot, ...] = ()
     reserved_before: HeldBytes = field(default_factory=dict)
     reserved_after: HeldBytes = field(default_factory=dict)
+    promised_elsewhere: Elsewhere = field(default_factory=dict)
+    """As it was shown before the devices were asked, or later."""
     error: str | None = None
+
+    def promised_elsewhere_on(self, device: DeviceId) -> int:
+        """Bytes that other sweeps have promised of a device."""
+        return sum(size for (where, _), size in self.promised_elsewhere.items() if where == device)
 
 
 class DeviceReader(Protocol):

@@ -19,8 +19,11 @@ from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal, RefusalKind, at_limit
 from automl.admission.requests import Requests
-from automl.devices.device import Reading
+from automl.admission.unseen import unseen, with_elsewhere
+from automl.devices.device import Elsewhere, Reading
+from automl.devices.promises import Promise
 from automl.errors import ConfigError
+from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import (
     Asked,
@@ -72,6 +75,9 @@ class Ports(Protocol):
 
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
+
+    def promise(self, promises: Sequence[Promise]) -> Elsewhere:
+        """Show other sweeps what NVML does not show yet; returns what they show after that."""
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         """Start them in the pool as one execution, known by its first trial's number."""
@@ -178,6 +184,7 @@ class Loop:
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))
+        self._promise()
         ledger = self.ledger.snapshot()
         for device in reading.devices:
             here = account(device, reading, ledger, self.limits.headroom_bytes)
@@ -343,7 +350,7 @@ class Loop:
         held_back, self.held_back = self.held_back, []
         for waiting in held_back:
             request = self._request(waiting)
-            decision = self._place(request, now_seconds)
+            decision = self._place_for_good(request, now_seconds)
             if isinstance(decision, Placement):
                 self._start([waiting], request, decision, now_seconds)
             else:
@@ -367,7 +374,7 @@ class Loop:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
             request = self._request(head)
-            decision = self._place(request, now_seconds)
+            decision = self._place_for_good(request, now_seconds)
             if isinstance(decision, Placement):
                 self._start_with(head, request, decision, now_seconds)
             elif decision.kind is RefusalKind.NEVER:
@@ -386,7 +393,7 @@ class Loop:
         group = self._group(head, on_host=placement.on_host)
         while len(group) > 1:
             pack = self._pack_request(group, placement.kind)
-            decision = self._place(pack, now_seconds)
+            decision = self._place_for_good(pack, now_seconds)
             if isinstance(decision, Placement):
                 self._start(group, pack, decision, now_seconds)
                 return
@@ -460,6 +467,24 @@ class Loop:
         began = list(execution.members.values())[: execution.n_lanes]
         first_bytes = self._pack_request(began, kind).memory_bytes
         return first_bytes is not None and request.memory_bytes <= first_bytes
+
+    def _place_for_good(self, request: Request, now_seconds: float) -> Placement | Refusal:
+        """A place that no other sweep has been promised meanwhile."""
+        first = self._place(request, now_seconds)
+        if isinstance(first, Refusal) or first.on_host:
+            return first
+
+        def decide(elsewhere: Elsewhere) -> Placement | Refusal:
+            assert self.reading is not None
+            self.reading = with_elsewhere(self.reading, elsewhere)
+            return self._place(request, now_seconds)
+
+        return agreed(first, self._promise, decide)
+
+    def _promise(self, coming: Placement | None = None) -> Elsewhere:
+        """Show other sweeps what NVML does not; what they show."""
+        assert self.reading is not None
+        return self.ports.promise(unseen(self.reading, self.ledger.snapshot(), coming))
 
     def _place(self, request: Request, now_seconds: float) -> Placement | Refusal:
         most = self.limits.max_concurrent_trials

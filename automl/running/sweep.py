@@ -20,8 +20,9 @@ from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.config import Config, ExecutionKind
-from automl.devices.device import DeviceReader, HeldBytes
+from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
+from automl.devices.promises import Promise, Promises, folder_of
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, make_name
@@ -142,6 +143,7 @@ class Sweep:
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
+        self.promises = Promises(folder_of(parts.reader.addresses, os.environ))
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
@@ -152,6 +154,7 @@ class Sweep:
         code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
         stopping = self.executions.how_they_stop
         with (
+            contextlib.closing(self.promises),
             signals_as_messages(self.messages.put, self.display, stopping),
             self.executions.all_over(self._take_next),
             self._readings(),
@@ -197,6 +200,7 @@ class Sweep:
             self.parts.config.devices.interval_seconds,
             self._own_memory,
             lambda reading: self.messages.put(DevicesRead(reading)),
+            self.promises.others,
         )
         readings.start()
         try:
@@ -218,6 +222,10 @@ class Sweep:
             return None
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else Kind(*pack)
+
+    def promise(self, promises: Sequence[Promise]) -> Elsewhere:
+        self.promises.show(promises)
+        return self.promises.others()
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         specs = [self._spec(trial) for trial in trials]

@@ -62,10 +62,14 @@ def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
     assert len(list(folder.glob(f"on-{LARGE}-*"))) == 2
     nvml_stub.gpu(LARGE).fail(GPU_IS_LOST)
     write_whole(folder / "lost", LARGE)
+    said = f"{LARGE} (Stub A10) takes no new trial: GPU is lost"
+    sweep.wait_until(lambda: said in sweep.stdout, "that it was seen")
+    sweep.wait_until(lambda: len(list(folder.glob("on-*"))) == 6, "they run elsewhere")
+    (folder / "enough").touch()
     done = sweep.wait()
     assert (done.code, done.stderr) == (0, "")
     assert "loses: 4 finished" in done.stdout
-    assert done.stdout.count(f"{LARGE} (Stub A10) takes no new trial: GPU is lost") == 1
+    assert done.stdout.count(said) == 1
     devices = {run.data.tags["automl.device"] for run in records.trial_runs().values()}
     assert devices == {f"Stub T4 {SMALL}"}
 
@@ -74,3 +78,41 @@ def write_whole(path: Path, text: str) -> None:
     """At once, for those that look for it."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
+
+
+def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
+    program: Program, nvml_stub: NvmlStub
+) -> None:
+    """Their memory never shows on the stub: each knows of the other by its promises alone. LARGE
+    has room for four of 4 GiB with their contexts, SMALL for one."""
+    program.environment = nvml_stub.environment(program.environment)
+    sweeps = [
+        program.start(
+            f"study.name={name}",
+            "study.n_trials=8",
+            "study.dir=studies",
+            "devices=nvml",
+            "devices.interval_seconds=0.1",
+            "admission.request=4GiB",
+            "execution.recycle_after_trials=1",
+            *mine("takes_its_time"),
+        )
+        for name in ("one", "two")
+    ]
+    for sweep in sweeps:
+        done = sweep.wait()
+        assert (done.code, done.stderr) == (0, "")
+    spans = [
+        (uuid, float(begin), float(end))
+        for path in program.folder.glob("studies/*/spans")
+        for uuid, begin, end in map(str.split, path.read_text().splitlines())
+    ]
+    assert len(spans) == 16
+    assert max(most_at_once(spans, uuid) for uuid in (SMALL,)) <= 1
+    assert 2 <= most_at_once(spans, LARGE) <= 4
+    assert list(nvml_stub.promises.iterdir()) == []
+
+
+def most_at_once(spans: list[tuple[str, float, float]], uuid: str) -> int:
+    here = [(begin, end) for where, begin, end in spans if where == uuid]
+    return max((sum(b <= at < e for b, e in here) for at, _ in here), default=0)

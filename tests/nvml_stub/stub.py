@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from automl.devices.promises import FOLDER_VARIABLE
+
 GIB = 1024**3
 SOURCE = Path(__file__).with_name("stub.c")
 STATE_VARIABLE = "AUTOML_NVML_STUB"
@@ -178,6 +180,11 @@ class NvmlStub:
             self._map = mmap.mmap(file.fileno(), 0)
         self._state = _State.from_buffer(self._map)
 
+    @property
+    def promises(self) -> Path:
+        """Where sweeps on the stub show each other their promises."""
+        return self.path.with_name("promises")
+
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """`base`, changed so that a process started with it finds the stub as its driver.
 
@@ -187,6 +194,7 @@ class NvmlStub:
         folders = [str(self.library.parent), base.get("LD_LIBRARY_PATH", "")]
         changed["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
         changed[STATE_VARIABLE] = str(self.path)
+        changed[FOLDER_VARIABLE] = str(self.promises)
         return changed
 
     def gpu(self, uuid: str) -> StubGpu:
