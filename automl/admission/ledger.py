@@ -65,6 +65,8 @@ class LedgerSnapshot:
     """On GPUs; of a process that is not known yet by its stand-in."""
     least_foreign: Mapping[DeviceId, int] = field(default_factory=dict)
     """Bytes: the least that others were seen to hold."""
+    host_peak_bytes: int = 0
+    """The most main memory that a process of ours was seen to take that trains on a GPU."""
 
     def has_context(self, device: DeviceId, process: ProcessId) -> bool:
         """Whether a trial in that process needs no other there."""
@@ -99,6 +101,7 @@ class Ledger:
         self._reservations: dict[int, Reservation] = {}
         self._contexts: dict[tuple[DeviceId, ProcessId], Context] = {}
         self._least_foreign: dict[DeviceId, int] = {}
+        self._host_peak_bytes = 0
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
@@ -161,6 +164,9 @@ class Ledger:
                 if context is not None and not context.pending(reading.begun_seconds):
                     least = size if context.size_bytes is None else min(size, context.size_bytes)
                     self._contexts[device, process] = replace(context, size_bytes=least)
+            for (device, process), held_bytes in reading.reserved_after.items():
+                if device.on_host and self._has_come_up(process, reading):
+                    self._host_peak_bytes = max(self._host_peak_bytes, held_bytes)
             working = {held.holder for held in self._reservations.values()}
             for device, process in [*self._contexts]:
                 context = self._contexts[device, process]
@@ -177,8 +183,18 @@ class Ledger:
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:
             return LedgerSnapshot(
-                tuple(self._reservations.values()), dict(self._contexts), dict(self._least_foreign)
+                tuple(self._reservations.values()),
+                dict(self._contexts),
+                dict(self._least_foreign),
+                self._host_peak_bytes,
             )
+
+    def _has_come_up(self, process: ProcessId, reading: Reading) -> bool:
+        """Whether it trains on a GPU, and has its libraries loaded."""
+        return any(
+            who == process and not context.pending(reading.begun_seconds)
+            for (_, who), context in self._contexts.items()
+        )
 
     def _await(self, place: tuple[DeviceId, ProcessId], context: Context) -> None:
         """A trial brings a context, unless it is surely there."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from automl.admission.account import DeviceAccount, account, context_bytes
+from automl.admission.host_share import no_host_room
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
@@ -25,7 +26,7 @@ from automl.admission.reasons import (
     unfit,
 )
 from automl.devices.device import Reading
-from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Request, Share
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
 """Processes of ours in which nothing runs, by their devices."""
@@ -98,6 +99,10 @@ def place(
     if not teams:
         return all_taken(limits.max_per_gpu, limits.max_on_host, [a.device for a in accounts])
     asked = _Asked(request, ledger, process, idle or {})
+    if process is None and (full := asked.no_host_room(reading, limits)) is not None:
+        teams = [team for team in teams if not _beside_host(team)]
+        if not teams:
+            return full
     fitting = asked.fitting(teams)
     if not fitting:
         return no_room(request, [a for team in teams for a in team], asked.in_the_way(teams))
@@ -190,6 +195,11 @@ class _Asked:
                     return found
         return frozenset()
 
+    def no_host_room(self, reading: Reading, limits: Limits) -> Refusal | None:
+        """Why it starts on no GPU of this machine, whatever room that has."""
+        idle = frozenset(self._n_idle)
+        return no_host_room(reading, self.ledger, limits.headroom_bytes, limits.max_on_host, idle)
+
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
         shares = tuple(
             Share(a.device.address, a.device.name, self._reserved_bytes(a)) for a in chosen
@@ -240,6 +250,12 @@ class _Asked:
         if not _wants_all(self.request, a):
             return self.request.memory_bytes or 0
         return max(0, a.room_bytes - self._context_bytes(a))
+
+
+def _beside_host(team: Sequence[DeviceAccount]) -> bool:
+    """Whether these are GPUs of the machine whose memory and load were read."""
+    address = team[0].device.address
+    return address.node == LOCAL_NODE and not address.on_host
 
 
 def _wants_all(request: Request, a: DeviceAccount) -> bool:

@@ -67,6 +67,15 @@ class DeviceSnapshot:
 
 
 @dataclass(frozen=True)
+class HostState:
+    """The machine beside its GPUs."""
+
+    free_bytes: int
+    busy: float | None = None
+    """0 to 1: the share of its cores that worked since the reading before; None: not known."""
+
+
+@dataclass(frozen=True)
 class Reading:
     """All devices at one moment, and what our own processes held just before and just after.
 
@@ -80,6 +89,8 @@ class Reading:
     reserved_after: HeldBytes = field(default_factory=dict)
     promised_elsewhere: Elsewhere = field(default_factory=dict)
     """As it was shown before the devices were asked, or later."""
+    host: HostState | None = None
+    """None: not known, or the host is the device."""
     error: str | None = None
 
     def promised_elsewhere_on(self, device: DeviceId) -> int:

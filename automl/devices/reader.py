@@ -17,7 +17,7 @@ from typing import TypeAlias
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
 from automl.devices.device import DeviceReader, DeviceReadError, Elsewhere, HeldBytes, Reading
-from automl.devices.host import HostReader
+from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.selection import hides_all, only, same_device, visible
 from automl.errors import ConfigError
@@ -171,4 +171,5 @@ def take_reading(
     except Exception as failure:  # were this thread to die, trials would wait mutely
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
-    return Reading(begun, devices, before, dict(reserved()), promised, error)
+    host = None if all(device.address.on_host for device in devices) else host_state()
+    return Reading(begun, devices, before, dict(reserved()), promised, host, error)

@@ -53,7 +53,8 @@ def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
         "study.n_trials=4",
         "devices=nvml",
         "devices.interval_seconds=0.1",
-        "admission.request=1GiB",
+        "admission.request=512MiB",
+        "admission.max_concurrent_trials=8",  # however busy the cores are
         *mine("falls_off"),
     )
     records = Records(program.folder, "loses")
@@ -94,6 +95,7 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
             "devices=nvml",
             "devices.interval_seconds=0.1",
             "admission.request=4GiB",
+            "admission.max_concurrent_trials=8",
             "execution.recycle_after_trials=1",
             *mine("takes_its_time"),
         )
