@@ -7,7 +7,7 @@ For others it is foreign memory, besides that which NVML shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from automl.admission.account import context_bytes
@@ -16,25 +16,52 @@ from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
 from automl.devices.promises import Promise
 from automl.trial import DeviceId, Placement, ProcessId
 
+LASTS_SECONDS = 60.0
+"""Nobody admits by a reading that old."""
 
-def unseen(
-    reading: Reading, ledger: LedgerSnapshot, coming: Placement | None = None
-) -> tuple[Promise, ...]:
-    """By GPU and process; `coming`: a placement that is about to be reserved."""
+
+def unseen(reading: Reading, ledger: LedgerSnapshot) -> tuple[Promise, ...]:
+    """By GPU and process."""
     snapshots = {snapshot.address: snapshot for snapshot in reading.devices}
-    found = [
+    return tuple(
         promise
         for device, page in ledger.pages.items()
         if not device.on_host
         for promise in _of_page(device, page, reading, snapshots.get(device))
-    ]
-    shares = () if coming is None else coming.shares
-    new = (
-        Promise(s.device.uuid, "coming", s.reservation_bytes + context_bytes(s.device))
-        for s in shares
+    )
+
+
+def about_to_be(placement: Placement, key: int) -> tuple[Promise, ...]:
+    """What will be promised when this is reserved under that key."""
+    return tuple(
+        Promise(s.device.uuid, _word(key), s.reservation_bytes + context_bytes(s.device))
+        for s in placement.shares
         if not s.device.on_host
     )
-    return (*found, *new)
+
+
+class Lasting:
+    """Keeps what was shown until everybody can have seen by NVML what became of it: another sweep
+    may go by a reading that is older than ours."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], Promise] = {}
+        self._kept: dict[tuple[str, str], Promise] = {}
+
+    def of(self, promises: Sequence[Promise], now_seconds: float) -> list[Promise]:
+        """What to show: these, and of those that have become less the most that they were."""
+        now = {(p.uuid, p.key): p for p in promises}
+        for where, before in self._before.items():
+            if where not in now or now[where].size_bytes < before.size_bytes:
+                most = max(before.size_bytes, self._kept.get(where, before).size_bytes)
+                self._kept[where] = replace(before, size_bytes=most, seen_seconds=now_seconds)
+        self._kept = {
+            where: kept
+            for where, kept in self._kept.items()
+            if now_seconds - kept.seen_seconds < LASTS_SECONDS
+        }
+        self._before = now
+        return [*promises, *self._kept.values()]
 
 
 def with_elsewhere(reading: Reading, now: Elsewhere) -> Reading:
@@ -58,7 +85,7 @@ def _of_page(
         size = sum(reservation.counted_bytes(device) for reservation in held)
         size += _context_bytes(device, process, page, reading) - shown.get(process, 0)
         if size > 0:
-            yield Promise(device.uuid, f"t{min(r.key for r in held)}", size)
+            yield Promise(device.uuid, _word(min(r.key for r in held)), size)
 
 
 def _context_bytes(device: DeviceId, process: ProcessId, page: Page, reading: Reading) -> int:
@@ -79,3 +106,7 @@ def _shown(
         process = ProcessId(device.node, p.pid)
         found[process] = max(found.get(process, 0), p.least_bytes or 0)
     return found
+
+
+def _word(key: int) -> str:
+    return f"t{key}"

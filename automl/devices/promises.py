@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import re
 import secrets
@@ -35,7 +36,9 @@ MAX_BYTES = 256 * 1024
 """Of one file: what sixteen trials on each of a hundred devices need, and more."""
 _HEAD, _END = b"promises 1\n", b"end\n"
 _NAME = re.compile(r"\d{1,10}-\d{1,10}-[0-9a-f]{16}")
-_LINE = re.compile(rb"((?:GPU|MIG)-[\w/-]{1,100}) (\w{1,20}) (\d{1,15})\n", re.ASCII)
+_LINE = re.compile(
+    rb"((?:GPU|MIG)-[\w/-]{1,100}) (\w{1,20}) (\d{1,15})(?: (\d{1,15}))?\n", re.ASCII
+)
 _N_TRIES = 5
 
 
@@ -47,12 +50,14 @@ class Promise:
     key: str
     """Tells it from the writer's others, and stays as long as it lasts."""
     size_bytes: int
+    seen_seconds: float = math.inf
+    """`time.monotonic()`, which all processes of a machine share: readings begun later have what of
+    it was taken, or given back, in NVML's own figures. Infinite: NVML does not show it yet."""
 
 
 def encode(promises: Sequence[Promise]) -> bytes:
     """As a file holds them."""
-    lines = [f"{p.uuid} {p.key} {p.size_bytes}\n".encode() for p in promises]
-    return b"".join([_HEAD, *lines, _END])
+    return b"".join([_HEAD, *map(_line, promises), _END])
 
 
 def decode(content: bytes) -> tuple[Promise, ...]:
@@ -64,8 +69,14 @@ def decode(content: bytes) -> tuple[Promise, ...]:
     return tuple(_promise(match) for match in found if match) if all(found) else ()
 
 
+def _line(p: Promise) -> bytes:
+    seen = "" if math.isinf(p.seen_seconds) else f" {math.ceil(1000 * p.seen_seconds)}"
+    return f"{p.uuid} {p.key} {p.size_bytes}{seen}\n".encode()
+
+
 def _promise(match: re.Match[bytes]) -> Promise:
-    return Promise(match[1].decode(), match[2].decode(), int(match[3]))
+    seen = math.inf if match[4] is None else int(match[4]) / 1000
+    return Promise(match[1].decode(), match[2].decode(), int(match[3]), seen)
 
 
 class Promises:
@@ -101,14 +112,14 @@ class Promises:
         if before is not None:
             os.close(before)  # only now: without a lock it would look like a dead sweep's
 
-    def others(self) -> Elsewhere:
-        """What others show now; any thread."""
+    def others(self, begun_seconds: float) -> Elsewhere:
+        """What others show now that a reading begun then may have missed; any thread."""
         if self._folder is None:
             return {}
         found: dict[tuple[DeviceId, str], int] = {}
         for name in _names(self._folder):
             if name != self._name:
-                found |= _by_key(name, decode(_read_of_living(self._folder, name)))
+                found |= missed(decode(_read_of_living(self._folder, name)), name, begun_seconds)
         return found
 
     def close(self) -> None:
@@ -141,8 +152,14 @@ def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> st
     return environment.get(FOLDER_VARIABLE, DEFAULT_FOLDER) or None
 
 
-def _by_key(writer: str, promises: Sequence[Promise]) -> Elsewhere:
-    return {(DeviceId(LOCAL_NODE, p.uuid), f"{writer} {p.key}"): p.size_bytes for p in promises}
+def missed(promises: Sequence[Promise], writer: str, begun_seconds: float) -> Elsewhere:
+    """What a reading begun then may have missed of a sweep's promises."""
+    found: dict[tuple[DeviceId, str], int] = {}
+    for p in promises:
+        if begun_seconds <= p.seen_seconds:
+            where = (DeviceId(LOCAL_NODE, p.uuid), f"{writer} {p.key}")
+            found[where] = max(p.size_bytes, found.get(where, 0))
+    return found
 
 
 def _say(what: str, error: OSError) -> None:

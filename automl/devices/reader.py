@@ -27,8 +27,8 @@ __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "ta
 
 log = logging.getLogger(__name__)
 
-LookElsewhere: TypeAlias = Callable[[], Elsewhere]
-"""What other sweeps promise now."""
+LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
+"""What other sweeps promise now and a reading begun then may miss."""
 
 Reserved: TypeAlias = Callable[[], HeldBytes]
 """What our own processes hold now."""
@@ -128,12 +128,12 @@ class ReaderThread:
         interval_seconds: float,
         reserved: Reserved,
         on_reading: Callable[[Reading], None],
-        elsewhere: LookElsewhere = dict,
+        elsewhere: LookElsewhere | None = None,
     ) -> None:
         self._reader = reader
         self._interval_seconds = interval_seconds
         self._reserved = reserved
-        self._elsewhere = elsewhere
+        self._elsewhere = elsewhere or _nobody
         self._on_reading = on_reading
         self._stopping = threading.Event()
         # A daemon, so that a driver that hangs cannot keep the program from ending.
@@ -156,13 +156,17 @@ class ReaderThread:
             self._stopping.wait(self._interval_seconds)
 
 
+def _nobody(begun_seconds: float) -> Elsewhere:
+    return {}
+
+
 def take_reading(
-    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = dict
+    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _nobody
 ) -> Reading:
     """Ask once. What our processes hold is read just before and just after the driver is asked;
     what others promise before: what they then show no more, the driver does."""
     begun = time.monotonic()
-    promised = elsewhere()
+    promised = elsewhere(begun)
     before = dict(reserved())
     try:
         devices, error = reader.read(), None

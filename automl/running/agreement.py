@@ -18,7 +18,7 @@ _CROWDED = Refusal("waiting: other sweeps take what is free of the devices at th
 
 def agreed(
     first: Start,
-    promise: Callable[[Placement | None], Elsewhere],
+    promise: Callable[[Start | None], Elsewhere],
     decide: Callable[[Elsewhere], Start | Refusal],
 ) -> Start | Refusal:
     """What may start, which others can see, and which has room beside what they promise then.
@@ -30,7 +30,7 @@ def agreed(
     """
     shown = first
     for _ in range(_N_TRIES):
-        decided = decide(promise(shown.placement))
+        decided = decide(promise(shown))
         if isinstance(decided, Refusal):
             break
         if _is_shown(decided.placement, shown.placement):

@@ -36,7 +36,7 @@ class HeldBack:
         is looked at."""
         trials, self.trials = self.trials, []
         for waiting in trials:
-            found = self.placing.agreed(partial(self._start, waiting, now_seconds))
+            found = self.placing.agreed(partial(self._start, waiting, now_seconds), now_seconds)
             if isinstance(found, Start):
                 yield found
             else:

@@ -64,7 +64,8 @@ class Lookahead:
         for first in sorted(near, key=lambda w: sizes[w.trial.number], reverse=True):
             if first not in near:
                 continue  # it went with another, as one pack
-            found = self.placing.agreed(partial(self._start, first, near, head, now_seconds, fair))
+            decide = partial(self._start, first, near, head, now_seconds, fair)
+            found = self.placing.agreed(decide, now_seconds)
             if isinstance(found, Start):
                 near = [w for w in near if w not in found.group]
                 yield found

@@ -143,7 +143,7 @@ class Loop:
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
-                self._placing.read(reading)
+                self._placing.read(reading, now_seconds)
                 self.memory.read(reading)
                 self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):
@@ -303,7 +303,8 @@ class Loop:
             if (request := self._placing.known_request(head)) is None:
                 self.waiting[0] = replace(head, refusal=SURVEYING)
                 return
-            found = self._placing.agreed(partial(self._with_its_kind, head, request, now_seconds))
+            decide = partial(self._with_its_kind, head, request, now_seconds)
+            found = self._placing.agreed(decide, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
             elif found.kind is RefusalKind.NEVER:

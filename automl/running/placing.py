@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
 from automl.admission.caps import caps
@@ -13,7 +14,7 @@ from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, at_limit
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation
-from automl.admission.unseen import unseen, with_elsewhere
+from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
 from automl.devices.device import Elsewhere, Reading
 from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
@@ -37,16 +38,17 @@ class Placing:
     accounts: Accounts = field(default_factory=Accounts)
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution there was heard to be over."""
+    _lasting: Lasting = field(default_factory=Lasting)
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When a process was last heard to have died on a GPU."""
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
         self.reading = reading = doubting(reading, self._died_seconds)
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))
-        self._promise()
+        self._promise(now_seconds)
         if reading.error is not None:
             return
         for here in self._accounts():
@@ -125,7 +127,7 @@ class Placing:
             accounts=self.accounts,
         )
 
-    def agreed(self, decide: Callable[[], Start | Refusal]) -> Start | Refusal:
+    def agreed(self, decide: Callable[[], Start | Refusal], now_seconds: float) -> Start | Refusal:
         """What is decided once other sweeps see it, beside what they show then. `decide` asks
         `place` or looks at a `situation`, and may be called again."""
         found = decide()
@@ -141,12 +143,15 @@ class Placing:
                 found = decide()
             return found
 
-        return agreed(found, self._promise, again)
+        return agreed(found, partial(self._promise, now_seconds), again)
 
-    def _promise(self, coming: Placement | None = None) -> Elsewhere:
+    def _promise(self, now_seconds: float, coming: Start | None = None) -> Elsewhere:
         """Show other sweeps what NVML does not, and this besides; what they show."""
         assert self.reading is not None
-        return self.ports.promise(unseen(self.reading, self.ledger.snapshot(), coming))
+        found = unseen(self.reading, self.ledger.snapshot())
+        if coming is not None:
+            found += about_to_be(coming.placement, coming.group[0].trial.number)
+        return self.ports.promise(self._lasting.of(found, now_seconds), self.reading.begun_seconds)
 
     def situation(self, now_seconds: float, ends_seconds: Mapping[int, float]) -> Situation:
         """All that placing depends on; there is a reading. `ends_seconds`: by execution."""

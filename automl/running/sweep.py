@@ -242,9 +242,9 @@ class Sweep:
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else Kind(*pack)
 
-    def promise(self, promises: Sequence[Promise]) -> Elsewhere:
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
         self.promises.show(promises)
-        return self.promises.others()
+        return self.promises.others(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         specs = [self._spec(trial) for trial in trials]

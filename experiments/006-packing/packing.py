@@ -321,7 +321,7 @@ class Sweep(Machine):
 
     # --- ports ---
 
-    def promise(self, promises: Sequence[Promise]) -> Elsewhere:
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
         return {}  # there is no other sweep
 
     def ask(self) -> Asked | None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from automl.admission.account import CONTEXT_BOUND_BYTES, account
 from automl.admission.ledger import Ledger, Page
 from automl.admission.reasons import GIB
-from automl.admission.unseen import unseen, with_elsewhere
+from automl.admission.unseen import LASTS_SECONDS, Lasting, about_to_be, unseen, with_elsewhere
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.devices.promises import Promise
+from automl.devices.promises import Promise, missed
 from automl.trial import HOST_UUID
 from tests.places import device_id, placed, process_id
 
@@ -59,9 +59,26 @@ def test_trials_of_one_process_are_one_promise() -> None:
 def test_what_is_about_to_be_reserved_is_shown_and_nothing_of_the_host() -> None:
     ledger = Ledger()
     ledger.reserve(1, placed(HOST_UUID, GIB))
-    shown = unseen(NOW, ledger.snapshot(), placed("GPU-a", GIB))
-    assert shown == (Promise("GPU-a", "coming", GIB + CONTEXT_BOUND_BYTES),)
-    assert unseen(NOW, ledger.snapshot(), placed(HOST_UUID, GIB)) == ()
+    assert unseen(NOW, ledger.snapshot()) == ()
+    coming = about_to_be(placed("GPU-a", GIB), 7)
+    assert coming == (Promise("GPU-a", "t7", GIB + CONTEXT_BOUND_BYTES),)
+    assert about_to_be(placed(HOST_UUID, GIB), 7) == ()
+    ledger.reserve(7, placed("GPU-a", GIB))
+    assert unseen(NOW, ledger.snapshot()) == coming, "under the same word"
+
+
+def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
+    lasting = Lasting()
+    five, two = Promise("GPU-a", "t1", 5), Promise("GPU-a", "t1", 2)
+    assert lasting.of([five], 1.0) == [five]
+    assert lasting.of([two], 2.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.of([two], 3.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.of([], 4.0) == [replace(five, seen_seconds=4.0)]
+    shown = lasting.of([], 5.0)
+    where = (A, "x t1")
+    assert missed(shown, "x", 3.9) == {where: 5}
+    assert missed(shown, "x", 4.1) == {}
+    assert lasting.of([], 4.0 + LASTS_SECONDS) == []
 
 
 def test_what_others_promise_is_foreign_memory() -> None:

@@ -28,6 +28,7 @@ from automl.trial import HOST
 from tests.places import device_id
 
 GPU = device_id("GPU-a")
+NOW = 1000.0
 ONE = Promise("GPU-a", "t1", 5)
 DEAD = """
 import os, sys
@@ -57,8 +58,8 @@ def theirs(folder: Path) -> Iterator[Promises]:
 
 
 def sizes(promises: Promises) -> list[int]:
-    assert all(device == GPU for device, _ in promises.others())
-    return sorted(promises.others().values())
+    assert all(device == GPU for device, _ in promises.others(NOW))
+    return sorted(promises.others(NOW).values())
 
 
 def a_name(number: int = 0) -> str:
@@ -92,9 +93,9 @@ def test_a_promise_keeps_its_word_while_others_come_and_go(
     mine: Promises, theirs: Promises
 ) -> None:
     mine.show([ONE])
-    (before,) = theirs.others()
+    (before,) = theirs.others(NOW)
     mine.show([ONE, Promise("GPU-a", "t2", 7)])
-    assert theirs.others()[before] == 5
+    assert theirs.others(NOW)[before] == 5
 
 
 def test_what_a_dead_sweep_left_counts_no_more_and_is_removed(mine: Promises, folder: Path) -> None:
@@ -170,7 +171,7 @@ def test_no_more_than_so_many_files_are_looked_at(
 ) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 3)
     files = [leave(folder, encode([ONE]), n) for n in range(5)]
-    assert len(mine.others()) == 3
+    assert len(mine.others(NOW)) == 3
     for file in files:
         os.close(file)
 
@@ -182,7 +183,7 @@ def test_a_folder_that_cannot_be_is_said_once_and_the_sweep_goes_on(
     promises = Promises(str(tmp_path / "link"))
     promises.show([ONE])
     promises.show([])
-    assert promises.others() == {}
+    assert promises.others(NOW) == {}
     promises.close()
     assert [m.split(":")[0] for m in caplog.messages] == [
         "sweeps at once on this machine may overlook each other"
@@ -214,7 +215,7 @@ def test_a_strangers_folder_without_the_sticky_bit_is_no_place_to_meet(
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     if folder.stat().st_uid != 0:
-        assert Promises(str(folder)).others() == {}
+        assert Promises(str(folder)).others(NOW) == {}
         assert "sticky bit" in caplog.text
     folder.chmod(0o1777)
     caplog.clear()

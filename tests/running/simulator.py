@@ -17,7 +17,7 @@ from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, Reading
+from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
 from automl.devices.promises import Promise
 from automl.running.durations import Durations
 from automl.running.loop import Loop
@@ -113,6 +113,8 @@ class World:
     faults: Sequence[Fault] = ()
     max_processes: int | None = None
     """By the compute mode of its GPUs."""
+    host: HostState | None = None
+    """What the machine has left beside its GPUs."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
     n_ahead: int = 0
@@ -179,8 +181,8 @@ class World:
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         return self.plans[trial.number].kind
 
-    def promise(self, promises: Sequence[Promise]) -> Elsewhere:
-        return {}
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        return self._elsewhere(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         assert len(trials) == n_lanes
@@ -386,27 +388,30 @@ class World:
         if begin <= self.now < end:
             self._post(Tick())
             return
-        begun, before = self.now, self._held()
-        self._at(self.reading_takes / 2, partial(self._ask_driver, begun, before))
+        begun = Reading(
+            self.now, reserved_before=self._held(), promised_elsewhere=self._elsewhere(self.now)
+        )
+        self._at(self.reading_takes / 2, partial(self._ask_driver, begun))
 
-    def _ask_driver(self, begun: float, before: HeldBytes) -> None:
+    def _ask_driver(self, begun: Reading) -> None:
         devices = self.machine.snapshots(self.now)
         if self.blind:
             devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
-        self._at(self.reading_takes / 2, partial(self._end_reading, begun, before, devices))
+        asked = replace(begun, devices=devices, host=self.host)
+        self._at(self.reading_takes / 2, partial(self._end_reading, asked))
 
-    def _end_reading(
-        self,
-        begun: float,
-        before: HeldBytes,
-        devices: tuple[DeviceSnapshot, ...],
-    ) -> None:
-        self._post(DevicesRead(Reading(begun, devices, before, self._held())))
+    def _end_reading(self, asked: Reading) -> None:
+        self._post(DevicesRead(replace(asked, reserved_after=self._held())))
 
     def _reading(self) -> Reading:
         """All at once, for a test that handles messages itself."""
         held = self._held()
-        return Reading(self.now, self.machine.snapshots(self.now), held, held)
+        devices, elsewhere = self.machine.snapshots(self.now), self._elsewhere(self.now)
+        return Reading(self.now, devices, held, held, elsewhere, self.host)
+
+    def _elsewhere(self, begun_seconds: float) -> Elsewhere:
+        """What other sweeps promise now that a reading begun then may have missed."""
+        return {}
 
     def _held(self) -> HeldBytes:
         return {} if self.blind else self.machine.held_bytes(self.now)
@@ -430,15 +435,21 @@ class World:
         reading, there = self.loop.reading, self.machine.on(device)
         assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
+        strangers = self.machine.strangers_bytes(device, reading.begun_seconds)
+        taken = self.promised_bytes(device) + strangers
+        too_much = taken + self.limits.headroom_bytes - self.totals[device]
+        assert too_much <= 0, f"over-committed by {too_much}"
+
+    def promised_bytes(self, device: DeviceId) -> int:
+        """All promises and all contexts of ours."""
+        there = self.machine.on(device)
         busy = {e.process for e in there}
         ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
         taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:
             shares = execution.placement.shares
             taken += sum(s.reservation_bytes for s in shares if s.device == device)
-        taken += self.machine.strangers_bytes(device, reading.begun_seconds)
-        too_much = taken + self.limits.headroom_bytes - self.totals[device]
-        assert too_much <= 0, f"over-committed by {too_much}"
+        return taken
 
     def _check_mode(self, device: DeviceId) -> None:
         """No more processes than the device's compute mode allows."""

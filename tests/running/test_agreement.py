@@ -48,10 +48,10 @@ class Machine:
                 self.kept[sweep] = found.placement
         self.busy.discard(sweep)
 
-    def promise(self, sweep: int, coming: Placement | None) -> Elsewhere:
+    def promise(self, sweep: int, coming: Start | None) -> Elsewhere:
         self.shown.pop(sweep, None)
         if coming is not None:
-            self.shown[sweep] = coming
+            self.shown[sweep] = coming.placement
         self.step()
         seen = self.elsewhere(sweep)
         self.step()
