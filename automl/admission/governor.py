@@ -241,10 +241,11 @@ class _Device:
         """Whoever tells no pace is not waited for."""
         if self._is_paced:
             return
-        n, too_long = len(self._now), now_seconds - self._since_seconds >= PATIENCE_SECONDS
+        best = self.model.best(self.n_most)
+        too_long = now_seconds - self._since_seconds >= PATIENCE_SECONDS
         self._is_overdue |= too_long
-        if n < self.model.best(self.n_most) or self.model.rise(n) is not None:
+        if self.model.rise(best) is not None:
             return
-        if too_long or self._n_unpaced >= n:
-            self.model.blind = max(self.model.blind, 2 * n)
+        if (too_long and len(self._now) >= best) or self._n_unpaced >= best:
+            self.model.blind = max(self.model.blind, 2 * best)
             self._n_unpaced, self._since_seconds = 0, now_seconds

@@ -42,11 +42,11 @@ def unknown(peak: int, seconds: float = 9.0) -> Plan:
 
 
 def test_trials_of_unknown_size_share_a_gpu_once_most_are_known_to_fit() -> None:
-    """The first three one after another, until they have settled; then side by side."""
+    """The first five one after another, until they have settled; then side by side."""
     world = Probing(GPU, [unknown(3 * GB)] * 12, limits=Limits(8, 0, 5.0), own_processes=True)
     world.run()
-    assert world.n_joined == 9
-    assert world.now < 60, "one at a time would take 108 s"
+    assert world.n_joined == 7
+    assert world.now < 75, "one at a time would take 108 s"
     assert {type(outcome) for outcome in world.told.values()} == {Finished}
 
 
@@ -63,17 +63,17 @@ def test_in_threads_of_one_process_nothing_would_hold_it_to_a_promise() -> None:
 
 
 def test_one_that_is_larger_than_most_meets_its_own_end_and_runs_again() -> None:
-    plans = [unknown(3 * GB, 20.0)] * 5 + [unknown(16 * GB)] + [unknown(3 * GB)] * 3
+    plans = [unknown(3 * GB, 20.0)] * 7 + [unknown(16 * GB)] + [unknown(3 * GB)] * 2
     world = Probing(GPU, plans, limits=Limits(8, 0, 5.0), own_processes=True)
     world.run()
     assert world.n_capped == 1
-    assert world.attempts == {n: 2 if n == 5 else 1 for n in range(9)}
+    assert world.attempts == {n: 2 if n == 7 else 1 for n in range(10)}
     assert {type(outcome) for outcome in world.told.values()} == {Finished}
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> Probing:
-    n = draw(st.integers(4, 14))
+    n = draw(st.integers(6, 14))
     plans, grows = [], {}
     for number in range(n):
         peak = draw(st.integers(1, 10)) * GB
@@ -97,7 +97,7 @@ def worlds(draw: st.DrawFn) -> Probing:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(world=worlds())
 def test_never_two_that_nobody_knows_and_never_more_than_there_is(world: Probing) -> None:
     """Never over-committed (the simulator looks), nor two on one device of which nothing was seen;
@@ -119,5 +119,5 @@ def test_where_the_request_comes_from_and_why_it_waits() -> None:
     world.run()
     request, reason = seen[-1]
     assert (request.memory_bytes, request.source) == (None, RequestSource.PROBED)
-    assert request.joins_at_bytes == 9 * GB
-    assert "a device to itself asked, or 8.4 GiB beside others, as most trials held" in reason
+    assert request.joins_at_bytes == 1.2 * 9 * GB
+    assert "a device to itself asked, or 10.1 GiB beside others, as most trials held" in reason
