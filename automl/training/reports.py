@@ -83,6 +83,8 @@ class TrialReports:
     """PRUNE or STOP stays: an objective that swallows the exception meets it again."""
     broken: Exception | None = None
     """What went wrong outside of the trial (the event log, the disk): not the trial's failure."""
+    _n_steps: int = field(default_factory=steps.n_taken)
+    """Taken in this process by the last report."""
     _best: _Best | None = None
     _reported_now: set[int] = field(default_factory=set)
     _unwritten: tuple[int, GetState] | None = None
@@ -115,7 +117,7 @@ class TrialReports:
         step = self._checked_step(step)
         numbers = {_metric_name(name): _number(name, value) for name, value in metrics.items()}
         self._reported_now.add(step)
-        steps.reported()
+        self._n_steps = steps.reported(self._n_steps)
         self._keep(step, numbers)
         self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         if self.goal.metric in numbers:

@@ -19,7 +19,6 @@ OnStep: TypeAlias = Callable[[torch.Tensor], bool]
 """Takes the flat weights of the step; returns whether the rest of the pass need not be done."""
 _listeners: list[OnStep] = []
 _taken = 0
-_taken_at_report = 0
 
 
 def n_taken() -> int:
@@ -34,12 +33,12 @@ def count(n: int = 1) -> None:
     _taken += n
 
 
-def reported() -> None:
-    """A report counts where no step was seen since the last."""
-    global _taken_at_report
-    if _taken == _taken_at_report:
+def reported(n_before: int) -> int:
+    """A trial has reported, which counts where no step was taken since there were so many, at its
+    last report. Returns how many there are now."""
+    if _taken == n_before:
         count()
-    _taken_at_report = _taken
+    return _taken
 
 
 @functools.cache

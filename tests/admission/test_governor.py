@@ -31,7 +31,7 @@ def up_to(n: int, costs: float = 0.0) -> TogetherOf:
 
 @dataclass
 class Device:
-    """A device that always has as many trials as the governor lets it have, read each half second."""
+    """A device that always has as many trials as it may, read each half second."""
 
     together: TogetherOf
     snapshot: DeviceSnapshot = GPU

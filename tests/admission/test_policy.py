@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.admission.account import CONTEXT_BOUND_BYTES, Accounts, DeviceAccount, account
+from automl.admission.governor import Sharing
 from automl.admission.ledger import Ledger, LedgerSnapshot, Page
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.trial import HOST, HOST_UUID, DeviceId, Placement, ProcessId, Request
+from automl.trial import HOST, HOST_UUID, DeviceId, Placement, ProcessId, Request, RequestSource
 from tests.places import device_id, placed, process_id
 
 ME, OTHER_WORKER = process_id(100), process_id(101)
@@ -318,6 +319,80 @@ def test_a_device_takes_so_many_trials_and_the_next_goes_elsewhere() -> None:
         "waiting: all places are taken, admission.max_trials_per_device=2", RefusalKind.FULL
     )
     assert uuid(decide(Request(0), reading(full, host()), ledger, **two)) == HOST_UUID
+
+
+def test_no_more_share_a_device_than_are_faster_together() -> None:
+    ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME), ("GPU-b", 0, ME))
+    found = {"sharing": {GPU: Sharing(2, "a third made them 4 % slower together")}}
+    assert uuid(decide(Request(0), reading(gpu("a"), gpu("b", free=9)), ledger, **found)) == "GPU-b"
+    assert decide(Request(0), reading(gpu("a")), ledger, **found) == Refusal(
+        "waiting: 2 trials share GPU-a… (NVIDIA Stub): a third made them 4 % slower together",
+        RefusalKind.FULL,
+    )
+    one = {"sharing": {device_id("GPU-b"): Sharing(1, "a second made them 9 % slower together")}}
+    assert refusal(decide(Request(0), reading(gpu("b")), ledger, **one)) == (
+        "waiting: 1 trial is on GPU-b… (NVIDIA Stub): a second made them 9 % slower together"
+    )
+    assert "max_trials_per_device=2" in refusal(
+        decide(Request(0), reading(gpu("a")), ledger, max_per_gpu=2)
+    )
+
+
+# --- of unknown size, beside others ---
+
+JOINS = Request(None, RequestSource.PROBED, joins_at_bytes=5 * GIB)
+
+
+def join(
+    ledger: Ledger, *devices: DeviceSnapshot, process: ProcessId | None = None
+) -> Placement | Refusal:
+    """In a worker, unless the process is named."""
+    promised = ledger.snapshot()
+    return place(JOINS, reading(*devices), promised, LIMITS, now_seconds=NOW, process=process)
+
+
+def beside(size: int, *, probing: bool = False) -> Ledger:
+    """A trial that holds so many GiB of GPU-a."""
+    ledger = Ledger()
+    ledger.reserve(0, replace(placed("GPU-a", size * GIB), probing=probing), OTHER_WORKER)
+    ledger.context_up(0, NOW - 1)
+    return ledger
+
+
+def test_of_unknown_size_it_joins_others_where_most_would_have_room() -> None:
+    """Of 24 GiB: 17 are promised, and 1 is kept free, 1 for its context."""
+    joined = join(beside(17), gpu())
+    assert joined == replace(placed("GPU-a", 5 * GIB, name="NVIDIA Stub"), probing=True)
+    assert refusal(join(beside(18), gpu())).startswith(
+        "waiting: a device to itself asked, or 5.0 GiB beside others, as most trials held, 5.0 GiB "
+        "room on GPU-a… (NVIDIA Stub)"
+    )
+
+
+def test_only_one_at_a_time_joins_until_it_has_settled() -> None:
+    ledger = beside(5, probing=True)
+    assert refusal(join(ledger, gpu())) == (
+        "waiting: a device to itself asked, or 5.0 GiB beside others, as most trials held; another "
+        "trial of unknown size has joined others on GPU-a… (NVIDIA Stub) and has not reported yet"
+    )
+    ledger.settle(0, 3 * GIB)
+    assert uuid(join(ledger, gpu())) == "GPU-a"
+
+
+def test_it_joins_nobody_in_whose_process_it_would_be() -> None:
+    ledger = beside(5)
+    assert isinstance(join(ledger, gpu(), process=OTHER_WORKER), Refusal)
+    assert uuid(join(ledger, gpu("a"), gpu("b"), process=OTHER_WORKER)) == "GPU-b"
+
+
+def test_an_empty_device_it_has_to_itself_and_of_others_the_roomiest() -> None:
+    alone = join(beside(5), gpu("a"), gpu("b"))
+    assert isinstance(alone, Placement)
+    assert (uuid(alone), alone.exclusive, alone.probing) == ("GPU-b", True, False)
+    ledger = beside(5)
+    ledger.reserve(1, placed("GPU-b", 8 * GIB), ME)
+    ledger.context_up(1, NOW - 1)
+    assert uuid(join(ledger, gpu("b"), gpu("a"))) == "GPU-a", "a request that is known takes b"
 
 
 def test_what_waits_for_memory_says_so_though_another_device_takes_no_more_trials() -> None:

@@ -262,3 +262,47 @@ def test_peaks_of_a_trial_in_a_pack_and_alone_stand_side_by_side() -> None:
         Measured(PARAMS, GPU, 400, 4, structure),
     ]
     assert requests.of(PARAMS).memory_bytes == 63
+
+
+# --- what most trials held ---
+
+
+def test_of_whom_nothing_is_known_joins_others_by_what_most_held() -> None:
+    """Five tell it, of whom the largest counts; of twenty the eighteenth."""
+    requests = Requests(unknown, None)
+    for n in range(4):
+        requests.learn({"width": n}, peak(n, 100 + n), GPU)
+    assert requests.of(PARAMS) == UNKNOWN
+    requests.learn({"width": 4}, peak(4, 500), GPU)
+    asked = requests.of(PARAMS)
+    assert (asked.memory_bytes, asked.source) == (None, RequestSource.PROBED)
+    assert asked.joins_at_bytes == 600
+    for n in range(5, 20):
+        requests.learn({"width": n}, peak(n, 50), GPU)
+    requests.learn({"width": 19}, peak(19, 700), GPU)
+    assert requests.of(PARAMS).joins_at_bytes == math.ceil(1.2 * 103)
+    assert requests.of({"width": 7}, where=ON_GPU).source is RequestSource.SEEN
+
+
+def test_neither_packs_nor_the_host_tell_what_most_hold_of_a_gpu() -> None:
+    requests = Requests(unknown, None)
+    for n in range(9):
+        requests.learn({"width": n}, peak(n, 100, n_lanes=2), GPU)
+        requests.learn({"width": n}, peak(n, 100), CPU)
+    assert requests.of(PARAMS) == UNKNOWN
+
+
+def test_what_is_forgotten_is_none_of_what_most_held() -> None:
+    requests = Requests(unknown, None)
+    for n in range(6):
+        requests.learn({"width": n}, peak(n, 100 if n else 900), GPU)
+    requests.forget(0)
+    assert requests.of(PARAMS).joins_at_bytes == 120
+
+
+def test_who_ran_out_beside_others_gets_a_device_to_itself() -> None:
+    requests = Requests(unknown, None)
+    for n in range(6):
+        requests.learn({"width": n}, peak(n, 100), GPU)
+    again = requests.of(PARAMS, n_ran_out=1)
+    assert (again.alone, again.joins_at_bytes, again.source) == (True, None, RequestSource.RAN_OUT)

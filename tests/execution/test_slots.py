@@ -8,6 +8,7 @@ from automl.execution.slots import Slot, make_slots
 
 def write_what_is_seen(slot: Slot) -> None:
     """In a process of its own."""
+    slot.write_steps(5)
     slot.write([2**40 + 10 * slot.n_answered + slot.n_sent, 7])
 
 
@@ -22,6 +23,7 @@ def test_a_worker_and_its_parent_see_what_the_other_wrote() -> None:
     assert worker.exitcode == 0
     held = [(slot.held_bytes(0), slot.held_bytes(1)) for slot in slots]
     assert held == [(0, 0), (2**40 + 21, 7), (0, 0)]
+    assert [slot.n_steps for slot in slots] == [0, 5, 0]
 
 
 def test_a_slot_is_cleared_for_the_next_worker() -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import repeat
 
 from automl.admission.caps import Caps
+from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
@@ -119,6 +120,7 @@ class World:
     """When somebody presses Ctrl-C."""
     n_ahead: int = 0
     """How many behind the head may pass it."""
+    governor: Governor | None = None
     rough: float = 1.0
     """What is thought of how long a trial takes: so many times the truth."""
 
@@ -159,6 +161,7 @@ class World:
             process=None if self.own_processes else SWEEP,
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),
+            governor=self.governor,
         )
 
     def _estimate(self, params: Params) -> Request:
