@@ -290,12 +290,9 @@ class _Asked:
         """A trial of unknown size joins others where most trials would have room, one at a time;
         not where it shares a process with them, in which nothing holds it to a promise."""
         joins_at = self.request.joins_at_bytes
-        return (
-            self.process is None
-            and joins_at is not None
-            and joins_at <= room_bytes
-            and (not a.probing)
-        )
+        if joins_at is None or self.process is not None:
+            return False
+        return joins_at <= room_bytes and not a.probing
 
     def _has_host_room(self, a: DeviceAccount) -> bool:
         """Beside a GPU of the machine whose memory and load were read."""
