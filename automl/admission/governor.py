@@ -67,7 +67,7 @@ def shared(device: DeviceSnapshot, n_most: int, n_steps: Mapping[int, int | None
     """Two to begin with where contexts are a small part of the device; all cores of the host."""
     here = device.address
     n_start = 2 if CHEAP * context_bytes(here) <= device.total_bytes else 1
-    model = f"{here.node} {here.uuid}" if here.on_host else f"{device.name} {device.total_bytes}"
+    model = f"host of {here.node}" if here.on_host else device.name
     return Shared(here, model, n_most if here.on_host else n_start, n_most, n_steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -65,20 +66,17 @@ class Placing:
         """How fast what runs on each device is tells how many trials it takes from now on."""
         if self.governor is None:
             return
-        n_steps, sharing = self.ports.n_steps(), {}
+        n_steps, sharing, most = self.ports.n_steps(), {}, replace(self.limits, sharing={})
+        there: dict[DeviceId, dict[int, int | None]] = defaultdict(dict)
+        for execution in self.executions.values():
+            for here in execution.placement.devices:
+                there[here][execution.key] = n_steps.get(execution.key)
         for device in reading.devices:
             here = device.address
-            there = [e.key for e in self.executions.values() if here in e.placement.devices]
-            seen = {key: n_steps.get(key) for key in there}
-            self.governor.observe(shared(device, self._most.on(here), seen), now_seconds)
+            self.governor.observe(shared(device, most.on(here), there[here]), now_seconds)
             if (found := self.governor.limit(here)) is not None:
                 sharing[here] = found
-        self.limits = replace(self._most, sharing=sharing)
-
-    @property
-    def _most(self) -> Limits:
-        """Whatever the governor finds."""
-        return replace(self.limits, sharing={})
+        self.limits = replace(most, sharing=sharing)
 
     def cap(self) -> None:
         """Hold each process to its promise, and to what is promised to nobody."""
