@@ -245,6 +245,24 @@ def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path)
     executor.close()
 
 
+def test_steps_are_seen_while_a_trial_runs(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(1))
+    seen: list[Mapping[int, int]] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> dict[int, Verdict]:
+        if any(isinstance(event, Reported) for event in events):
+            while executor.n_steps() != {3: 42}:  # written ten times a second
+                time.sleep(0.01)
+            seen.append(executor.n_steps())
+            executor.cap_memory({3: {HOST.devices[0]: 78}})  # for which it waits
+        return {}
+
+    executor.execute(TrialFeed([spec(3, "capped_later")], lambda spec: None), HOST, on_events)
+    assert seen == [{3: 42}]
+    assert executor.n_steps() == {}, "nothing runs"
+    executor.close()
+
+
 def test_a_trial_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
     failed = outcomes(execute(tmp_path, [spec(0, "hang")], limits))[0]
