@@ -30,8 +30,8 @@ SEEN_MARGIN = 1.05
 SURVEY_MARGIN = 1.5
 """Of a survey to a peak, before any trial is measured: libraries' workspaces are not seen by it."""
 JOIN_MARGIN = 1.2
-"""Of what most trials held, to the room in which one joins others of which nothing is known: with
-less, more than 4 of 100 run out (experiments/006-packing)."""
+"""Of what most trials held, to the room in which one joins others of which nothing is known: so
+that no more than 4 of 100 run out (experiments/006-packing)."""
 OOM_GROWTH = 1.5
 """A trial that ran out of memory asks for this much more."""
 ALONE_AFTER = 2
