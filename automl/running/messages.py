@@ -105,12 +105,6 @@ class Execution:
         """Its trials that have not ended."""
         return [m for number, m in self.members.items() if number not in self.outcomes]
 
-    @property
-    def joined_bytes(self) -> int | None:
-        """What it was promised as it joined others, of unknown size; None: it did not."""
-        probing, shares = self.placement.probing, self.placement.shares
-        return min(share.reservation_bytes for share in shares) if probing else None
-
     def has_room_for(self, request: Request) -> bool:
         """Whether what was reserved is enough for a pack with this request."""
         if self.placement.exclusive:
