@@ -1,9 +1,10 @@
 """Whether a trial may start now, and on which devices. Pure: no lock, no clock, no NVML, no torch.
 
     admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit, here and over all
+              and  the device is well  and  its host has main memory and cores for one more
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
-formula of room, `reasons.py` the words of a refusal.
+formula of room, `host_share.py` that of the host, `reasons.py` the words of a refusal.
 """
 
 from __future__ import annotations

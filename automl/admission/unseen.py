@@ -47,10 +47,20 @@ class Lasting:
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], Promise] = {}
         self._kept: dict[tuple[str, str], Promise] = {}
+        self._coming: Sequence[tuple[str, str]] = ()
 
-    def of(self, promises: Sequence[Promise], now_seconds: float) -> list[Promise]:
+    def withdraw(self) -> None:
+        """What was coming at the last time does not come: nothing took its memory."""
+        for where in self._coming:
+            self._before.pop(where, None)
+        self._coming = ()
+
+    def of(
+        self, promises: Sequence[Promise], coming: Sequence[Promise], now_seconds: float
+    ) -> list[Promise]:
         """What to show: these, and of those that have become less the most that they were."""
-        now = {(p.uuid, p.key): p for p in promises}
+        self._coming = [(p.uuid, p.key) for p in coming]
+        now = {(p.uuid, p.key): p for p in (*promises, *coming)}
         for where, before in self._before.items():
             if where not in now or now[where].size_bytes < before.size_bytes:
                 most = max(before.size_bytes, self._kept.get(where, before).size_bytes)
@@ -61,7 +71,7 @@ class Lasting:
             if now_seconds - kept.seen_seconds < LASTS_SECONDS
         }
         self._before = now
-        return [*promises, *self._kept.values()]
+        return [*promises, *coming, *self._kept.values()]
 
 
 def with_elsewhere(reading: Reading, now: Elsewhere) -> Reading:

@@ -109,10 +109,13 @@ class NvmlReader(DeviceReader):
         nothing is known is left out where it is lost. Raises DeviceReadError where none is well."""
         with self._busy:
             found = [s for gpu in self.gpus if (s := self._snapshot(gpu)) is not None]
+        faults = [f"{s.address.uuid}: {s.fault}" for s in found if s.fault is not None]
         if all(snapshot.lost for snapshot in found):
-            raise DeviceReadError("every GPU is lost; the machine must be restarted")
-        if all(snapshot.fault for snapshot in found):
-            faults = [f"{s.address.uuid}: {s.fault}" for s in found if not s.lost]
+            said = f" ({'; '.join(faults)})" if faults else ""
+            raise DeviceReadError(
+                f"every GPU is lost{said}; they must be reset, or the machine restarted"
+            )
+        if len(faults) == len(found):
             raise DeviceReadError("; ".join(faults))
         return tuple(found)
 
@@ -152,6 +155,7 @@ class NvmlReader(DeviceReader):
             processes=processes(before, used_by_pid(handle), only_drawing(handle)),
             max_processes=max_processes(handle),
             fault=_ECC_FAULT if has_erred else None,
+            lost=has_erred,
         )
 
     def _well(self, gpu: Gpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:

@@ -122,6 +122,11 @@ class Start(NamedTuple):
     request: Request
     placement: Placement
 
+    @property
+    def key(self) -> int:
+        """The execution is known by its first trial's number."""
+        return self.group[0].trial.number
+
 
 class StopReason(enum.Enum):
     """Why no new trial is started any more."""

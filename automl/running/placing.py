@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
 from automl.admission.caps import caps
@@ -164,15 +163,24 @@ class Placing:
                 found = decide()
             return found
 
-        return agreed(found, partial(self._promise, now_seconds), again)
+        n_shown = 0
+
+        def show(coming: Start | None) -> Elsewhere:
+            nonlocal n_shown
+            if n_shown:  # what was shown before was not taken
+                self._lasting.withdraw()
+            n_shown += 1
+            return self._promise(now_seconds, coming)
+
+        return agreed(found, show, again)
 
     def _promise(self, now_seconds: float, coming: Start | None = None) -> Elsewhere:
         """Show other sweeps what NVML does not, and this besides; what they show."""
         assert self.reading is not None
         found = unseen(self.reading, self.ledger.snapshot())
-        if coming is not None:
-            found += about_to_be(coming.placement, coming.group[0].trial.number)
-        return self.ports.promise(self._lasting.of(found, now_seconds), self.reading.begun_seconds)
+        soon = () if coming is None else about_to_be(coming.placement, coming.key)
+        shown = self._lasting.of(found, soon, now_seconds)
+        return self.ports.promise(shown, self.reading.begun_seconds)
 
     def situation(self, now_seconds: float, ends_seconds: Mapping[int, float]) -> Situation:
         """All that placing depends on; there is a reading. `ends_seconds`: by execution."""

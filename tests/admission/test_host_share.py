@@ -125,14 +125,13 @@ def test_an_idle_process_that_is_used_again_takes_no_more_main_memory() -> None:
 
 def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> None:
     ledger, accounts = ledger_with(2), Accounts()
-    first = reading(9, w0=1, w1=1)
-    for now, peak in ((first, 0), (reading(9, w0=4, w1=1), 0), (first, 8)):
-        if peak:
-            ledger.note(reading(9, w0=peak), [])
-        else:
-            ledger.note(now, [])
-        kept = accounts.host_share(now, ledger.snapshot())
-        assert kept == Accounts().host_share(now, ledger.snapshot())
+    first, other = reading(9, w0=1, w1=1), reading(9, w0=4, w1=1)
+    for now, peak in ((first, 4), (other, 4), (first, 4), (first, 8)):
+        snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
+        fresh = Accounts().host_share(now, snapshot)
+        assert accounts.host_share(now, snapshot) == fresh
+    assert fresh == HostShare(2, 0, 14 * GIB)
+    ledger.note(reading(9, w0=8), [])
     ledger.release(0, NOW)
     kept = accounts.host_share(first, ledger.snapshot())
     assert kept == Accounts().host_share(first, ledger.snapshot()) == HostShare(1, 0, 7 * GIB)

@@ -70,15 +70,26 @@ def test_what_is_about_to_be_reserved_is_shown_and_nothing_of_the_host() -> None
 def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
     lasting = Lasting()
     five, two = Promise("GPU-a", "t1", 5), Promise("GPU-a", "t1", 2)
-    assert lasting.of([five], 1.0) == [five]
-    assert lasting.of([two], 2.0) == [two, replace(five, seen_seconds=2.0)]
-    assert lasting.of([two], 3.0) == [two, replace(five, seen_seconds=2.0)]
-    assert lasting.of([], 4.0) == [replace(five, seen_seconds=4.0)]
-    shown = lasting.of([], 5.0)
+    assert lasting.of([five], [], 1.0) == [five]
+    assert lasting.of([two], [], 2.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.of([two], [], 3.0) == [two, replace(five, seen_seconds=2.0)]
+    assert lasting.of([], [], 4.0) == [replace(five, seen_seconds=4.0)]
+    shown = lasting.of([], [], 5.0)
     where = (A, "x t1")
     assert missed(shown, "x", 3.9) == {where: 5}
     assert missed(shown, "x", 4.1) == {}
-    assert lasting.of([], 4.0 + LASTS_SECONDS) == []
+    assert lasting.of([], [], 4.0 + LASTS_SECONDS) == []
+
+
+def test_what_was_coming_lasts_once_it_was_taken_and_is_gone_where_it_was_withdrawn() -> None:
+    """Else two sweeps that give way to each other would do so for ever."""
+    lasting, five = Lasting(), Promise("GPU-a", "t1", 5)
+    assert lasting.of([], [five], 1.0) == [five]
+    assert lasting.of([], [], 2.0) == [replace(five, seen_seconds=2.0)]
+    lasting = Lasting()
+    lasting.of([], [five], 1.0)
+    lasting.withdraw()
+    assert lasting.of([], [], 2.0) == []
 
 
 def test_what_others_promise_is_foreign_memory() -> None:

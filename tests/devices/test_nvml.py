@@ -167,7 +167,9 @@ def test_a_gpu_whose_memory_erred_since_the_sweep_began_is_drained_until_it_was_
     reader = open_reader(NVML)
     assert by_uuid(reader)[LARGE].fault is None, "long ago"
     loaded_nvml_stub.gpu(LARGE).err(4)
-    assert "ECC" in str(by_uuid(reader)[LARGE].fault)
+    erred = by_uuid(reader)[LARGE]
+    assert "ECC" in str(erred.fault)
+    assert erred.lost, "nobody waits for it"
     loaded_nvml_stub.gpu(LARGE).err(0)
     assert by_uuid(reader)[LARGE].fault is None
 

@@ -89,6 +89,17 @@ def test_what_fits_on_a_lost_device_alone_is_left_for_later_and_lets_others_pass
     assert len(world.told) == 4
 
 
+def test_what_waits_for_a_device_that_does_not_answer_lets_others_pass() -> None:
+    """And goes first again as soon as it answers."""
+    sizes = {"GPU-a": 24 * GB, "GPU-b": 8 * GB}
+    planned = [Plan(20 * GB, GB), *[Plan(GB, GB, seconds=4.0)] * 40]
+    fault = Fault("GPU-a", 0.0, 5.0, lost=False)
+    world = World(sizes, planned, faults=[fault], limits=Limits(2, 0, 5.0), **WORKERS)
+    world.run()
+    assert world.started[:2] == [1, 2]
+    assert world.started.index(0) < 10
+
+
 def test_what_fits_on_a_device_alone_that_does_not_answer_waits_for_it() -> None:
     sizes = {"GPU-a": 24 * GB, "GPU-b": 8 * GB}
     fault = Fault("GPU-a", 0.0, 9.0, lost=False)

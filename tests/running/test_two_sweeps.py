@@ -91,7 +91,8 @@ def run_both(one: Sweep, two: Sweep) -> None:
             left.remove(sweep)
     assert not left, "a sweep never ends"
     for sweep in (one, two):
-        assert sorted(sweep.told) == list(range(len(sweep.plans)))
+        held_back = [waiting.trial.number for waiting in sweep.loop.held_back]
+        assert sorted([*sweep.told, *held_back]) == list(range(len(sweep.plans)))
 
 
 def sweeps(one: Sequence[Plan], two: Sequence[Plan], **how: Any) -> tuple[Sweep, Sweep]:
