@@ -119,5 +119,5 @@ def test_where_the_request_comes_from_and_why_it_waits() -> None:
     world.run()
     request, reason = seen[-1]
     assert (request.memory_bytes, request.source) == (None, RequestSource.PROBED)
-    assert request.joins_at_bytes == 1.2 * 9 * GB
+    assert request.joins_at_bytes == 12 * 9 * GB // 10
     assert "a device to itself asked, or 10.1 GiB beside others, as most trials held" in reason
