@@ -87,6 +87,12 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     own_processes=True,
     shows_pids=True,
 )
+@example(  # idle processes are ended whose reservations have not come back yet
+    planned=[Plan(GB, GB, seconds=2.0), Plan(2 * GB, GB, seconds=2.0), Plan(13 * GB, 14 * GB)],
+    breaths=[],
+    own_processes=True,
+    shows_pids=False,
+)
 def test_while_strangers_breathe_nothing_that_fits_alone_is_lost(
     planned: list[Plan], breaths: list[tuple[float, float, int]], **how: Any
 ) -> None:
