@@ -23,6 +23,7 @@ from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
+    DoesNotFit,
     Ended,
     Kind,
     Message,
@@ -47,6 +48,7 @@ from automl.trial import (
     ProcessId,
     Request,
     RequestSource,
+    TooLarge,
 )
 from tests.places import device_id
 from tests.running.simulated_machine import (
@@ -195,8 +197,11 @@ class World:
         assert outcome.trial not in self.told, "told twice"
         self.told[outcome.trial] = outcome
 
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
+    def fail(self, trial: Asked, cause: str) -> None:
         self.tell(Failed(trial.number, self.now, cause))
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+        self.tell(TooLarge(trial.number, self.now, found.cause, found.excess, found.at_least))
 
     def stop_trials(self) -> None:
         self.stopping = True

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from automl.trial import Failed, Finished
+from automl.trial import Failed, Finished, TooLarge
 from tests.running.simulated_machine import Plan, Stranger
 from tests.running.simulator import World
 
@@ -57,7 +57,7 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     stranger = Stranger("GPU-a", 24 * GB * 12 // 100)
     world = World(GPU, [Plan(None, 23 * GB), SIZED], strangers=[stranger])
     world.run()
-    assert isinstance(world.told[0], Failed)
+    assert isinstance(world.told[0], TooLarge)
     assert world.attempts[0] == 3, "unknown, then alone twice"
 
 
@@ -102,4 +102,4 @@ def test_while_strangers_breathe_nothing_that_fits_alone_is_lost(
     strangers = [Stranger("GPU-a", n * GB, begin, begin + lasts) for begin, lasts, n in breaths]
     world = World(GPU, planned, strangers=strangers, **how)
     world.run(left=range(len(planned)))
-    assert not [n for n, outcome in world.told.items() if isinstance(outcome, Failed)]
+    assert not [n for n, outcome in world.told.items() if isinstance(outcome, Failed | TooLarge)]
