@@ -167,3 +167,9 @@ def test_tpe_spends_less_beyond_a_wall_than_optuna_s(studies: Studies) -> None:
         sum(n_beyond(sampler, seed) for seed in range(3)) for sampler in (TPE(), Optunas())
     )
     assert ours < 0.75 * theirs
+
+
+def test_a_range_of_one_value_tells_nothing() -> None:
+    one = parse_space({"width": {"low": 64, "high": 64, "log": True}}).params
+    wall = learn_wall(one, [], [Beyond({"width": 64}, 0.5, at_least=False)])
+    assert wall.excess({"width": 64}) == pytest.approx(0.5)

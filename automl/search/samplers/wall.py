@@ -141,4 +141,4 @@ def place(param: Param, value: Any) -> float:
     low, high, at = float(domain.low), float(domain.high), float(value)
     if domain.log:
         low, high, at = math.log(low), math.log(high), math.log(at)
-    return (at - low) / (high - low)
+    return (at - low) / (high - low) if high > low else 0.0
