@@ -354,7 +354,8 @@ class Interrupted(Outcome):
     state = TrialState.INTERRUPTED
     cause: str
     by_worker_death: bool = False
-    """The process died under the trial: the second such death in one trial fails it."""
+    """The process died under the trial, or its GPU did: the second such death in one trial fails
+    it, unless the devices are seen to have failed."""
     pack_dissolved: bool = False
     """Its pack broke, by no fault of the trial's: it goes on alone."""
 

@@ -2,7 +2,7 @@
 
     used(p)  = max(what torch holds in our process p, NVML's bytes of its pid)
     hold(p)  = max(used(p), Σ max(request, observed peak) over its admitted trials + its context)
-    foreign  = max(0, total − free − Σ used(p))
+    foreign  = max(0, total − free − Σ used(p)) + what other sweeps promise and NVML does not show
     room     = total − foreign − Σ hold(p) − contexts not yet visible − headroom
 
 Both sides of `used` are read just before and just after NVML is asked for the device, while they
@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from automl.admission.host_share import HostShare, process_bytes, share_of
 from automl.admission.ledger import LedgerSnapshot, Page
-from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import DeviceId, ProcessId
 
 CONTEXT_BOUND_BYTES = 1024**3
@@ -46,6 +47,8 @@ class DeviceAccount:
     own_processes: frozenset[ProcessId]
     least_foreign_bytes: int
     """The least that others were seen to hold in this sweep."""
+    n_processes: int
+    """That compute there, ours and others; 0 where any number may."""
     may_be_ours_bytes: int
     """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
 
@@ -86,23 +89,45 @@ class _Used:
 
 
 class Accounts:
-    """Keeps the account of each device until there is another reading, or its page is another."""
+    """Keeps what is added up of each device until there is another reading, or its page is another.
+
+    What else is added up comes with one of the two: faults and what other sweeps promise with the
+    reading, which is another where these are; what processes were seen to take with the ledger.
+    """
 
     def __init__(self) -> None:
         self._reading: Reading | None = None
         self._kept: dict[DeviceId, DeviceAccount] = {}
+        self._process_bytes = 0
+        self._shares: dict[DeviceId, tuple[Page, HostShare]] = {}
 
     def of(
         self, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
     ) -> list[DeviceAccount]:
         """Of all devices of the reading."""
-        if reading is not self._reading:
-            self._reading, self._kept = reading, {}
+        self._renew(reading, ledger)
         for device in reading.devices:
             kept, page = self._kept.get(device.address), ledger.on(device.address)
             if kept is None or kept.page is not page:
                 self._kept[device.address] = account(device, reading, page, headroom_bytes)
         return list(self._kept.values())
+
+    def host_share(self, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
+        """What trials on GPUs take of the machine, on devices of the reading or not."""
+        self._renew(reading, ledger)
+        total = HostShare()
+        for device, page in ledger.pages.items():
+            kept = self._shares.get(device)
+            if kept is None or kept[0] is not page:
+                kept = page, share_of(device, page, reading, process_bytes(ledger))
+                self._shares[device] = kept
+            total += kept[1]
+        return total
+
+    def _renew(self, reading: Reading, ledger: LedgerSnapshot) -> None:
+        if reading is not self._reading or process_bytes(ledger) != self._process_bytes:
+            self._reading, self._process_bytes = reading, process_bytes(ledger)
+            self._kept, self._shares = {}, {}
 
 
 def account(
@@ -124,6 +149,7 @@ def account(
     pending = context_bytes(here) * page.n_pending_contexts(reading.begun_seconds)
     taken = device.total_bytes - device.free_bytes
     foreign = max(0, taken - sum(held.low_bytes for held in used.values()))
+    foreign += reading.promised_elsewhere_on(here)
     least = page.least_foreign_bytes
     return DeviceAccount(
         device=device,
@@ -135,9 +161,18 @@ def account(
         idle_bytes=idle,
         pending_bytes=pending,
         headroom_bytes=headroom_bytes,
+        n_processes=_n_processes(device, page, {*used, *(r.holder for r in reservations)}),
         exclusive=any(r.placement.exclusive for r in reservations),
         own_processes=frozenset(used),
     )
+
+
+def _n_processes(device: DeviceSnapshot, page: Page, ours: set[ProcessId]) -> int:
+    """Of those of ours that are not known yet each counts, too."""
+    if device.max_processes is None:
+        return 0
+    others = {ProcessId(device.address.node, p.pid) for p in device.processes if p.computes}
+    return len(ours | page.contexts.keys() | others)
 
 
 def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]:
@@ -145,8 +180,7 @@ def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]
     memory that torch does not count, hence at most so much). Nothing of whom NVML does not know."""
     for device in reading.devices:
         here, pids = device.address, _by_process(device)
-        held = _of(here, reading.reserved_after)
-        before = _of(here, reading.reserved_before)
+        held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():
             least = min(held[process], before[process])  # freed meanwhile is not the context
             size = max(0, pids[process].low_bytes - least)
@@ -162,10 +196,8 @@ def _used(
     device: DeviceSnapshot, reading: Reading, trains: set[ProcessId]
 ) -> dict[ProcessId, _Used]:
     """By process of ours: those that train, and those that say what they hold."""
-    before, after = (
-        _of(device.address, reading.reserved_before),
-        _of(device.address, reading.reserved_after),
-    )
+    before = reading.held_before_on(device.address)
+    after = reading.held_after_on(device.address)
     pids = _by_process(device)
     none = _Used(0, 0)
     return {
@@ -184,7 +216,3 @@ def _by_process(device: DeviceSnapshot) -> Mapping[ProcessId, _Used]:
         for p in device.processes
         if p.used_bytes is not None
     }
-
-
-def _of(device: DeviceId, held: HeldBytes) -> dict[ProcessId, int]:
-    return {process: size for (where, process), size in held.items() if where == device}

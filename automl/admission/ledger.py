@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from automl.devices.device import Reading
-from automl.trial import DeviceId, Placement, ProcessId
+from automl.trial import HOST, DeviceId, Placement, ProcessId
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ class LedgerSnapshot:
 
     pages: Mapping[DeviceId, Page] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
+    host_peak_bytes: int = 0
+    """The most main memory that a process of ours was seen to take that trains on a GPU."""
 
     @classmethod
     def of(
@@ -116,6 +118,7 @@ class LedgerSnapshot:
         reservations: Iterable[Reservation],
         contexts: Contexts | None = None,
         least_foreign: Mapping[DeviceId, int] | None = None,
+        host_peak_bytes: int = 0,
     ) -> LedgerSnapshot:
         """A ledger as it is thought to be at another moment."""
         held, least = tuple(reservations), least_foreign or {}
@@ -130,7 +133,7 @@ class LedgerSnapshot:
             device: Page(tuple(on[device]), there[device], least.get(device))
             for device in {*on, *there, *least}
         }
-        return cls(pages, held)
+        return cls(pages, held, host_peak_bytes)
 
     def on(self, device: DeviceId) -> Page:
         return self.pages.get(device, _EMPTY)
@@ -160,6 +163,7 @@ class Ledger:
         self._on: dict[DeviceId, dict[int, Reservation]] = defaultdict(dict)
         self._contexts: dict[DeviceId, dict[ProcessId, Context]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
+        self._host_peak_bytes = 0
         self._pages: dict[DeviceId, Page] = {}
         self._changed: set[DeviceId] = set()
 
@@ -237,6 +241,11 @@ class Ledger:
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
             alive |= {held.holder for held in self._reservations.values()}
+            taken = [
+                reading.held_after_on(HOST).get(process, 0)
+                for process in self._have_come_up(reading)
+            ]
+            self._host_peak_bytes = max(self._host_peak_bytes, *taken, 0)
             for device, process, size in sizes:
                 context = self._contexts[device].get(process)
                 if context is not None and not context.pending(reading.begun_seconds):
@@ -265,9 +274,19 @@ class Ledger:
                     self._least_foreign.get(device),
                 )
             self._changed.clear()
-            return LedgerSnapshot(dict(self._pages), tuple(self._reservations.values()))
+            everyone = tuple(self._reservations.values())
+            return LedgerSnapshot(dict(self._pages), everyone, self._host_peak_bytes)
 
     # --- under the lock ---
+
+    def _have_come_up(self, reading: Reading) -> set[ProcessId]:
+        """Those that train on GPUs, and have their libraries loaded."""
+        return {
+            process
+            for contexts in self._contexts.values()
+            for process, context in contexts.items()
+            if not context.pending(reading.begun_seconds)
+        }
 
     def _put(self, held: Reservation) -> None:
         self._reservations[held.key] = held

@@ -1,30 +1,36 @@
 """Whether a trial may start now, and on which devices. Pure: no lock, no clock, no NVML, no torch.
 
-    admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit
+    admit  ⇔  request ≤ room  and  the reading is fresh  and  running < limit, here and over all
+              and  the device is well  and  its host has main memory and cores for one more
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
-formula of room, `reasons.py` the words of a refusal.
+formula of room, `host_share.py` that of the host, `reasons.py` the words of a refusal.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
+from automl.admission.host_share import HostRoom, host_room
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
+    RefusalKind,
+    all_taken,
     at_limit,
+    no_host_room,
     no_room,
     no_such_devices,
+    only_on_drained,
     too_large,
     unfit,
 )
 from automl.devices.device import Reading
-from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Request, Share
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
 """Processes of ours in which nothing runs, by their devices."""
@@ -37,9 +43,23 @@ _SAME_SIZE = 0.99
 class Limits:
     """What the config sets for admission."""
 
-    max_concurrent_trials: int
+    max_concurrent_trials: int | None
+    """Over all devices; None: as many as they take."""
     headroom_bytes: int
     stale_seconds: float
+    max_per_gpu: int = 16
+    max_on_host: int = 16
+    """What the machine's cores keep busy."""
+
+    def on(self, device: DeviceId) -> int:
+        """The most trials on a device."""
+        return self.max_on_host if device.on_host else self.max_per_gpu
+
+    def at_once(self, devices: Iterable[DeviceId]) -> int:
+        """The most trials over these devices; at least 1."""
+        most = sum(map(self.on, devices))
+        cap = self.max_concurrent_trials
+        return max(1, most if cap is None else min(most, cap))
 
 
 def place(
@@ -69,19 +89,49 @@ def place(
     if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
         return unseen
     assert reading is not None
-    all_of_them = (accounts or Accounts()).of(reading, ledger, limits.headroom_bytes)
-    teams = _teams(request, all_of_them)
-    if (never := _never(request, all_of_them, teams)) is not None:
-        return never
-    if len(ledger.reservations) >= limits.max_concurrent_trials:
-        return at_limit(limits.max_concurrent_trials)
+    accounts = accounts or Accounts()
+    everything = accounts.of(reading, ledger, limits.headroom_bytes)
+    if (closed := _closed(request, everything)) is not None:
+        return closed
+    cap = limits.max_concurrent_trials
+    if cap is not None and len(ledger.reservations) >= cap:
+        return at_limit(cap)
+    teams = _teams(request, _left(everything))
     if request.alone:
         teams = _largest(request, teams)
-    asked = _Asked(request, ledger, process, idle or {})
-    fitting = asked.fitting(teams)
-    if not fitting:
-        return no_room(request, [a for team in teams for a in team], asked.in_the_way(teams))
-    return asked.placement(min(fitting, key=lambda chosen: [a.order for a in chosen]))
+    teams = _with_places(request, teams, limits)
+    if not teams:
+        return all_taken(limits.max_per_gpu, limits.max_on_host, reading.devices)
+    host = host_room(
+        reading,
+        ledger,
+        accounts.host_share(reading, ledger),
+        headroom_bytes=limits.headroom_bytes,
+        n_cores_allow=limits.max_on_host,
+        in_threads=process is not None,
+    )
+    return _Asked(request, ledger, process, idle or {}, host).decide(teams)
+
+
+def _left(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
+    return [a for a in accounts if not a.device.lost]
+
+
+def _closed(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal | None:
+    """Why it could not start even if nothing else ran: on no device, or on none that is well."""
+    if (never := _never(request, accounts)) is not None:
+        return never
+    left, well = _left(accounts), [a for a in accounts if a.device.fault is None]
+    if len(well) == len(accounts):
+        return None
+    drained = [a.device for a in accounts if a.device.fault is not None]
+    if _never(request, left) is not None:
+        return only_on_drained(request, drained, RefusalKind.LOST)
+    largest = _largest(request, _teams(request, left)) if request.alone else [left]
+    fit = [a for team in largest for a in team if a.device.fault is None]
+    if well and _never(request, fit) is not None:
+        return only_on_drained(request, drained, RefusalKind.DRAINED)
+    return None
 
 
 def _teams(
@@ -96,12 +146,9 @@ def _teams(
     return [team for team in teams.values() if len(team) >= request.n_devices]
 
 
-def _never(
-    request: Request,
-    accounts: Sequence[DeviceAccount],
-    teams: Sequence[Sequence[DeviceAccount]],
-) -> Refusal | None:
+def _never(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal | None:
     """Not even if nothing else were there."""
+    teams = _teams(request, accounts)
     if not teams:
         return no_such_devices(request, _most_devices(request, accounts))
     if request.memory_bytes is None:
@@ -129,6 +176,18 @@ def _largest(
     return [team for team in large if len(team) >= request.n_devices]
 
 
+def _with_places(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
+    does not wait for a place on it.)"""
+    free = [
+        [a for a in team if a.n_trials < limits.on(a.device.address) or _wants_all(request, a)]
+        for team in teams
+    ]
+    return [team for team in free if len(team) >= request.n_devices]
+
+
 @dataclass(frozen=True)
 class _Asked:
     """A request, and the processes that could serve it."""
@@ -137,6 +196,7 @@ class _Asked:
     ledger: LedgerSnapshot
     process: ProcessId | None
     idle: Idle
+    host: HostRoom
     _n_idle: dict[DeviceId, int] = field(default_factory=dict)
     """Idle processes by device."""
 
@@ -144,6 +204,14 @@ class _Asked:
         for devices, processes in self.idle.items():
             for device in devices:
                 self._n_idle[device] = self._n_idle.get(device, 0) + len(processes)
+
+    def decide(self, teams: Sequence[Sequence[DeviceAccount]]) -> Placement | Refusal:
+        """The best of those that have room for it, or what is lacking."""
+        if fitting := self.fitting(teams):
+            return self.placement(min(fitting, key=lambda chosen: [a.order for a in chosen]))
+        if replace(self, host=HostRoom()).fitting(teams):
+            return no_host_room(self.host, frozenset(self._n_idle))
+        return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
 
     def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
         """The best devices of each node and kind that has enough with room."""
@@ -174,7 +242,11 @@ class _Asked:
 
     def _fits(self, a: DeviceAccount, context: int, given_back: int = 0) -> bool:
         request, room = self.request, a.room_bytes + given_back
+        if a.device.fault is not None or not self._takes_process(a, context, given_back):
+            return False
         if a.exclusive or (_wants_all(request, a) and a.n_trials > 0):
+            return False
+        if not given_back and not self._has_host_room(a):
             return False
         if request.undisturbed and not a.is_undisturbed:
             return False
@@ -183,6 +255,19 @@ class _Asked:
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
         return (request.memory_bytes or 0) + context <= room
+
+    def _has_host_room(self, a: DeviceAccount) -> bool:
+        """Beside a GPU of the machine whose memory and load were read."""
+        address = a.device.address
+        beside = address.node == LOCAL_NODE and not address.on_host
+        return not beside or self.host.takes(self._used_again(a))
+
+    def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
+        """Whether its compute mode allows the process in which it would train."""
+        most = a.device.max_processes
+        if most is None or (context == 0 and most > 0):  # one that is there already
+            return True
+        return a.n_processes - (self._n_idle_on(a) if given_back else 0) < most
 
     def _fits_without_idle(self, a: DeviceAccount) -> bool:
         """Whether it would fit if all idle processes there had ended: into a new one."""
@@ -195,10 +280,15 @@ class _Asked:
         here, page = a.device.address, a.page
         if self.process is not None and page.has_context(self.process):
             return 0
-        idle = self.idle.get((here,), ()) if self.idle and self.request.n_devices == 1 else ()
-        if not idle or len(idle) <= page.n_coming:  # those may take them
-            return context_bytes(here)
-        return 0 if all(map(page.has_context, idle)) else context_bytes(here)
+        idle = self._used_again(a)
+        return 0 if idle and all(map(page.has_context, idle)) else context_bytes(here)
+
+    def _used_again(self, a: DeviceAccount) -> Sequence[ProcessId]:
+        """Idle processes of which it takes one; none: it takes a new one."""
+        if not self.idle or self.request.n_devices > 1:
+            return ()
+        idle = self.idle.get((a.device.address,), ())
+        return idle if len(idle) > a.page.n_coming else ()  # else those may take them
 
     def _n_idle_on(self, a: DeviceAccount) -> int:
         return self._n_idle.get(a.device.address, 0)

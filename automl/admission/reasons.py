@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from automl.admission.account import DeviceAccount
 from automl.admission.excess import excess
-from automl.devices.device import DeviceSnapshot, Reading
+from automl.admission.host_share import HostRoom
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId, Request
 
 GIB = 1024**3
@@ -24,6 +25,10 @@ class RefusalKind(enum.Enum):
     NO_ROOM = "no room"
     NEVER = "never"
     """No device could ever hold it, even empty."""
+    LOST = "lost"
+    """None that is left could; one that is lost could, if it came back."""
+    DRAINED = "drained"
+    """The same of one that may well come back."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ def at_limit(max_concurrent_trials: int) -> Refusal:
         f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
         RefusalKind.FULL,
     )
+
+
+def all_taken(max_per_gpu: int, max_on_host: int, devices: Sequence[DeviceSnapshot]) -> Refusal:
+    """Every device has as many trials as it takes."""
+    if all(device.address.on_host for device in devices):
+        limit = f"as many as the cores allow ({max_on_host})"
+    else:
+        limit = f"admission.max_trials_per_device={max_per_gpu}"
+    return Refusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
 
 
 def unfit(reading: Reading | None, stale_seconds: float, now_seconds: float) -> Refusal | None:
@@ -93,15 +107,46 @@ def declare_less(never: Refusal) -> str:
     return f"admission.request: {never.reason}; declare less."
 
 
+def only_on_drained(
+    request: Request, drained: Sequence[DeviceSnapshot], kind: RefusalKind
+) -> Refusal:
+    """It fits on none of the devices that are left."""
+    faults = "; ".join(f"{label(d)}: {d.fault}" for d in drained)
+    return Refusal(f"waiting: {_asked(request)}, for which no device is left ({faults})", kind)
+
+
+def no_host_room(host: HostRoom, idle: frozenset[DeviceId]) -> Refusal:
+    """A GPU has room, the machine has not. `idle`: devices with processes in which nothing runs."""
+    if not host.has_cores:
+        return Refusal(
+            f"waiting: all cores of the host are busy, with {host.n_running} running on GPUs"
+        )
+    return Refusal(
+        f"waiting: {gib(host.process_bytes)} of main memory asked for its process, "
+        f"{gib(max(0, int(host.room_bytes)))} left on the host beside {host.n_running} running",
+        in_the_way=idle,
+    )
+
+
 def no_room(
     request: Request, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
 ) -> Refusal:
     """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
-    roomiest = max(accounts, key=lambda a: a.room_bytes)
+    closed = [text for a in accounts if (text := _closed(a.device)) is not None]
+    if len(closed) == len(accounts):
+        return Refusal(f"waiting: {'; '.join(closed)}", in_the_way=in_the_way)
+    roomiest = max((a for a in accounts if _closed(a.device) is None), key=lambda a: a.room_bytes)
     asked = _asked(request)
     if roomiest.exclusive:
         return Refusal(
             f"waiting: {asked}; a trial of unknown size has {label(roomiest.device)} to itself",
+            in_the_way=in_the_way,
+        )
+    most = roomiest.device.max_processes
+    if most is not None and roomiest.n_processes >= most:
+        return Refusal(
+            f"waiting: {label(roomiest.device)} takes one process (its compute mode is "
+            f"EXCLUSIVE_PROCESS), and has {_tenant(roomiest)}",
             in_the_way=in_the_way,
         )
     if request.undisturbed:
@@ -132,6 +177,23 @@ def _unseen(reason: str) -> Refusal:
     return Refusal(reason, RefusalKind.NO_READING)
 
 
+def _closed(device: DeviceSnapshot) -> str | None:
+    """Why a device takes no trial at all now."""
+    if device.fault is not None:
+        return f"{label(device)} takes no new trial: {device.fault}"
+    if device.max_processes == 0:
+        return f"{label(device)} takes no process: its compute mode is PROHIBITED"
+    return None
+
+
+def _tenant(a: DeviceAccount) -> str:
+    own = {process.pid for process in a.own_processes}
+    others = [p for p in a.device.processes if p.computes and p.pid not in own]
+    if a.n_trials or not others:
+        return "one of this sweep"
+    return _name(others[0])
+
+
 def _asked(request: Request) -> str:
     n = request.n_devices
     if request.memory_bytes is None:
@@ -145,4 +207,8 @@ def _largest_holder(a: DeviceAccount) -> str | None:
     if not known or not a.foreign_bytes:
         return None
     p = max(known, key=lambda p: p.used_bytes or 0)
-    return f"{gib(p.used_bytes or 0)} held by pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
+    return f"{gib(p.used_bytes or 0)} held by {_name(p)}"
+
+
+def _name(p: DeviceProcess) -> str:
+    return f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"

@@ -7,15 +7,15 @@ will have ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from automl.admission.ledger import Context, LedgerSnapshot, Reservation
+from automl.admission.ledger import Context, Contexts, LedgerSnapshot, Reservation
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal
 from automl.devices.device import DeviceSnapshot, Reading
-from automl.trial import DeviceId, Placement, ProcessId, Request
+from automl.trial import HOST, DeviceId, Placement, ProcessId, Request
 
 _Held: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 
@@ -60,8 +60,10 @@ class Situation:
             idle.setdefault(r.placement.devices, []).append(r.holder)
         return replace(
             here,
-            reading=_given_back(here.reading, gone_here, {r.holder for r in stays}),
-            ledger=LedgerSnapshot.of(stays, self.ledger.contexts, self.ledger.least_foreign),
+            reading=self._less_busy(
+                _given_back(here.reading, gone_here, {r.holder for r in stays}), len(gone)
+            ),
+            ledger=self._ledger_of(stays, self.ledger.contexts),
             idle=idle,
         )
 
@@ -71,15 +73,15 @@ class Situation:
         waiting = idle.get(placement.devices, [])
         process = self.process or (waiting.pop() if waiting else None)
         new = Reservation(key, placement, process)
+        n_busier = 1 if process in self.reading.held_after_on(HOST) else 0  # else it is coming
         contexts = dict(self.ledger.contexts)
         for device in placement.devices:
             if not device.on_host:
                 contexts.setdefault((device, new.holder), Context())
         return replace(
             self,
-            ledger=LedgerSnapshot.of(
-                (*self.ledger.reservations, new), contexts, self.ledger.least_foreign
-            ),
+            reading=self._less_busy(self.reading, -n_busier),
+            ledger=self._ledger_of((*self.ledger.reservations, new), contexts),
             idle=idle,
             ends_seconds={**self.ends_seconds, key: end_seconds},
         )
@@ -97,6 +99,18 @@ class Situation:
     @property
     def devices(self) -> frozenset[DeviceId]:
         return frozenset(device.address for device in self.reading.devices)
+
+    def _ledger_of(self, held: Iterable[Reservation], contexts: Contexts) -> LedgerSnapshot:
+        ledger = self.ledger
+        return LedgerSnapshot.of(held, contexts, ledger.least_foreign, ledger.host_peak_bytes)
+
+    def _less_busy(self, reading: Reading, n_cores: int) -> Reading:
+        """So many of the host's cores have nothing to do any more. (Main memory stays taken: the
+        processes are kept.)"""
+        if reading.host is None or reading.host.busy is None or not n_cores:
+            return reading
+        busy = max(0.0, reading.host.busy - n_cores / self.limits.max_on_host)
+        return replace(reading, host=replace(reading.host, busy=busy))
 
     def _end(self, reservation: Reservation) -> float:
         return self.ends_seconds.get(reservation.key, math.inf)

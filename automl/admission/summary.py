@@ -26,7 +26,7 @@ class MemoryTally:
 
     def read(self, reading: Reading) -> None:
         """How full the GPUs are counts for the time since the reading before."""
-        gpus = [device for device in reading.devices if not device.address.on_host]
+        gpus = [d for d in reading.devices if not d.address.on_host and d.fault is None]
         if not gpus:
             return
         taken = sum(gpu.total_bytes - gpu.free_bytes for gpu in gpus)

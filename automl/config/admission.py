@@ -26,7 +26,9 @@ class AdmissionConfig:
     """Whether an objective or network of the user's is run once on fake tensors, to see what memory
     its trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
-    """Trials at once over all devices; none: one per core of the machine."""
+    """Trials at once over all devices; none: as many as they take, on the host one per core."""
+    max_trials_per_device: int = 16
+    """Trials at once on one GPU, however much memory is left of it."""
     lookahead: Any = "auto"
     """How many trials behind the one that waits first may start before it, where that does not
     delay it. auto: 4 for samplers that learn, else 16; 0: none."""
@@ -46,6 +48,12 @@ class AdmissionConfig:
             self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
             "admission.max_concurrent_trials",
             self.max_concurrent_trials,
+            "must be at least 1.",
+        )
+        check(
+            self.max_trials_per_device >= 1,
+            "admission.max_trials_per_device",
+            self.max_trials_per_device,
             "must be at least 1.",
         )
         whole = isinstance(self.lookahead, int) and not isinstance(self.lookahead, bool)

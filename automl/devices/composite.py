@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.trial import DeviceId
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +18,10 @@ class CompositeReader(DeviceReader):
     def __init__(self, readers: Sequence[DeviceReader]) -> None:
         self._readers = tuple(readers)
         self._failing: dict[DeviceReader, str] = {}
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return tuple(address for reader in self._readers for address in reader.addresses)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         """Raises DeviceReadError where none of them can be read."""

@@ -6,15 +6,22 @@ interval, `admission/` decides by them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from functools import cached_property
+from typing import Protocol, TypeAlias, TypeVar
 
 from automl.errors import AutoMLError
 from automl.trial import DeviceId, ProcessId
 
+K = TypeVar("K")
+
 HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
 """What our own processes hold of their devices."""
+Elsewhere: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
+"""Bytes that other sweeps on this machine have promised and NVML does not show, by GPU and by a
+word for each promise that stays as long as it lasts."""
 
 
 class DeviceReadError(AutoMLError):
@@ -33,6 +40,8 @@ class DeviceProcess:
     """The smaller of the two; 0 for one that was there only once."""
     name: str | None = None
     user: str | None = None
+    computes: bool = True
+    """False: it only draws, which no compute mode forbids."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +55,28 @@ class DeviceSnapshot:
     utilisation: float | None = None
     """0 to 1: the share of time in which some kernel ran; None: not known, or the host."""
     processes: tuple[DeviceProcess, ...] = ()
+    max_processes: int | None = None
+    """How many may compute there: none where its compute mode is PROHIBITED, one where that is
+    EXCLUSIVE_PROCESS; None: any number."""
+    fault: str | None = None
+    """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
+    lost: bool = False
+    """Its fault is one that it will not recover from by itself."""
 
     def __post_init__(self) -> None:
         assert self.total_bytes > 0, self
         assert 0 <= self.free_bytes <= self.total_bytes, self
+        assert not self.lost or self.fault is not None, self
         assert self.utilisation is None or 0 <= self.utilisation <= 1, self
+
+
+@dataclass(frozen=True)
+class HostState:
+    """The machine beside its GPUs."""
+
+    free_bytes: int
+    busy: float | None = None
+    """0 to 1: the share of its cores that worked since the reading before; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +91,52 @@ class Reading:
     devices: tuple[DeviceSnapshot, ...] = ()
     reserved_before: HeldBytes = field(default_factory=dict)
     reserved_after: HeldBytes = field(default_factory=dict)
+    promised_elsewhere: Elsewhere = field(default_factory=dict)
+    """As it was shown before the devices were asked, or later."""
+    host: HostState | None = None
+    """None: not known, or the host is the device."""
     error: str | None = None
+
+    def held_before_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
+        """What our own processes held of one device just before."""
+        return self._before.get(device, {})
+
+    def held_after_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
+        """The same just after."""
+        return self._after.get(device, {})
+
+    def promised_elsewhere_on(self, device: DeviceId) -> int:
+        """Bytes that other sweeps have promised of a device."""
+        return sum(self._elsewhere.get(device, {}).values())
+
+    # By device, once for each reading: of 64 devices each is asked about many times.
+
+    @cached_property
+    def _before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+        return _by_device(self.reserved_before)
+
+    @cached_property
+    def _after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+        return _by_device(self.reserved_after)
+
+    @cached_property
+    def _elsewhere(self) -> Mapping[DeviceId, Mapping[str, int]]:
+        return _by_device(self.promised_elsewhere)
+
+
+def _by_device(sizes: Mapping[tuple[DeviceId, K], int]) -> Mapping[DeviceId, Mapping[K, int]]:
+    found: dict[DeviceId, dict[K, int]] = defaultdict(dict)
+    for (device, key), size in sizes.items():
+        found[device][key] = size
+    return found
 
 
 class DeviceReader(Protocol):
     """Reads a fixed set of devices. One thread reads at a time."""
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        """Of all that it reads, whether they answer now or not."""
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         """The devices now, at least one, in a lasting order. Raises DeviceReadError."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from automl.devices import cgroup
-from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.trial import HOST
+from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot, HostState
+from automl.trial import HOST, DeviceId
 
 
 class HostReader(DeviceReader):
@@ -22,6 +22,10 @@ class HostReader(DeviceReader):
 
     def __init__(self, root: Path = cgroup.ROOT) -> None:
         self._root = root
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return (HOST,)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         total, free = host_memory(self._root)
@@ -49,6 +53,19 @@ def host_memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
     if limit is not None:  # version 1 says "no limit" with 2^63, which the machine is below
         total, free = min(total, limit.limit_bytes), min(free, limit.left_bytes)
     return total, min(free, total)
+
+
+def host_state(root: Path = cgroup.ROOT) -> HostState | None:
+    """Memory and load of the machine; None: they cannot be read. From one thread, since load is
+    counted since its last call; of a quota of CPU time the load knows nothing."""
+    try:
+        loads = psutil.cpu_percent(percpu=True)
+        _, free = host_memory(root)
+    except (DeviceReadError, OSError, psutil.Error):
+        return None
+    ours = os.sched_getaffinity(0) if sys.platform == "linux" else range(len(loads))
+    of_ours = [load for core, load in enumerate(loads) if core in ours]
+    return HostState(free, sum(of_ours) / len(of_ours) / 100 if of_ours else None)
 
 
 def usable_cores(root: Path = cgroup.ROOT) -> int:

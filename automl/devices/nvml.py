@@ -4,23 +4,35 @@ What py3nvml 0.2.7 does oddly ends here: UUIDs must be bytes, its errors can be 
 pickled (they become our own), handles are never equal (devices are known by UUID), and it has no
 calls for MIG (its function table is used directly for the three that list slices).
 
-Not covered: the order in which CUDA counts (`cuda_order.py` asks torch); choosing (`reader.py`).
+A GPU that errs is drained: it is shown with its fault, so that nothing new starts there and nothing
+is refused for its sake, until it answers again.
+
+Not covered: the order in which CUDA counts (`cuda_order.py` asks torch); choosing (`reader.py`);
+what is asked of one GPU (`nvml_figures.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py3nvml import py3nvml
 
-from automl.devices.device import DeviceProcess, DeviceReader, DeviceReadError, DeviceSnapshot
-from automl.devices.host import host_memory
-from automl.devices.processes import name_and_user
+from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.devices.nvml_figures import (
+    max_processes,
+    memory,
+    n_uncorrected,
+    only_drawing,
+    processes,
+    used_by_pid,
+    utilisation,
+    words,
+)
 from automl.errors import AutoMLError
 from automl.trial import LOCAL_NODE, DeviceId
 
@@ -30,6 +42,7 @@ CLOSE_SECONDS = 1.0
 """How long closing waits for a read that hangs."""
 _MIG_ENABLED = 1  # NVML_DEVICE_MIG_ENABLE
 _LOST = (py3nvml.NVML_ERROR_GPU_IS_LOST, py3nvml.NVML_ERROR_RESET_REQUIRED)
+_ECC_FAULT = "ECC found memory errors that it could not correct; reset it"
 _MISSING = {
     py3nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "libnvidia-ml.so.1 was not found: no NVIDIA driver is installed, or a container was "
@@ -65,7 +78,12 @@ class NvmlReader(DeviceReader):
         """Raises NvmlMissingError."""
         self._busy = threading.Lock()
         self._handles: dict[str, Any] = {}
-        self._warned: set[str] = set()
+        self._last: dict[str, DeviceSnapshot] = {}
+        """As each GPU was when it answered last."""
+        self._faults: dict[str, str] = {}
+        """Of GPUs that are not well, as they were said."""
+        self._n_uncorrected: dict[str, int | None] = {}
+        """Memory errors of each GPU when it was read first."""
         self._open = False
         try:
             py3nvml.nvmlInit()
@@ -78,24 +96,27 @@ class NvmlReader(DeviceReader):
             self.close()
             raise
 
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return tuple(DeviceId(LOCAL_NODE, gpu.uuid) for gpu in self.gpus)
+
     def choose(self, uuids: Sequence[str]) -> None:
         """Read these alone from now on."""
         self.gpus = tuple(gpu for gpu in self.gpus if gpu.uuid in uuids)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
-        """A GPU that fell off the bus is left out; any other failure fails the reading whole.
-
-        (Were a GPU left out for a passing failure, a trial that fits nowhere else would be refused
-        for good.)
-        """
+        """A GPU that errs is shown as it was last, with its fault and no free memory; one of which
+        nothing is known is left out where it is lost. Raises DeviceReadError where none is well."""
         with self._busy:
-            try:
-                found = [s for gpu in self.gpus if (s := self._snapshot(gpu)) is not None]
-            except DeviceReadError:
-                self._handles.clear()  # handles may have died with the driver: look them up anew
-                raise
-        if not found:
-            raise DeviceReadError("every GPU is lost; the machine must be restarted")
+            found = [s for gpu in self.gpus if (s := self._snapshot(gpu)) is not None]
+        faults = [f"{s.address.uuid}: {s.fault}" for s in found if s.fault is not None]
+        if all(snapshot.lost for snapshot in found):
+            said = f" ({'; '.join(faults)})" if faults else ""
+            raise DeviceReadError(
+                f"every GPU is lost{said}; they must be reset, or the machine restarted"
+            )
+        if len(faults) == len(found):
+            raise DeviceReadError("; ".join(faults))
         return tuple(found)
 
     def close(self) -> None:
@@ -106,87 +127,65 @@ class NvmlReader(DeviceReader):
             self._open = False
             py3nvml.nvmlShutdown()
         except py3nvml.NVMLError as error:
-            log.debug("NVML does not shut down: %s", _words(error))
+            log.debug("NVML does not shut down: %s", words(error))
         finally:
             self._busy.release()
 
     def _snapshot(self, gpu: Gpu) -> DeviceSnapshot | None:
         try:
-            handle = self._handle(gpu.uuid)
-            before = _used_by_pid(handle)
-            total, free = _memory(handle)
+            return self._well(gpu, self._read_well(gpu))
         except py3nvml.NVMLError as error:
-            if error.value not in _LOST:
-                raise DeviceReadError(f"{gpu.uuid}: {_words(error)}") from None
-            if gpu.uuid not in self._warned:
-                self._warned.add(gpu.uuid)
-                log.warning("%s (%s) is left out: %s", gpu.uuid, gpu.name, _words(error))
-            return None
+            self._handles.pop(gpu.uuid, None)  # it may have died with the driver
+            return self._faulty(gpu, words(error), lost=error.value in _LOST)
+
+    def _read_well(self, gpu: Gpu) -> DeviceSnapshot:
+        """Raises NVMLError."""
+        handle = self._handle(gpu.uuid)
+        before = used_by_pid(handle)
+        total, free = memory(handle)
+        n_errors = n_uncorrected(handle)
+        n_first = self._n_uncorrected.setdefault(gpu.uuid, n_errors)
+        has_erred = n_errors is not None and n_first is not None and n_errors > n_first
         return DeviceSnapshot(
             address=DeviceId(LOCAL_NODE, gpu.uuid),
             name=gpu.name,
             total_bytes=total,
             free_bytes=min(free, total),
-            utilisation=_utilisation(handle),
-            processes=_processes(before, _used_by_pid(handle)),
+            utilisation=utilisation(handle),
+            processes=processes(before, used_by_pid(handle), only_drawing(handle)),
+            max_processes=max_processes(handle),
+            fault=_ECC_FAULT if has_erred else None,
+            lost=has_erred,
         )
+
+    def _well(self, gpu: Gpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
+        self._last[gpu.uuid] = snapshot
+        if snapshot.fault is not None:
+            self._say_once(gpu, snapshot.fault)
+        elif self._faults.pop(gpu.uuid, None) is not None:
+            log.warning("%s (%s) is used again", gpu.uuid, gpu.name)
+        return snapshot
+
+    def _faulty(self, gpu: Gpu, fault: str, *, lost: bool) -> DeviceSnapshot | None:
+        """Raises DeviceReadError for one that never answered: nobody knows what it could hold."""
+        last = self._last.get(gpu.uuid)
+        if last is None and not lost:
+            raise DeviceReadError(f"{gpu.uuid}: {fault}")
+        self._say_once(gpu, fault)
+        if last is None:
+            return None
+        return replace(last, free_bytes=0, utilisation=None, processes=(), fault=fault, lost=lost)
+
+    def _say_once(self, gpu: Gpu, fault: str) -> None:
+        """Each fault once, until it is well again."""
+        if self._faults.get(gpu.uuid) != fault:
+            self._faults[gpu.uuid] = fault
+            log.warning("%s (%s) takes no new trial: %s", gpu.uuid, gpu.name, fault)
 
     def _handle(self, uuid: str) -> Any:
         if uuid not in self._handles:
             self._handles[uuid] = py3nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
         return self._handles[uuid]
-
-
-def _memory(handle: Any) -> tuple[int, int]:
-    """Bytes in all and free; of a GPU that shares the machine's memory, the machine's."""
-    try:
-        memory = py3nvml.nvmlDeviceGetMemoryInfo(handle)
-    except py3nvml.NVMLError as error:
-        if error.value != py3nvml.NVML_ERROR_NOT_SUPPORTED:
-            raise
-        return host_memory()
-    return (memory.total, memory.free) if memory.total else host_memory()
-
-
-def _utilisation(handle: Any) -> float | None:
-    """0 to 1, or None: it is a preference among devices, no more (MIG and WSL never tell)."""
-    rates = _advisory(py3nvml.nvmlDeviceGetUtilizationRates, handle)
-    return None if rates is None else min(1.0, rates.gpu / 100)
-
-
-def _processes(
-    before: Mapping[int, int | None], after: Mapping[int, int | None]
-) -> tuple[DeviceProcess, ...]:
-    """Who holds memory, by what was read before and after the device's own figures."""
-    found = []
-    for pid in dict.fromkeys((*before, *after)):
-        sizes = [before.get(pid, 0), after.get(pid, 0)]
-        known = [size for size in sizes if size is not None]
-        most, least = (max(known), min(known)) if len(known) == 2 else (None, None)
-        found.append(DeviceProcess(pid, most, least, *name_and_user(pid)))
-    return tuple(found)
-
-
-def _used_by_pid(handle: Any) -> Mapping[int, int | None]:
-    """Bytes by process (None: not known); one that draws too is listed twice."""
-    used: dict[int, int | None] = {}
-    for ask in (
-        py3nvml.nvmlDeviceGetComputeRunningProcesses,
-        py3nvml.nvmlDeviceGetGraphicsRunningProcesses,
-    ):
-        for process in _advisory(ask, handle) or ():
-            before = used.get(process.pid)
-            sizes = [size for size in (before, process.usedGpuMemory) if size is not None]
-            used[process.pid] = max(sizes, default=None)
-    return used
-
-
-def _advisory(ask: Callable[[Any], Any], handle: Any) -> Any:
-    """The answer, or None where this device or driver has none: nothing is decided by it alone."""
-    try:
-        return ask(handle)
-    except py3nvml.NVMLError:
-        return None
 
 
 def _list_gpus() -> tuple[Gpu, ...]:
@@ -201,7 +200,7 @@ def _list_gpus() -> tuple[Gpu, ...]:
         try:
             gpus += _units(py3nvml.nvmlDeviceGetHandleByIndex(index))
         except py3nvml.NVMLError as error:  # lost, or closed to this container
-            failures.append(f"GPU {index} of NVML: {_words(error)}")
+            failures.append(f"GPU {index} of NVML: {words(error)}")
     if failures and not gpus:
         raise NvmlMissingError("; ".join(failures))
     for failure in failures:
@@ -247,13 +246,5 @@ def _call(function: str, *arguments: Any) -> None:
 
 def _missing(error: Any) -> NvmlMissingError:
     none = error.value == py3nvml.NVML_ERROR_LIBRARY_NOT_FOUND
-    reason = _MISSING.get(error.value) or f"NVML does not start: {_words(error)}"
+    reason = _MISSING.get(error.value) or f"NVML does not start: {words(error)}"
     return NoNvmlLibraryError(reason) if none else NvmlMissingError(reason)
-
-
-def _words(error: Any) -> str:
-    """The error for people; a code that py3nvml does not know can fail even at that."""
-    try:
-        return str(error)
-    except py3nvml.NVMLError:
-        return f"NVML error {error.value}"

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
-from automl.devices.device import DeviceReader, DeviceReadError, HeldBytes, Reading
-from automl.devices.host import HostReader
+from automl.devices.device import DeviceReader, DeviceReadError, Elsewhere, HeldBytes, Reading
+from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.selection import hides_all, only, same_device, visible
 from automl.errors import ConfigError
@@ -26,6 +26,9 @@ from automl.trial import HOST_UUID
 __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
 
 log = logging.getLogger(__name__)
+
+LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
+"""What other sweeps promise now and a reading begun then may miss."""
 
 Reserved: TypeAlias = Callable[[], HeldBytes]
 """What our own processes hold now."""
@@ -125,10 +128,12 @@ class ReaderThread:
         interval_seconds: float,
         reserved: Reserved,
         on_reading: Callable[[Reading], None],
+        elsewhere: LookElsewhere | None = None,
     ) -> None:
         self._reader = reader
         self._interval_seconds = interval_seconds
         self._reserved = reserved
+        self._elsewhere = elsewhere or _nobody
         self._on_reading = on_reading
         self._stopping = threading.Event()
         # A daemon, so that a driver that hangs cannot keep the program from ending.
@@ -145,15 +150,23 @@ class ReaderThread:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            reading = take_reading(self._reader, self._reserved)
+            reading = take_reading(self._reader, self._reserved, self._elsewhere)
             if not self._stopping.is_set():  # nobody listens any more
                 self._on_reading(reading)
             self._stopping.wait(self._interval_seconds)
 
 
-def take_reading(reader: DeviceReader, reserved: Reserved) -> Reading:
-    """Ask once. What our processes hold is read just before and just after the driver is asked."""
+def _nobody(begun_seconds: float) -> Elsewhere:
+    return {}
+
+
+def take_reading(
+    reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _nobody
+) -> Reading:
+    """Ask once. What our processes hold is read just before and just after the driver is asked;
+    what others promise before: what they then show no more, the driver does."""
     begun = time.monotonic()
+    promised = elsewhere(begun)
     before = dict(reserved())
     try:
         devices, error = reader.read(), None
@@ -162,4 +175,5 @@ def take_reading(reader: DeviceReader, reserved: Reserved) -> Reading:
     except Exception as failure:  # were this thread to die, trials would wait mutely
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
-    return Reading(begun, devices, before, dict(reserved()), error)
+    host = None if all(device.address.on_host for device in devices) else host_state()
+    return Reading(begun, devices, before, dict(reserved()), promised, host, error)

@@ -81,6 +81,8 @@ class Supervision:
         self._output = Path()
         self._n_oom_kills = limits.n_oom_kills()
         """As it began."""
+        self._device_failed = False
+        """A trial said so: nothing can train in its process any more."""
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -109,7 +111,7 @@ class Supervision:
             case None:
                 self._all_died()
             case Idle():
-                self.worker.idle = self._end_of is None
+                self.worker.idle = self._end_of is None and not self._device_failed
             case CannotOpen(cause=cause, details=details):
                 self._all_failed(cause, details)
             case Begun():
@@ -161,6 +163,8 @@ class Supervision:
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
+            if isinstance(event, Interrupted) and event.by_worker_death:
+                self._device_failed = True
         verdicts = self._on_events(events)
         if not self._began:  # the worker's time to become idle begins
             self._heard = time.monotonic()

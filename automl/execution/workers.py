@@ -20,7 +20,7 @@ from automl.execution.protocol import WorkerSetup
 from automl.execution.slots import Slot, make_slots
 from automl.execution.supervision import Supervision
 from automl.record.files import log_name
-from automl.trial import DeviceId, Entry, Feed, Hosted, OnEvents, Placement, ProcessId
+from automl.trial import HOST_UUID, DeviceId, Entry, Feed, Hosted, OnEvents, Placement, ProcessId
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +59,18 @@ class WorkersExecutor:
             supervision.run(first, placement, self._output / log_name(first.number))
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
-        """See `Executor.held_bytes`. On a GPU what the worker says, on the host its growth."""
+        """See `Executor.held_bytes`. On a GPU what the worker says; on the host its growth, be it
+        there that it trains or not."""
         with self._lock:
             workers = [*self._idle, *self._busy]
-            return {
-                (device, w.address): w.grown_bytes if device.on_host else w.slot.held_bytes(number)
+            on_gpus = {
+                (device, w.address): w.slot.held_bytes(number)
                 for w in workers
                 for number, device in enumerate(w.devices)
+                if not device.on_host
+            }
+            return on_gpus | {
+                (DeviceId(w.address.node, HOST_UUID), w.address): w.grown_bytes for w in workers
             }
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:

@@ -23,5 +23,5 @@ def greeting(parts: Parts) -> Iterator[str]:
     yield (
         f"study {study.name}: to {config.n_trials} trials"
         f"{f', {before} of them from before' if before else ''}, up to "
-        f"{parts.prepared.max_concurrent_trials} at once; if it is interrupted: {again}"
+        f"{parts.n_places} at once; if it is interrupted: {again}"
     )

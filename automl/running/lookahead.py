@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
 
 from automl.admission.backfill import Promise, overtake, promise
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.admission.situation import Situation
 from automl.running.durations import Durations
-from automl.running.messages import Running, Waiting
+from automl.running.messages import Running, Start, Waiting
 from automl.running.packing import Packing
 from automl.running.placing import Placing
 from automl.trial import Placement, Request
-
-Start: TypeAlias = tuple[Sequence[Waiting], Request, Placement]
-"""Trials that start together as one execution."""
 
 
 @dataclass
@@ -67,10 +64,11 @@ class Lookahead:
         for first in sorted(near, key=lambda w: sizes[w.trial.number], reverse=True):
             if first not in near:
                 continue  # it went with another, as one pack
-            started = self._start(first, near, head, now_seconds, fair)
-            if started is not None:
-                near = [w for w in near if w not in started[0]]
-                yield started
+            decide = partial(self._start, first, near, head, now_seconds, fair)
+            found = self.placing.agreed(decide, now_seconds)
+            if isinstance(found, Start):
+                near = [w for w in near if w not in found.group]
+                yield found
 
     def _promise(self, request: Request, now_seconds: float) -> bool:
         self.promised = promise(request, self._situation(now_seconds))
@@ -86,7 +84,7 @@ class Lookahead:
         head: Request,
         now_seconds: float,
         fair: Callable[[list[Waiting], int], list[Waiting]],
-    ) -> Start | None:
+    ) -> Start | Refusal:
         assert self.promised is not None, "others pass a head that was promised something"
         promised, now = self.promised, self._situation(now_seconds)
 
@@ -98,7 +96,7 @@ class Lookahead:
         request = self.placing.request(first)
         decision = place(request, [first])
         if isinstance(decision, Refusal):
-            return None
+            return decision
         others = [first, *(w for w in near if w is not first)]
         group = self.packing.same(first, others, lambda: None, on_host=decision.on_host)
         group = fair(group, len(near))

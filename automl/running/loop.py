@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
@@ -22,6 +23,7 @@ from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
 from automl.running.durations import Durations
+from automl.running.held_back import AWAY, HeldBack
 from automl.running.lookahead import Lookahead
 from automl.running.messages import (
     Broke,
@@ -34,6 +36,7 @@ from automl.running.messages import (
     Released,
     Running,
     Signalled,
+    Start,
     StopReason,
     Surveyed,
     TakenOver,
@@ -52,7 +55,6 @@ from automl.trial import (
     MemoryPeak,
     Outcome,
     OutOfMemory,
-    Placement,
     ProcessId,
     Request,
 )
@@ -80,8 +82,6 @@ class Loop:
     """How many behind the head may pass it, where that does not delay it."""
     durations: Durations = field(default_factory=Durations)
     waiting: deque[Waiting] = field(default_factory=deque)
-    held_back: list[Waiting] = field(default_factory=list)
-    """Those that ran out of memory for what others hold; they let all others pass."""
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     memory: MemoryTally = field(default_factory=MemoryTally)
@@ -100,6 +100,7 @@ class Loop:
         self._placing = Placing(
             self.ports, self.requests, self.ledger, self.limits, self.process, self.executions
         )
+        self._held_back = HeldBack(self._placing)
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
         )
@@ -108,6 +109,11 @@ class Loop:
     def reading(self) -> Reading | None:
         """The last one of the devices."""
         return self._placing.reading
+
+    @property
+    def held_back(self) -> Sequence[Waiting]:
+        """Those that let all others pass, for what strangers hold or for a device that failed."""
+        return self._held_back.trials
 
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
@@ -124,7 +130,7 @@ class Loop:
             return False
         if self.stop is not None:
             return True
-        return not self.waiting and not self._wants_more() and self._held_back_for_good
+        return not self.waiting and not self._wants_more() and self._held_back.for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:
         """Take one message, then admit what may start. `now_seconds` is monotonic."""
@@ -138,8 +144,9 @@ class Loop:
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
-                self._placing.read(reading)
+                self._placing.read(reading, now_seconds)
                 self.memory.read(reading)
+                self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):
                 self._stop_running(reason)
             case Broke(error):
@@ -200,7 +207,8 @@ class Loop:
                 case OutOfMemory() as outcome:
                     self._ran_out(waiting, execution, outcome)
                 case Interrupted(by_worker_death=True) as outcome:
-                    self._died(waiting, outcome)
+                    had_failed = self._placing.died(execution.placement.devices, now_seconds)
+                    self._died(waiting, outcome, drained=had_failed)
                 case Interrupted(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
                 case None:  # fed to a pack that had just ended, or our own code broke
@@ -226,12 +234,12 @@ class Loop:
             self.ports.too_large(waiting.trial, decided)
             self.last_failure = decided
         elif decided.undisturbed:
-            self.held_back.append(decided)
+            self._held_back.trials.append(decided)
         else:
             self.waiting.appendleft(decided)
 
-    def _died(self, waiting: Waiting, outcome: Interrupted) -> None:
-        decided = after_death(waiting, outcome)
+    def _died(self, waiting: Waiting, outcome: Interrupted, *, drained: bool) -> None:
+        decided = after_death(waiting, outcome, drained=drained)
         if isinstance(decided, Waiting):
             self.waiting.appendleft(decided)
             return
@@ -284,34 +292,15 @@ class Loop:
             return False
         most = self.ports.n_may_pend()
         n_pending = len(self.waiting) + len(self.running)
-        return most is None or n_pending < max(most, self.limits.max_concurrent_trials)
+        return most is None or n_pending < max(most, self._placing.n_side_by_side)
 
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
         self._admit_waiting(now_seconds)
         if self.stop is None and not self.waiting and not self._wants_more():
-            self._admit_held_back(now_seconds)
-
-    def _admit_held_back(self, now_seconds: float) -> None:
-        """Nobody else waits any more: those whose device others have left get another try."""
-        held_back, self.held_back = self.held_back, []
-        for waiting in held_back:
-            request = self._placing.request(waiting)
-            decision = self._placing.place(request, now_seconds)
-            if isinstance(decision, Placement):
-                self._start([waiting], request, decision, now_seconds)
-            else:
-                self.held_back.append(replace(waiting, refusal=decision))
-                self._placing.make_room(decision)
-
-    @property
-    def _held_back_for_good(self) -> bool:
-        """Whether what is held back would wait for others alone, by a reading that shows it."""
-        return all(
-            waiting.refusal.kind is RefusalKind.NO_ROOM and not waiting.refusal.in_the_way
-            for waiting in self.held_back
-        ) and (not self.held_back or self._placing.shows_the_last_end)
+            for start in self._held_back.starts(now_seconds):
+                self._start(start, now_seconds)
 
     def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
@@ -319,38 +308,44 @@ class Loop:
             if (request := self._placing.known_request(head)) is None:
                 self.waiting[0] = replace(head, refusal=SURVEYING)
                 return
-            decision = self._placing.place(request, now_seconds)
-            if isinstance(decision, Placement):
-                self._start_with(head, request, decision, now_seconds)
-            elif decision.kind is RefusalKind.NEVER:
-                self._again(self.waiting.popleft(), after_refusal_for_good(head, request, decision))
+            decide = partial(self._with_its_kind, head, request, now_seconds)
+            found = self._placing.agreed(decide, now_seconds)
+            if isinstance(found, Start):
+                self._start(found, now_seconds)
+            elif found.kind is RefusalKind.NEVER:
+                self._again(self.waiting.popleft(), after_refusal_for_good(head, request, found))
+            elif found.kind in AWAY:
+                self._held_back.trials.append(replace(self.waiting.popleft(), refusal=found))
             else:
-                self.waiting[0] = replace(head, refusal=decision)
-                self._placing.make_room(decision)
-                if decision.kind is RefusalKind.NO_ROOM and not decision.in_the_way:
+                self.waiting[0] = replace(head, refusal=found)
+                self._placing.make_room(found)
+                if found.kind is RefusalKind.NO_ROOM and not found.in_the_way:
                     self._backfill(request, now_seconds)
                 return  # nor is anything asked for ahead while nothing can start
 
-    def _start_with(
-        self, head: Waiting, request: Request, placement: Placement, now_seconds: float
-    ) -> None:
-        """Start the head, which has a place, and as many of its kind with it as fit as one pack."""
+    def _with_its_kind(
+        self, head: Waiting, request: Request, now_seconds: float
+    ) -> Start | Refusal:
+        """The head, where it has a place, and as many of its kind with it as fit as one pack."""
+        placement = self._placing.place(request, now_seconds)
+        if isinstance(placement, Refusal):
+            return placement
         group = self._packing.same(head, self.waiting, self._one_more, on_host=placement.on_host)
         group = self._fair(group, len(self.waiting))
-        packed = self._packing.placed(
+        return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
         )
-        self._start(*packed, now_seconds)
 
     def _one_more(self) -> Waiting | None:
         """Asked for ahead, where that may be."""
         return self.waiting[-1] if self._may_ask_ahead() and self._ask_ahead() else None
 
     def _fair(self, group: list[Waiting], n_waiting: int) -> list[Waiting]:
-        """When nothing is left to ask for, the rest is divided among those that could run it."""
+        """When nothing is left to ask for, the rest is divided among those that could run it, a
+        core each."""
         if self._wants_more():
             return group
-        n_free = self.limits.max_concurrent_trials - len(self.executions)
+        n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_share(len(group), n_waiting, n_free)]
 
     def _backfill(self, head: Request, now_seconds: float) -> None:
@@ -361,11 +356,10 @@ class Loop:
             pass
         behind = list(self.waiting)[1:]
         for start in self._lookahead.who_passes(behind, head, now_seconds, self._fair):
-            self._start(*start, now_seconds)
+            self._start(start, now_seconds)
 
-    def _start(
-        self, group: Sequence[Waiting], request: Request, placement: Placement, now_seconds: float
-    ) -> None:
+    def _start(self, start: Start, now_seconds: float) -> None:
+        group, request, placement = start
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
         together = len(group) > 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
@@ -124,6 +124,19 @@ class Execution:
             return self.placement.on_host
         reserved = min(share.reservation_bytes for share in self.placement.shares)
         return request.memory_bytes <= reserved
+
+
+class Start(NamedTuple):
+    """Trials that begin together as one execution."""
+
+    group: Sequence[Waiting]
+    request: Request
+    placement: Placement
+
+    @property
+    def key(self) -> int:
+        """The execution is known by its first trial's number."""
+        return self.group[0].trial.number
 
 
 class StopReason(enum.Enum):

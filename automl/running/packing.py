@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from automl.admission.reasons import Refusal
 from automl.admission.requests import Requests
-from automl.running.messages import Execution, Kind, Waiting
+from automl.running.messages import Execution, Kind, Start, Waiting
 from automl.running.ports import Ports
 from automl.trial import DeviceKind, Placement, Request
 
@@ -62,16 +62,16 @@ class Packing:
         request: Request,
         placement: Placement,
         place: Callable[[Request], Placement | Refusal],
-    ) -> tuple[Sequence[Waiting], Request, Placement]:
+    ) -> Start:
         """As many of the group as fit as one pack; else its first alone, for which this request has
         this placement."""
         while len(group) > 1:
             pack = self.request(group, placement.kind)
             decision = place(pack)
             if isinstance(decision, Placement):
-                return group, pack, decision
+                return Start(group, pack, decision)
             group = group[: len(group) // 2]
-        return group, request, placement
+        return Start(group, request, placement)
 
     def is_promised(self, execution: Execution, head: Waiting) -> bool:
         """Whether a pack's promise is enough with the head in its free lane. It is for all that is

@@ -46,19 +46,31 @@ class Parts:
     def config(self) -> Config:
         return self.prepared.config
 
+    @property
+    def n_places(self) -> int:
+        """The most trials, or packs, at once."""
+        return n_places(self.prepared, self.reader)
 
-def make_executor(prepared: Prepared, directory: StudyDirectory) -> Executor:
+
+def n_places(prepared: Prepared, reader: DeviceReader) -> int:
+    """The most trials, or packs, at once over all devices, those included that do not answer."""
+    return prepared.limits.at_once(reader.addresses)
+
+
+def make_executor(prepared: Prepared, directory: StudyDirectory, max_workers: int) -> Executor:
     """The executor that the config names."""
     if prepared.config.execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry, directory.files.logs)
-    return WorkersExecutor(prepared.entry, directory.files.logs, worker_limits(prepared))
+    return WorkersExecutor(
+        prepared.entry, directory.files.logs, worker_limits(prepared, max_workers)
+    )
 
 
-def worker_limits(prepared: Prepared) -> WorkerLimits:
+def worker_limits(prepared: Prepared, max_workers: int) -> WorkerLimits:
     """What worker processes are held to; they wait for a verdict at the study's own rungs."""
     execution = prepared.config.execution
     return WorkerLimits(
-        max_workers=prepared.max_concurrent_trials,
+        max_workers=max_workers,
         trial_timeout_seconds=execution.trial_timeout_seconds,
         silence_timeout_seconds=execution.silence_timeout_seconds,
         recycle_after_trials=execution.recycle_after_trials,
@@ -117,6 +129,6 @@ def open_parts(
             note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory)
+        executor = make_executor(prepared, directory, n_places(prepared, reader))
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
@@ -13,8 +13,11 @@ from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, at_limit
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation
-from automl.devices.device import Reading
-from automl.running.messages import Execution, Waiting
+from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
+from automl.devices.device import Elsewhere, Reading
+from automl.running.agreement import agreed
+from automl.running.doubt import doubting, drained
+from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
 from automl.trial import DeviceId, Placement, ProcessId, Request, RequestSource
 
@@ -34,11 +37,17 @@ class Placing:
     accounts: Accounts = field(default_factory=Accounts)
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution there was heard to be over."""
+    _lasting: Lasting = field(default_factory=Lasting)
+    _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
+    """When a process was last heard to have died on a GPU."""
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
-        self.reading = reading
+        self.reading = reading = doubting(reading, self._died_seconds)
+        if failed := drained(reading):
+            self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))
+        self._promise(now_seconds)
         if reading.error is not None:
             return
         for here in self._accounts():
@@ -63,6 +72,24 @@ class Placing:
         for device in devices:
             self._freed_seconds[device] = now_seconds
 
+    def died(self, devices: Iterable[DeviceId], now_seconds: float) -> bool:
+        """A process died on them: nobody starts there until a later reading shows them well.
+        Returns whether one was known to have failed, whose fault it is then."""
+        if self.reading is None:
+            return False
+        gpus = {device for device in devices if not device.on_host}
+        had_failed = not drained(self.reading).isdisjoint(gpus)
+        self._died_seconds |= dict.fromkeys(gpus, now_seconds)
+        self.reading = doubting(self.reading, self._died_seconds)
+        return had_failed
+
+    @property
+    def n_side_by_side(self) -> int:
+        """How many can run at once with a core each, at least 1."""
+        devices = () if self.reading is None else self.reading.devices
+        n_places = self.limits.at_once(device.address for device in devices)
+        return min(n_places, self.limits.max_on_host)
+
     @property
     def shows_the_last_end(self) -> bool:
         """Whether the last reading was begun after the last execution was over."""
@@ -86,7 +113,7 @@ class Placing:
     def place(self, request: Request, now_seconds: float) -> Placement | Refusal:
         """Where it starts now, or why it does not."""
         most = self.limits.max_concurrent_trials
-        if len(self.executions) >= most:
+        if most is not None and len(self.executions) >= most:
             return at_limit(most)  # reservations come back before we hear that they did
         return place(
             request,
@@ -98,6 +125,41 @@ class Placing:
             idle=self.ports.idle(),
             accounts=self.accounts,
         )
+
+    def agreed(self, decide: Callable[[], Start | Refusal], now_seconds: float) -> Start | Refusal:
+        """What is decided once other sweeps see it, beside what they show then. `decide` asks
+        `place` or looks at a `situation`, and may be called again."""
+        found = decide()
+        if isinstance(found, Refusal) or found.placement.on_host:
+            return found
+
+        def again(elsewhere: Elsewhere) -> Start | Refusal:
+            nonlocal found
+            before = self.reading
+            assert before is not None, "it was decided by a reading"
+            self.reading = with_elsewhere(before, elsewhere)
+            if self.reading is not before:
+                found = decide()
+            return found
+
+        n_shown = 0
+
+        def show(coming: Start | None) -> Elsewhere:
+            nonlocal n_shown
+            if n_shown:  # what was shown before was not taken
+                self._lasting.withdraw()
+            n_shown += 1
+            return self._promise(now_seconds, coming)
+
+        return agreed(found, show, again)
+
+    def _promise(self, now_seconds: float, coming: Start | None = None) -> Elsewhere:
+        """Show other sweeps what NVML does not, and this besides; what they show."""
+        assert self.reading is not None
+        found = unseen(self.reading, self.ledger.snapshot())
+        soon = () if coming is None else about_to_be(coming.placement, coming.key)
+        shown = self._lasting.of(found, soon, now_seconds)
+        return self.ports.promise(shown, self.reading.begun_seconds)
 
     def situation(self, now_seconds: float, ends_seconds: Mapping[int, float]) -> Situation:
         """All that placing depends on; there is a reading. `ends_seconds`: by execution."""

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from automl.admission.caps import Caps
 from automl.admission.policy import Idle
+from automl.devices.device import Elsewhere
+from automl.devices.promises import Promise
 from automl.running.messages import Asked, DoesNotFit, Kind, Surveyed
 from automl.trial import DeviceId, Outcome, Placement
 
@@ -23,6 +25,10 @@ class Ports(Protocol):
 
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
+
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        """Show other sweeps what NVML does not show yet; returns what they show after that, and a
+        reading begun then may have missed."""
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         """Start them in the pool as one execution, known by its first trial's number."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
+from automl.admission.policy import Limits
 from automl.admission.requests import Requests
 from automl.config import (
     Config,
@@ -87,11 +88,18 @@ class Prepared:
         return self.config.sampler
 
     @property
-    def max_concurrent_trials(self) -> int:
-        """By default as many as the cores allow with each trial's threads."""
-        config = self.config
-        per_core = usable_cores() // config.execution.threads_per_trial
-        return config.admission.max_concurrent_trials or max(1, per_core)
+    def limits(self) -> Limits:
+        """What admission is held to: on the host by default as many trials as the cores allow with
+        each one's threads."""
+        admission = self.config.admission
+        per_core = max(1, usable_cores() // self.config.execution.threads_per_trial)
+        return Limits(
+            max_concurrent_trials=admission.max_concurrent_trials,
+            headroom_bytes=admission.headroom_bytes,
+            stale_seconds=admission.stale_seconds,
+            max_per_gpu=admission.max_trials_per_device,
+            max_on_host=admission.max_concurrent_trials or per_core,
+        )
 
     @property
     def n_ahead(self) -> int:

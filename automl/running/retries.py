@@ -40,8 +40,11 @@ def after_out_of_memory(
     )
 
 
-def after_death(waiting: Waiting, outcome: Interrupted) -> Waiting | str:
-    """The same for one whose process died under it."""
+def after_death(waiting: Waiting, outcome: Interrupted, *, drained: bool) -> Waiting | str:
+    """The same for one whose process died under it; `drained`: its device had failed, whose fault
+    it is then."""
+    if drained:
+        return waiting
     deaths = waiting.deaths + 1
     if deaths < MAX_DEATHS:
         return replace(waiting, may_pack=False, deaths=deaths)

@@ -18,11 +18,12 @@ from dataclasses import replace
 
 from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Idle, Limits, place
+from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind, declare_less
 from automl.config import Config, ExecutionKind
-from automl.devices.device import DeviceReader, HeldBytes
+from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
+from automl.devices.promises import Promise, Promises, folder_of
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, make_name
@@ -114,7 +115,7 @@ def _refuse_too_large(reader: DeviceReader, prepared: Prepared) -> None:
         return
     reading = take_reading(reader, dict)
     now = reading.begun_seconds
-    found = place(least, reading, LedgerSnapshot(), limits(prepared), now_seconds=now)
+    found = place(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
         raise ConfigError(declare_less(found))
 
@@ -129,7 +130,7 @@ class Sweep:
         self.pictures = pictures
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
-        self.limits = limits(parts.prepared)
+        self.limits = parts.prepared.limits
         self.carrier = Carrier(
             executor=parts.executor,
             log=parts.log,
@@ -157,6 +158,7 @@ class Sweep:
             self.surveyor = Surveyor(
                 parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
             )
+        self.promises = Promises(folder_of(parts.reader.addresses, os.environ))
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
         self._declared = DeclaredTooLittle()
@@ -168,6 +170,7 @@ class Sweep:
         code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
         stopping = self.executions.how_they_stop
         with (
+            contextlib.closing(self.promises),
             signals_as_messages(self.messages.put, self.display, stopping),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
@@ -216,6 +219,7 @@ class Sweep:
             self.parts.config.devices.interval_seconds,
             self._own_memory,
             lambda reading: self.messages.put(DevicesRead(reading)),
+            self.promises.others,
         )
         readings.start()
         try:
@@ -244,6 +248,10 @@ class Sweep:
             return None
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else Kind(*pack)
+
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        self.promises.show(promises)
+        return self.promises.others(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         specs = [self._spec(trial) for trial in trials]
@@ -349,13 +357,3 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
-
-
-def limits(prepared: Prepared) -> Limits:
-    """What the config sets for admission."""
-    admission = prepared.config.admission
-    return Limits(
-        max_concurrent_trials=prepared.max_concurrent_trials,
-        headroom_bytes=admission.headroom_bytes,
-        stale_seconds=admission.stale_seconds,
-    )

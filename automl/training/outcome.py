@@ -39,6 +39,19 @@ _NO_MEMORY_TEXTS = (
     "DefaultCPUAllocator: not enough memory",
 )
 
+_DEVICE_FAILED_TEXTS = (
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "CUDA error: unknown error",
+    "CUDA error: unspecified launch failure",
+    "CUDA error: the launch timed out",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device is detected",
+)
+"""What CUDA says of a device that was lost, erred, or was taken by others; some of it also of a
+bug, for which it is taken the second time."""
+
 
 def of_return(returned: object, record: TrialReports) -> Outcome:
     """The outcome of an objective that returned."""
@@ -69,6 +82,9 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
         return Pruned(number, time.time(), record.last_step, record.best_value)
     if is_out_of_memory(error):
         return OutOfMemory(number, time.time(), _one_line(error))
+    if is_device_failure(error):
+        cause = f"its GPU failed: {_one_line(error)}"
+        return Interrupted(number, time.time(), cause, by_worker_death=True)
     cause = _one_line(error) + _hint(error, record.spec.params)
     details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
     hopeless = isinstance(error, MissingParamError) and error.name not in record.goal.space
@@ -81,6 +97,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     return isinstance(error, RuntimeError) and any(
         text in _said(error) for text in _NO_MEMORY_TEXTS
+    )
+
+
+def is_device_failure(error: BaseException) -> bool:
+    """Whether the GPU failed under the trial, whose process is of no more use."""
+    return isinstance(error, RuntimeError) and any(
+        text in _said(error) for text in _DEVICE_FAILED_TEXTS
     )
 
 

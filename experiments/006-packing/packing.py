@@ -23,7 +23,8 @@ from automl.admission.footprint import Structure
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Elsewhere, Reading
+from automl.devices.promises import Promise
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -306,7 +307,7 @@ class Sweep(Machine):
             self,
             Requests(self._estimate, None),
             self.ledger,
-            Limits(16 * setting.n_devices, GIB // 4, 5.0),
+            Limits(None, GIB // 4, 5.0, max_on_host=16 * setting.n_devices),
             len(trials),
             0,
             n_ahead=known.n_ahead,
@@ -320,6 +321,9 @@ class Sweep(Machine):
         return self
 
     # --- ports ---
+
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        return {}  # there is no other sweep
 
     def ask(self) -> Asked | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1

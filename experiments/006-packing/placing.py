@@ -9,25 +9,27 @@ import time
 from automl.admission.account import Accounts
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
-from automl.devices.device import DeviceSnapshot, Reading
-from automl.trial import LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
+from automl.devices.device import DeviceSnapshot, HostState, Reading
+from automl.trial import HOST, LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
 
 GIB = 2**30
 N_DECISIONS = 300
-LIMITS = Limits(max_concurrent_trials=9999, headroom_bytes=0, stale_seconds=1e9)
+LIMITS = Limits(None, headroom_bytes=0, stale_seconds=1e9, max_per_gpu=16)
 
 
 def decision_seconds(n_devices: int, n_running: int) -> float:
     """The median of many decisions, each followed by a reservation that is given back."""
     devices = [DeviceId(LOCAL_NODE, f"GPU-{number}") for number in range(n_devices)]
-    ledger, accounts, held = Ledger(), Accounts(), {}
+    ledger, accounts = Ledger(), Accounts()
+    held: dict[tuple[DeviceId, ProcessId], int] = {}
     for key in range(n_running):
         device, process = devices[key % n_devices], ProcessId(LOCAL_NODE, key + 10)
         ledger.reserve(key, Placement((Share(device, "GPU", 5 * GIB),)), process)
         ledger.context_up(key, -1.0)
-        held[device, process] = 4 * GIB
+        held |= {(device, process): 4 * GIB, (HOST, process): GIB}
     snapshots = tuple(DeviceSnapshot(device, "GPU", 80 * GIB, 40 * GIB) for device in devices)
-    reading, seconds = Reading(0.0, snapshots, held, held), []
+    host = HostState(free_bytes=1024 * GIB, busy=0.5)
+    reading, seconds = Reading(0.0, snapshots, held, held, host=host), []
     for _ in range(N_DECISIONS):
         begun = time.perf_counter()
         found = place(

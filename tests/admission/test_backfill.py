@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from automl.admission.backfill import Promise, overtake, promise
 from automl.admission.ledger import Context, LedgerSnapshot, Reservation
 from automl.admission.policy import Limits
 from automl.admission.situation import Situation
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
 from automl.trial import LOCAL_NODE, DeviceId, ProcessId, Request
 from tests.places import device_id, placed, process_id
 
@@ -132,3 +134,34 @@ def test_in_one_process_what_ends_gives_back_its_own_part() -> None:
     )
     assert promise(Request(12 * GB), now) == Promise(frozenset({A}), 9.0)
     assert promise(Request(16 * GB), now) == Promise(frozenset({A}), 50.0)
+
+
+def test_a_device_that_failed_is_not_promised() -> None:
+    now = here(("GPU-a", 20, 10.0), ("GPU-b", 20, 30.0), n_devices=2)
+    assert promise(Request(12 * GB), now) == Promise(frozenset({A}), 10.0)
+    failed = replace(now.reading.devices[0], fault="Timeout")
+    drained = replace(now, reading=replace(now.reading, devices=(failed, now.reading.devices[1])))
+    assert promise(Request(12 * GB), drained) == Promise(frozenset({B}), 30.0)
+    assert overtake(
+        Request(GB), 7, 1.0, Request(12 * GB), Promise(frozenset({B}), 30.0), drained
+    ) == placed("GPU-b", GB)
+
+
+def test_what_other_sweeps_promise_is_no_room_for_the_head_either() -> None:
+    now = here(("GPU-a", 20, 10.0), ("GPU-b", 20, 30.0), n_devices=2)
+    taken = replace(now.reading, promised_elsewhere={(A, "x t1"): 14 * GB})
+    assert promise(Request(12 * GB), replace(now, reading=taken)) == Promise(frozenset({B}), 30.0)
+
+
+def test_main_memory_is_kept_for_the_process_of_the_head() -> None:
+    """One more process fits beside those that run, or two once one has ended, which is used again.
+    Nobody takes the last for longer than the head can wait."""
+    now = here(("GPU-a", 16, 30.0), ("GPU-b", 20, 90.0), n_devices=2)
+    host = HostState(free_bytes=3 * 2**30, busy=0.1)
+    now = replace(now, reading=replace(now.reading, host=host))
+    head = Request(18 * GB)
+    promised = promise(head, now)
+    assert promised == Promise(frozenset({A}), 30.0)
+    assert overtake(Request(GB), 7, 99.0, head, promised, now) is not None
+    full = replace(now, reading=replace(now.reading, host=replace(host, free_bytes=2 * 2**30)))
+    assert overtake(Request(GB), 7, 99.0, head, promised, full) is None

@@ -72,7 +72,7 @@ def check_invariant(
         device = next(d for d in reading.devices if d.address == share.device)
         a = account(device, reading, promised.on(device.address), limits.headroom_bytes)
         assert _taken(a) + share.reservation_bytes <= device.total_bytes
-        assert a.n_trials + 1 <= limits.max_concurrent_trials
+        assert a.n_trials + 1 <= limits.on(share.device)
 
 
 def _taken(a: DeviceAccount) -> int:
@@ -262,6 +262,86 @@ def test_the_limit_of_trials_at_once() -> None:
     assert refusal(decide(Request(0), reading(gpu()), ledger, max_concurrent_trials=2)) == (
         "waiting: all places are taken, admission.max_concurrent_trials=2"
     )
+
+
+def test_a_device_that_has_failed_takes_nobody_and_refuses_nobody_for_good() -> None:
+    silent = gpu("a", fault="Timeout")
+    assert uuid(decide(Request(GIB), reading(silent, gpu("b")))) == "GPU-b"
+    assert refusal(decide(Request(20 * GIB), reading(silent, gpu("b", 8, 8)))).startswith("waiting")
+    assert refusal(decide(Request(GIB), reading(silent))) == (
+        "waiting: GPU-a… (NVIDIA Stub) takes no new trial: Timeout"
+    )
+
+
+def test_what_fits_on_a_lost_device_alone_is_told_so() -> None:
+    now = reading(gpu("a", fault="GPU is lost", lost=True), gpu("b", 8, 8))
+    refused = decide(Request(20 * GIB), now)
+    assert isinstance(refused, Refusal)
+    assert refused.kind is RefusalKind.LOST
+    assert refused.reason == (
+        "waiting: 20.0 GiB asked, for which no device is left (GPU-a… (NVIDIA Stub): GPU is lost)"
+    )
+    alone = decide(Request(None, alone=True), now)
+    assert uuid(alone) == "GPU-b", "the largest of those that are left"
+    assert uuid(decide(Request(2 * GIB), now)) == "GPU-b"
+
+
+def test_where_one_process_may_be_a_strangers_is_named_and_one_that_draws_is_not_one() -> None:
+    stranger = DeviceProcess(STRANGER, GIB, GIB, "python", "ann")
+    taken = gpu(max_processes=1, processes=(stranger,))
+    assert refusal(decide(Request(GIB), reading(taken))) == (
+        "waiting: GPU-a… (NVIDIA Stub) takes one process (its compute mode is EXCLUSIVE_PROCESS), "
+        "and has pid 4121 (python, user ann)"
+    )
+    draws = replace(stranger, computes=False)
+    assert uuid(decide(Request(GIB), reading(replace(taken, processes=(draws,))))) == "GPU-a"
+
+
+def test_where_one_process_may_be_a_trial_whose_process_is_not_known_yet_is_one() -> None:
+    ledger = Ledger()
+    ledger.reserve(0, placed("GPU-a", GIB))
+    assert "and has one of this sweep" in refusal(
+        decide(Request(GIB), reading(gpu(max_processes=1)), ledger)
+    )
+    in_ours = ledger_with(("GPU-a", 1, ME))
+    assert uuid(decide(Request(GIB), reading(gpu(max_processes=1)), in_ours)) == "GPU-a"
+
+
+def test_a_device_takes_so_many_trials_and_the_next_goes_elsewhere() -> None:
+    ledger = ledger_with(("GPU-a", 0, ME), ("GPU-a", 0, ME), ("GPU-b", 0, ME))
+    two = {"max_per_gpu": 2, "max_concurrent_trials": None}
+    full, roomy = gpu("a"), gpu("b", utilisation=1.0)
+    assert uuid(decide(Request(0), reading(full, roomy), ledger, **two)) == "GPU-b"
+    ledger.reserve(3, placed("GPU-b", 0), ME)
+    refused = decide(Request(0), reading(full, roomy), ledger, **two)
+    assert refused == Refusal(
+        "waiting: all places are taken, admission.max_trials_per_device=2", RefusalKind.FULL
+    )
+    assert uuid(decide(Request(0), reading(full, host()), ledger, **two)) == HOST_UUID
+
+
+def test_what_waits_for_memory_says_so_though_another_device_takes_no_more_trials() -> None:
+    ledger = ledger_with(("GPU-a", 0, ME))
+    now = reading(gpu("a"), gpu("b", free=3))
+    assert "4.0 GiB asked, 2.0 GiB room on GPU-b" in refusal(
+        decide(Request(4 * GIB), now, ledger, max_per_gpu=1)
+    )
+
+
+def test_the_host_takes_as_many_as_its_cores_allow() -> None:
+    ledger = ledger_with((HOST_UUID, 0, ME))
+    alone = {"max_on_host": 1, "max_concurrent_trials": None}
+    assert refusal(decide(Request(0), reading(host()), ledger, **alone)) == (
+        "waiting: all places are taken, as many as the cores allow (1)"
+    )
+
+
+def test_places_over_all_devices() -> None:
+    devices = [device_id("GPU-a"), device_id("GPU-b"), HOST]
+    limits = replace(LIMITS, max_concurrent_trials=None, max_per_gpu=16, max_on_host=4)
+    assert limits.at_once(devices) == 36
+    assert replace(limits, max_concurrent_trials=9).at_once(devices) == 9
+    assert limits.at_once([]) == 1
 
 
 sizes = st.integers(0, 30)

@@ -6,6 +6,7 @@ import pytest
 
 from automl.devices.composite import CompositeReader
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot
+from automl.trial import DeviceId
 from tests.places import device_id
 
 
@@ -16,6 +17,10 @@ class Node(DeviceReader):
         self.device = DeviceSnapshot(device_id(f"{name}/GPU-a"), "sim", 2**30, 2**30)
         self.error: str | None = None
         self.closed = False
+
+    @property
+    def addresses(self) -> tuple[DeviceId, ...]:
+        return (self.device.address,)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         if self.error is not None:
@@ -31,6 +36,8 @@ class Node(DeviceReader):
 def test_their_devices_are_one_list() -> None:
     one, two = Node("node-1"), Node("node-2")
     assert CompositeReader([one, two]).read() == (one.device, two.device)
+    addresses = (one.device.address, two.device.address)
+    assert CompositeReader([one, two]).addresses == addresses
 
 
 def test_one_that_fails_is_left_out_until_it_answers_and_said_once(

@@ -25,6 +25,7 @@ def test_devices_have_lasting_names_and_order(reader: DeviceReader) -> None:
     assert names
     assert names == [(device.address, device.name, device.total_bytes) for device in second]
     assert len({device.address for device in first}) == len(first)
+    assert reader.addresses == tuple(device.address for device in first)
 
 
 def test_figures_make_sense(reader: DeviceReader) -> None:

@@ -17,11 +17,14 @@ from automl.devices.nvml import NvmlReader
 from automl.devices.reader import open_reader
 from tests.nvml_stub.fixtures import LARGE, SMALL, compile_or_skip, load
 from tests.nvml_stub.stub import (
+    DEFAULT_MODE,
+    EXCLUSIVE_PROCESS,
     GIB,
     GPU_IS_LOST,
     NO_PERMISSION,
     NOT_AVAILABLE,
     NOT_SUPPORTED,
+    PROHIBITED,
     UNKNOWN,
     NvmlStub,
 )
@@ -86,7 +89,14 @@ def test_what_is_advisory_may_fail(loaded_nvml_stub: NvmlStub, code: int) -> Non
 def test_an_old_driver_lacks_functions(
     loaded_nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = ("UtilizationRates", "ComputeRunningProcesses", "GraphicsRunningProcesses", "MigMode")
+    missing = (
+        "UtilizationRates",
+        "ComputeRunningProcesses",
+        "GraphicsRunningProcesses",
+        "MigMode",
+        "ComputeMode",
+        "TotalEccErrors",
+    )
     functions = [f"nvmlDeviceGet{name}" for name in missing]
     load(compile_or_skip(tmp_path / "old", *functions), monkeypatch)
     small, _ = open_reader(NVML).read()
@@ -101,7 +111,7 @@ def test_a_gpu_without_memory_of_its_own_shares_the_machines(loaded_nvml_stub: N
 @pytest.mark.parametrize(
     ("code", "words"), [(UNKNOWN, "Unknown Error"), (77, "the stub was told"), (10, "Timeout")]
 )
-def test_a_failing_read_fails_whole_with_an_error_of_ours_and_the_next_succeeds(
+def test_a_gpu_that_never_answered_fails_the_reading_and_the_next_succeeds(
     loaded_nvml_stub: NvmlStub, code: int, words: str
 ) -> None:
     reader = open_reader(NVML)
@@ -113,10 +123,75 @@ def test_a_failing_read_fails_whole_with_an_error_of_ours_and_the_next_succeeds(
     loaded_nvml_stub.gpu(LARGE).fail(0)
     n_looked_up = loaded_nvml_stub.n_calls("nvmlDeviceGetHandleByUUID")
     assert len(reader.read()) == 2
-    assert loaded_nvml_stub.n_calls("nvmlDeviceGetHandleByUUID") == n_looked_up + 2
+    assert loaded_nvml_stub.n_calls("nvmlDeviceGetHandleByUUID") == n_looked_up + 1
 
 
-def test_a_lost_gpu_is_left_out_and_named_once(
+@pytest.mark.parametrize(
+    ("code", "words", "lost"), [(10, "Timeout", False), (GPU_IS_LOST, "GPU is lost", True)]
+)
+def test_a_gpu_that_errs_is_drained_and_used_again_when_it_answers_each_said_once(
+    loaded_nvml_stub: NvmlStub,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    words: str,
+    lost: bool,
+) -> None:
+    reader = open_reader(NVML)
+    well = by_uuid(reader)[LARGE]
+    assert (well.fault, well.lost) == (None, False)
+    for _ in range(2):
+        loaded_nvml_stub.gpu(LARGE).fail(code)
+        for _ in range(2):
+            failed = by_uuid(reader)[LARGE]
+            assert (failed.fault, failed.lost, failed.free_bytes) == (words, lost, 0)
+            assert failed.total_bytes == well.total_bytes
+        loaded_nvml_stub.gpu(LARGE).fail(0)
+        assert by_uuid(reader)[LARGE] == by_uuid(reader)[LARGE] == well
+    said = [f"{LARGE} (Stub A10) takes no new trial: {words}", f"{LARGE} (Stub A10) is used again"]
+    assert caplog.messages == said * 2
+
+
+def test_a_reading_of_gpus_that_all_err_has_failed(loaded_nvml_stub: NvmlStub) -> None:
+    reader = open_reader(NVML)
+    reader.read()
+    for uuid in (SMALL, LARGE):
+        loaded_nvml_stub.gpu(uuid).fail(10)
+    with pytest.raises(DeviceReadError, match=f"{SMALL}: Timeout; {LARGE}: Timeout"):
+        reader.read()
+
+
+def test_a_gpu_whose_memory_erred_since_the_sweep_began_is_drained_until_it_was_reset(
+    loaded_nvml_stub: NvmlStub,
+) -> None:
+    loaded_nvml_stub.gpu(LARGE).err(3)
+    reader = open_reader(NVML)
+    assert by_uuid(reader)[LARGE].fault is None, "long ago"
+    loaded_nvml_stub.gpu(LARGE).err(4)
+    erred = by_uuid(reader)[LARGE]
+    assert "ECC" in str(erred.fault)
+    assert erred.lost, "nobody waits for it"
+    loaded_nvml_stub.gpu(LARGE).err(0)
+    assert by_uuid(reader)[LARGE].fault is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "most"), [(DEFAULT_MODE, None), (EXCLUSIVE_PROCESS, 1), (PROHIBITED, 0)]
+)
+def test_how_many_processes_a_compute_mode_allows(
+    loaded_nvml_stub: NvmlStub, mode: int, most: int | None
+) -> None:
+    loaded_nvml_stub.gpu(SMALL).set_mode(mode)
+    devices = by_uuid(open_reader(NVML))
+    assert (devices[SMALL].max_processes, devices[LARGE].max_processes) == (most, None)
+
+
+def test_who_draws_alone_does_not_compute(loaded_nvml_stub: NvmlStub) -> None:
+    loaded_nvml_stub.gpu(SMALL).host([(7, GIB), (8, GIB)], graphics=[(8, GIB), (9, GIB)])
+    tenants = by_uuid(open_reader(NVML))[SMALL].processes
+    assert {p.pid: p.computes for p in tenants} == {7: True, 8: True, 9: False}
+
+
+def test_a_gpu_that_was_lost_before_is_left_out_and_named_once(
     loaded_nvml_stub: NvmlStub, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = open_reader(NVML)
@@ -124,7 +199,7 @@ def test_a_lost_gpu_is_left_out_and_named_once(
     assert list(by_uuid(reader)) == [SMALL]
     assert list(by_uuid(reader)) == [SMALL]
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        f"{LARGE} (Stub A10) is left out: GPU is lost"
+        f"{LARGE} (Stub A10) takes no new trial: GPU is lost"
     ]
     loaded_nvml_stub.gpu(SMALL).fail(GPU_IS_LOST)
     with pytest.raises(DeviceReadError, match="every GPU is lost"):

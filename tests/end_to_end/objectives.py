@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +45,31 @@ def never_returns(trial: automl.TrialContext) -> None:
     with (trial.directory / "hangs").open("a") as hangs:
         hangs.write("again\n")
     threading.Event().wait()
+
+
+def falls_off(trial: automl.TrialContext) -> float:
+    """Trains until a word is left which GPU was lost: there it fails, elsewhere it ends when it is
+    told to."""
+    uuid, folder = os.environ["CUDA_VISIBLE_DEVICES"], study_folder(trial)
+    (folder / f"on-{uuid}-{trial.number}").touch()
+    word = folder / "lost"
+    while not word.exists():
+        time.sleep(0.01)
+    if word.read_text() == uuid:
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    while not (folder / "enough").exists():
+        time.sleep(0.01)
+    return 1.0
+
+
+def takes_its_time(trial: automl.TrialContext) -> float:
+    """Writes down where and when it ran."""
+    begin = time.time()
+    time.sleep(0.6)
+    span = f"{os.environ['CUDA_VISIBLE_DEVICES']} {begin} {time.time()}\n"
+    with (study_folder(trial) / "spans").open("a") as spans:
+        spans.write(span)
+    return 1.0
 
 
 def ends_oddly(trial: automl.TrialContext) -> None:

@@ -65,6 +65,11 @@ BAD = {
     "more memory than there is": ("admission.request=999TiB", "admission.request", "at most"),
     # numbers
     "no trials": ("study.n_trials=0", "study.n_trials=0", "at least 1"),
+    "no trial on a device": (
+        "admission.max_trials_per_device=0",
+        "admission.max_trials_per_device=0",
+        "at least 1",
+    ),
     "a negative time": ("study.timeout_seconds=-1", "study.timeout_seconds=-1", "greater than 0"),
     "no epochs": ("training.epochs=0", "training.epochs=0", "at least 1"),
     # space

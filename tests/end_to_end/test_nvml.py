@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 from tests.nvml_stub.fixtures import LARGE, SMALL
-from tests.nvml_stub.stub import GIB, NvmlStub
+from tests.nvml_stub.stub import GIB, GPU_IS_LOST, NvmlStub
 
 
 def test_trials_wait_while_the_gpus_are_full(
@@ -73,3 +74,79 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
         spans.append((events[0].time, events[-1].time))
     spans.sort()
     assert any(begin < end for (_, end), (begin, _) in pairwise(spans)) is together
+
+
+def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
+    program: Program, nvml_stub: NvmlStub
+) -> None:
+    program.environment = nvml_stub.environment(program.environment)
+    sweep = program.start(
+        "study.name=loses",
+        "study.n_trials=4",
+        "devices=nvml",
+        "devices.interval_seconds=0.1",
+        "admission.request=512MiB",
+        "admission.max_concurrent_trials=8",  # however busy the cores are
+        *mine("falls_off"),
+    )
+    records = Records(program.folder, "loses")
+    folder = records.path
+    sweep.wait_until(lambda: len(list(folder.glob("on-*"))) == 4, "all run")
+    assert len(list(folder.glob(f"on-{LARGE}-*"))) == 2
+    nvml_stub.gpu(LARGE).fail(GPU_IS_LOST)
+    write_whole(folder / "lost", LARGE)
+    said = f"{LARGE} (Stub A10) takes no new trial: GPU is lost"
+    sweep.wait_until(lambda: said in sweep.stdout, "that it was seen")
+    sweep.wait_until(lambda: len(list(folder.glob("on-*"))) == 6, "they run elsewhere")
+    (folder / "enough").touch()
+    done = sweep.wait()
+    assert (done.code, done.stderr) == (0, "")
+    assert "loses: 4 finished" in done.stdout
+    assert done.stdout.count(said) == 1
+    devices = {run.data.tags["automl.device"] for run in records.trial_runs().values()}
+    assert devices == {f"Stub T4 {SMALL}"}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """At once, for those that look for it."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
+    program: Program, nvml_stub: NvmlStub
+) -> None:
+    """Their memory never shows on the stub: each knows of the other by its promises alone. LARGE
+    has room for four of 4 GiB with their contexts, SMALL for one."""
+    program.environment = nvml_stub.environment(program.environment)
+    sweeps = [
+        program.start(
+            f"study.name={name}",
+            "study.n_trials=8",
+            "study.dir=studies",
+            "devices=nvml",
+            "devices.interval_seconds=0.1",
+            "admission.request=4GiB",
+            "admission.max_concurrent_trials=8",
+            "execution.recycle_after_trials=1",
+            *mine("takes_its_time"),
+        )
+        for name in ("one", "two")
+    ]
+    for sweep in sweeps:
+        done = sweep.wait()
+        assert (done.code, done.stderr) == (0, "")
+    spans = [
+        (uuid, float(begin), float(end))
+        for path in program.folder.glob("studies/*/spans")
+        for uuid, begin, end in map(str.split, path.read_text().splitlines())
+    ]
+    assert len(spans) == 16
+    assert max(most_at_once(spans, uuid) for uuid in (SMALL,)) <= 1
+    assert 2 <= most_at_once(spans, LARGE) <= 4
+    assert list(nvml_stub.promises.iterdir()) == []
+
+
+def most_at_once(spans: list[tuple[str, float, float]], uuid: str) -> int:
+    here = [(begin, end) for where, begin, end in spans if where == uuid]
+    return max((sum(b <= at < e for b, e in here) for at, _ in here), default=0)

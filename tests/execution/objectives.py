@@ -56,6 +56,9 @@ class ScriptedSession:
         logging.getLogger("automl.training").warning("batch_size is clipped")
         self._finish(spec, report, on_event)
 
+    def _lose_gpu(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        on_event(Interrupted(spec.number, time.time(), "its GPU failed", by_worker_death=True))
+
     def _full_disk(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         raise StorageError("last.pt cannot be written (No space left on device)")
 

@@ -184,13 +184,16 @@ def test_a_warm_worker_serves_one_execution_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
-    """Its slot is that of one which held memory to the last."""
+    """Its slot is that of one which held memory to the last. Main memory it has some."""
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=1))
     held: list[int] = []
+    on_host: list[bool] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         if isinstance(new[0], Hosted):
-            held.extend(executor.held_bytes().values())
+            for (device, _), size in executor.held_bytes().items():
+                on_host.append(device.on_host)
+                held.extend([] if device.on_host else [size])
         return {}
 
     gpu = placed("GPU-a", 0)
@@ -198,6 +201,21 @@ def test_a_new_worker_holds_nothing(tmp_path: Path) -> None:
         executor.execute(TrialFeed([spec(number, act)], lambda taken: None), gpu, on_events)
     executor.close()
     assert held == [0, 0]
+    assert on_host == [False, True] * 2
+
+
+def test_a_worker_whose_gpu_failed_is_not_used_again(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.process.pid for event in new if isinstance(event, Hosted))
+        return {}
+
+    for number, act in enumerate(["lose_gpu", "finish", "finish"]):
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert pids[0] != pids[1] == pids[2]
 
 
 def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     during: list[DeviceAccount] = []
 
     def held() -> int:
-        return sum(executor.held_bytes().values())
+        return sum(n for (where, _), n in executor.held_bytes().items() if not where.on_host)
 
     def read() -> DeviceAccount:
         reading = take_reading(reader, executor.held_bytes)

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 from py3nvml import py3nvml
 
+from automl.devices.promises import FOLDER_VARIABLE
 from tests.nvml_stub.stub import GIB, STATE_VARIABLE, NvmlStub, compile_stub
 
 SMALL = "GPU-bbbb2222-0000-0000-0000-000000000002"
@@ -51,6 +52,7 @@ def nvml_stub(nvml_library: Path, tmp_path: Path) -> NvmlStub:
 def loaded_nvml_stub(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlStub]:
     """`nvml_stub`, on which py3nvml runs in this process while the test lasts."""
     monkeypatch.setenv(STATE_VARIABLE, str(nvml_stub.path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(nvml_stub.promises))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     load(nvml_stub.library, monkeypatch)
     yield nvml_stub

@@ -17,7 +17,7 @@
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
 enum { INIT, SHUTDOWN, COUNT, BY_INDEX, BY_UUID, NAME, UUID, MEMORY, UTILISATION, COMPUTE, GRAPHICS,
-       MIG_MODE, MIG_COUNT, MIG_BY_INDEX, N_FUNCTIONS };
+       MIG_MODE, MIG_COUNT, MIG_BY_INDEX, COMPUTE_MODE, ECC_ERRORS, N_FUNCTIONS };
 enum { MAX_DEVICES = 16, MAX_PROCESSES = 16, NO_PARENT = -1 };
 
 struct tenant { uint32_t pid, graphics; uint64_t used_bytes; };
@@ -27,7 +27,8 @@ struct device {
     uint32_t utilisation_percent, mig_enabled;
     int32_t code;                      /* what every function answers for this device */
     int32_t parent;                    /* of a MIG slice: its GPU; NO_PARENT: a GPU */
-    uint32_t n_tenants, padding;
+    uint32_t n_tenants, compute_mode;
+    uint64_t n_ecc_errors;             /* uncorrected, since the driver was loaded */
     struct tenant tenants[MAX_PROCESSES];
 };
 struct function { int32_t code, hangs; uint32_t delay_ms, n_calls; };
@@ -174,6 +175,23 @@ int nvmlDeviceGetGraphicsRunningProcesses(struct device *d, unsigned *count, str
 int nvmlDeviceGetMigMode(struct device *d, unsigned *current, unsigned *pending) {
     ENTER(MIG_MODE, d);
     *current = *pending = d->mig_enabled;
+    return SUCCESS;
+}
+#endif
+
+#ifndef WITHOUT_nvmlDeviceGetComputeMode
+int nvmlDeviceGetComputeMode(struct device *d, uint32_t *mode) {
+    ENTER(COMPUTE_MODE, d);
+    *mode = d->compute_mode;
+    return SUCCESS;
+}
+#endif
+
+#ifndef WITHOUT_nvmlDeviceGetTotalEccErrors
+int nvmlDeviceGetTotalEccErrors(struct device *d, int corrected, int aggregate, uint64_t *count) {
+    ENTER(ECC_ERRORS, d);
+    if (corrected != 1 || aggregate != 0) return INVALID_ARGUMENT;
+    *count = d->n_ecc_errors;
     return SUCCESS;
 }
 #endif

@@ -14,9 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from automl.devices.promises import FOLDER_VARIABLE
+
 GIB = 1024**3
 SOURCE = Path(__file__).with_name("stub.c")
 STATE_VARIABLE = "AUTOML_NVML_STUB"
+DEFAULT_MODE, PROHIBITED, EXCLUSIVE_PROCESS = 0, 2, 3
+"""Compute modes."""
 NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, UNKNOWN = 3, 4, 15, 999
 NOT_AVAILABLE = 2**64 - 1
 """What NVML answers for a tenant whose memory it does not know."""
@@ -36,6 +40,8 @@ FUNCTIONS = (  # in the order of the enum in stub.c
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetTotalEccErrors",
 )
 _NO_PARENT = -1
 _MAX_DEVICES = _MAX_TENANTS = 16
@@ -61,7 +67,8 @@ class _Device(ctypes.Structure):
         ("code", ctypes.c_int32),
         ("parent", ctypes.c_int32),
         ("n_tenants", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("compute_mode", ctypes.c_uint32),
+        ("n_ecc_errors", ctypes.c_uint64),
         ("tenants", _Tenant * _MAX_TENANTS),
     )
 
@@ -133,6 +140,13 @@ class StubGpu:
         self.host([])
         self.use(0)
 
+    def set_mode(self, compute_mode: int) -> None:
+        self._plain.compute_mode = compute_mode
+
+    def err(self, n_uncorrected: int) -> None:
+        """ECC could not correct so many errors since the driver was loaded."""
+        self._plain.n_ecc_errors = n_uncorrected
+
     def load(self, percent: int) -> None:
         self._plain.utilisation_percent = percent
 
@@ -166,6 +180,11 @@ class NvmlStub:
             self._map = mmap.mmap(file.fileno(), 0)
         self._state = _State.from_buffer(self._map)
 
+    @property
+    def promises(self) -> Path:
+        """Where sweeps on the stub show each other their promises."""
+        return self.path.with_name("promises")
+
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """`base`, changed so that a process started with it finds the stub as its driver.
 
@@ -175,6 +194,7 @@ class NvmlStub:
         folders = [str(self.library.parent), base.get("LD_LIBRARY_PATH", "")]
         changed["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
         changed[STATE_VARIABLE] = str(self.path)
+        changed[FOLDER_VARIABLE] = str(self.promises)
         return changed
 
     def gpu(self, uuid: str) -> StubGpu:

@@ -54,6 +54,16 @@ class Stranger:
     until_seconds: float = math.inf
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A device fails: what trains there dies, and so does what is started there meanwhile."""
+
+    device: str
+    from_seconds: float
+    until_seconds: float = math.inf
+    lost: bool = True
+
+
 @dataclass(eq=False)
 class Process:
     """One of ours, on its devices."""
@@ -101,6 +111,9 @@ class Machine:
     """What CUDA takes in each new process."""
     shows_pids: bool = False
     """NVML tells what each process holds, as it does but in containers."""
+    faults: Sequence[Fault] = ()
+    max_processes: int | None = None
+    """By the compute mode of its GPUs."""
     processes: list[Process] = field(default_factory=list)
     executions: dict[int, Hosted] = field(default_factory=dict)
     """Those whose reservation has not come back."""
@@ -119,6 +132,15 @@ class Machine:
     def on(self, device: DeviceId) -> list[Hosted]:
         """Executions on a device."""
         return [e for e in self.executions.values() if device in e.placement.devices]
+
+    def fault_of(self, device: DeviceId, now: float) -> Fault | None:
+        for fault in self.faults:
+            if (
+                device_id(fault.device) == device
+                and fault.from_seconds <= now < fault.until_seconds
+            ):
+                return fault
+        return None
 
     def contexts_bytes(self, device: DeviceId) -> int:
         if device.on_host:
@@ -172,15 +194,19 @@ class Machine:
         return own + self.strangers_bytes(device, now)
 
     def snapshots(self, now: float) -> tuple[DeviceSnapshot, ...]:
-        return tuple(
-            DeviceSnapshot(
-                device,
-                "sim",
-                total,
-                max(0, total - self.used_bytes(device, now)),
-                processes=tuple(self._tenants(device, now)) if self.shows_pids else (),
-            )
-            for device, total in self.totals.items()
+        return tuple(self._snapshot(device, now) for device in self.totals)
+
+    def _snapshot(self, device: DeviceId, now: float) -> DeviceSnapshot:
+        total, fault = self.totals[device], self.fault_of(device, now)
+        return DeviceSnapshot(
+            device,
+            "sim",
+            total,
+            max(0, total - self.used_bytes(device, now)) if fault is None else 0,
+            processes=tuple(self._tenants(device, now)) if self.shows_pids else (),
+            max_processes=None if device.on_host else self.max_processes,
+            fault=None if fault is None else "GPU is lost" if fault.lost else "Timeout",
+            lost=fault is not None and fault.lost,
         )
 
     def _tenants(self, device: DeviceId, now: float) -> Iterator[DeviceProcess]:

@@ -17,7 +17,8 @@ from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
+from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
+from automl.devices.promises import Promise
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -54,6 +55,7 @@ from tests.places import device_id
 from tests.running.simulated_machine import (
     CONTEXT_BYTES,
     SWEEP,
+    Fault,
     Hosted,
     Lane,
     Machine,
@@ -62,6 +64,8 @@ from tests.running.simulated_machine import (
     Stranger,
 )
 
+_DIES_AFTER = 0.05
+"""What starts on a device that has failed, dies so soon."""
 _RELEASED_AFTER = 0.1
 _STOPS_AFTER = 0.4
 """Until the next report of any trial, at which it learns that the sweep stops."""
@@ -108,6 +112,11 @@ class World:
     """What CUDA takes in each new process."""
     shows_pids: bool = False
     """NVML tells what each process holds, as it does but in containers."""
+    faults: Sequence[Fault] = ()
+    max_processes: int | None = None
+    """By the compute mode of its GPUs."""
+    host: HostState | None = None
+    """What the machine has left beside its GPUs."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
     n_ahead: int = 0
@@ -119,7 +128,13 @@ class World:
         self.now = 0.0
         self.totals = {device_id(name): size for name, size in self.sizes.items()}
         self.machine = Machine(
-            self.totals, self.strangers, self.own_processes, self.contexts, self.shows_pids
+            self.totals,
+            self.strangers,
+            self.own_processes,
+            self.contexts,
+            self.shows_pids,
+            self.faults,
+            self.max_processes,
         )
         self.n_ended_idle = 0
         self.told: dict[int, Outcome] = {}
@@ -167,6 +182,9 @@ class World:
 
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         return self.plans[trial.number].kind
+
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        return self._elsewhere(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         assert len(trials) == n_lanes
@@ -249,8 +267,30 @@ class World:
             self.attempts[number] = self.attempts.get(number, 0) + 1
             self._at(lane.plan.reports_after, partial(self._report, execution, lane))
             self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            if self.faults:
+                self._at(_DIES_AFTER, partial(self._die_with_device, execution, lane))
             if self.stopping:
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def _die_with_device(self, execution: Hosted, lane: Lane) -> None:
+        """Where its device has failed, its process has, too."""
+        devices = execution.placement.devices
+        if lane not in execution.lanes.values():
+            return
+        if all(self.machine.fault_of(device, self.now) is None for device in devices):
+            return
+        if execution.process in self.machine.processes and self.own_processes:
+            self.machine.processes.remove(execution.process)
+        if execution.n_lanes > 1:
+            self._dissolve(execution)
+            return
+        lost = Interrupted(lane.number, self.now, "its GPU failed", by_worker_death=True)
+        self._tell_end(execution, lost)
+
+    def _break_down(self) -> None:
+        for execution in list(self.machine.executions.values()):
+            for lane in list(execution.lanes.values()):
+                self._die_with_device(execution, lane)
 
     def _report(self, execution: Hosted, lane: Lane) -> None:
         if lane in execution.lanes.values():
@@ -318,6 +358,8 @@ class World:
         """Until the loop is done, then check that the books are straight; the trials `left` may be
         held back for good."""
         self._read()
+        for fault in self.faults:
+            self._at(fault.from_seconds, self._break_down)
         if self.stop_at is not None:
             self._at(self.stop_at, partial(self._post, Signalled(StopReason.INTERRUPTED)))
         for _ in range(5_000):
@@ -351,27 +393,30 @@ class World:
         if begin <= self.now < end:
             self._post(Tick())
             return
-        begun, before = self.now, self._held()
-        self._at(self.reading_takes / 2, partial(self._ask_driver, begun, before))
+        begun = Reading(
+            self.now, reserved_before=self._held(), promised_elsewhere=self._elsewhere(self.now)
+        )
+        self._at(self.reading_takes / 2, partial(self._ask_driver, begun))
 
-    def _ask_driver(self, begun: float, before: HeldBytes) -> None:
+    def _ask_driver(self, begun: Reading) -> None:
         devices = self.machine.snapshots(self.now)
         if self.blind:
             devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
-        self._at(self.reading_takes / 2, partial(self._end_reading, begun, before, devices))
+        asked = replace(begun, devices=devices, host=self.host)
+        self._at(self.reading_takes / 2, partial(self._end_reading, asked))
 
-    def _end_reading(
-        self,
-        begun: float,
-        before: HeldBytes,
-        devices: tuple[DeviceSnapshot, ...],
-    ) -> None:
-        self._post(DevicesRead(Reading(begun, devices, before, self._held())))
+    def _end_reading(self, asked: Reading) -> None:
+        self._post(DevicesRead(replace(asked, reserved_after=self._held())))
 
     def _reading(self) -> Reading:
         """All at once, for a test that handles messages itself."""
         held = self._held()
-        return Reading(self.now, self.machine.snapshots(self.now), held, held)
+        devices, elsewhere = self.machine.snapshots(self.now), self._elsewhere(self.now)
+        return Reading(self.now, devices, held, held, elsewhere, self.host)
+
+    def _elsewhere(self, begun_seconds: float) -> Elsewhere:
+        """What other sweeps promise now that a reading begun then may have missed."""
+        return {}
 
     def _held(self) -> HeldBytes:
         return {} if self.blind else self.machine.held_bytes(self.now)
@@ -382,25 +427,40 @@ class World:
         """On each device admitted to: all promises, all contexts, strangers as they were read, and
         the headroom fit into it; a trial of unknown size is alone there."""
         plan = self.plans[new.key]
-        assert len(self.machine.executions) <= self.limits.max_concurrent_trials
+        cap = self.limits.max_concurrent_trials
+        assert cap is None or len(self.machine.executions) <= cap
         assert len(new.placement.shares) == plan.n_devices, "all or nothing"
         assert {device.kind for device in new.placement.devices} <= plan.kinds
         for device in new.placement.devices:
+            assert len(self.machine.on(device)) <= self.limits.on(device)
+            self._check_mode(device)
             self._check_room(device)
 
     def _check_room(self, device: DeviceId) -> None:
         reading, there = self.loop.reading, self.machine.on(device)
         assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
+        strangers = self.machine.strangers_bytes(device, reading.begun_seconds)
+        taken = self.promised_bytes(device) + strangers
+        too_much = taken + self.limits.headroom_bytes - self.totals[device]
+        assert too_much <= 0, f"over-committed by {too_much}"
+
+    def promised_bytes(self, device: DeviceId) -> int:
+        """All promises and all contexts of ours."""
+        there = self.machine.on(device)
         busy = {e.process for e in there if not e.over}  # of the others some have been ended
         ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
         taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:
             shares = execution.placement.shares
             taken += sum(s.reservation_bytes for s in shares if s.device == device)
-        taken += self.machine.strangers_bytes(device, reading.begun_seconds)
-        too_much = taken + self.limits.headroom_bytes - self.totals[device]
-        assert too_much <= 0, f"over-committed by {too_much}"
+        return taken
+
+    def _check_mode(self, device: DeviceId) -> None:
+        """No more processes than the device's compute mode allows."""
+        there = [p for p in self.machine.processes if device in p.devices]
+        most = None if device.on_host else self.max_processes
+        assert most is None or len(there) <= most, "more processes than may be"
 
     def _check_promise(self, execution: Hosted) -> None:
         """What was reserved is at least what its trials ask for."""
@@ -430,4 +490,5 @@ class World:
         if any(s.from_seconds > 0 for s in self.strangers):
             return
         for device, total in self.totals.items():
-            assert self.machine.used_bytes(device, self.now) <= total, "out of memory"
+            most = max(total, self.machine.strangers_bytes(device, self.now))
+            assert self.machine.used_bytes(device, self.now) <= most, "out of memory"

@@ -13,6 +13,7 @@ import pytest
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
 from automl.config import Config, StudyConfig
+from automl.devices.host import HostReader
 from automl.errors import StudyInUseError, TrialsLeftBehindError
 from automl.execution.inline import InlineExecutor
 from automl.record.directory import StudyDirectory
@@ -92,7 +93,7 @@ class Scene:
         self.log = EventLog.open(self.directory.files.events)
         nothing = cast(Any, None)
         self.parts = Parts(
-            prepare(config), self.directory, nothing, nothing, self.log, nothing, self.trials
+            prepare(config), self.directory, HostReader(), nothing, self.log, nothing, self.trials
         )
         limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
         self.loop = Loop(nothing, nothing, self.ledger, limits, n_trials=1, n_asked=0)

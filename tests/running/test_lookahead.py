@@ -68,7 +68,7 @@ class Passing(World):
             there, least = self.machine.on(device), total - 4 * GB
             asked = None if head is None else self.loop._placing.request(head)
             would_do = asked and not (there or asked.alone) and (asked.memory_bytes or 0) <= least
-            full = len(self.loop.executions) >= self.limits.max_concurrent_trials
+            full = len(self.loop.executions) >= (self.limits.max_concurrent_trials or math.inf)
             self.empty[device] = self.empty.get(device, 0) + 1 if would_do and not full else 0
             n_unheard = self.told_after / self.reading_seconds  # until it knows of the end
             assert self.empty[device] < 5 + n_unheard, "the head waits beside an empty device"

@@ -57,17 +57,19 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(
     planned=st.lists(plans(), min_size=1, max_size=12),
     totals=st.lists(n_gb(4, 24), min_size=1, max_size=3),
-    limit=st.integers(1, 4),
+    limit=st.none() | st.integers(1, 4),
+    per_gpu=st.integers(1, 3),
     own_processes=st.booleans(),
     told_after=st.floats(0, 2),
     stop_at=st.none() | st.floats(0, 10),
 )
 def test_any_order_of_messages_keeps_the_books_straight(
-    planned: list[Plan], totals: list[int], limit: int, **how: Any
+    planned: list[Plan], totals: list[int], limit: int | None, per_gpu: int, **how: Any
 ) -> None:
-    """In threads and in workers, whose pid is known late and whose contexts come later still."""
+    """In threads and in workers, whose pid is known late and whose contexts come later still. Never
+    more than the cap, nor more than may be on a device."""
     devices = {f"GPU-{i}": total for i, total in enumerate(totals)}
-    World(devices, planned, limits=Limits(limit, GB, 5.0), **how).run()
+    World(devices, planned, limits=Limits(limit, GB, 5.0, per_gpu), **how).run()
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,6 +100,22 @@ def test_packs_of_unequal_members_are_promised_what_they_ask_for(
 ) -> None:
     planned = [of(A, seconds, n_gb=size) for size, seconds in members]
     World(GPU, planned, limits=Limits(2, GB, 5.0), **how).run()
+
+
+def test_without_a_cap_every_device_is_filled_to_its_own_limit() -> None:
+    two = {"GPU-a": 24 * GB, "GPU-b": 24 * GB}
+    world = World(two, [Plan(GB, GB, seconds=9.0)] * 8, limits=Limits(None, GB, 5.0, 3))
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    assert len(world.loop.executions) == 6
+    assert world.loop.refusal is not None
+    assert "max_trials_per_device=3" in world.loop.refusal.reason
+
+
+def test_the_last_trials_are_divided_among_the_cores_not_the_places() -> None:
+    limits = Limits(None, 0, 5.0, max_per_gpu=16, max_on_host=2)
+    world = World(GPU, [of(Kind("a", 8))] * 8, limits=limits)
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    assert [len(pack) for pack in world.packs.values()] == [4, 4]
 
 
 def test_memory_that_appears_late_is_not_promised_twice() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from automl.admission.policy import Limits
 from automl.config import (
     AdmissionConfig,
     Config,
@@ -30,6 +31,10 @@ from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.python.family import PythonFamily
+from automl.trial import HOST
+from tests.places import device_id
+
+GPU = device_id("GPU-a")
 
 
 def small(space: dict[str, Any]) -> Config:
@@ -71,9 +76,24 @@ def test_workers_wait_for_verdicts_at_the_rungs_of_the_study() -> None:
             space={"batch_size": 32},
         )
     )
-    judging = pickle.loads(pickle.dumps(worker_limits(prepared).judging))
+    judging = pickle.loads(pickle.dumps(worker_limits(prepared, 1).judging))
     assert list(judging.rungs(-1, 19)) == [2, 6]
     assert list(prepared.pruner.rungs(-1, 19)) == [2, 6]
+
+
+def limits_of(**settings: int) -> Limits:
+    admission = AdmissionConfig(**settings)  # type: ignore[arg-type]
+    execution = ExecutionConfig(threads_per_trial=3)
+    config = small({"batch_size": 32})
+    return prepare(replace(config, admission=admission, execution=execution)).limits
+
+
+def test_how_many_trials_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.running.prepare.usable_cores", lambda: 12)
+    limits = limits_of(max_trials_per_device=5)
+    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (4, 40)
+    limits = limits_of(max_concurrent_trials=6)
+    assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (6, 6)
 
 
 def test_a_width_with_doubling_layers_is_told_what_to_use() -> None:
@@ -128,7 +148,7 @@ def test_a_function_of_ones_own_has_no_model_and_no_data() -> None:
 
 def test_workers_deaths_are_held_against_the_kernels_count() -> None:
     config = replace(small({"batch_size": 8}), pruner=Halving())
-    assert worker_limits(prepare(config)).n_oom_kills is n_oom_kills
+    assert worker_limits(prepare(config), 1).n_oom_kills is n_oom_kills
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,14 @@ def runs_out_of_memory(trial: automl.TrialContext) -> float:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+def loses_its_gpu(trial: automl.TrialContext) -> float:
+    raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nCompile with …")
+
+
+def has_a_bug_on_its_gpu(trial: automl.TrialContext) -> float:
+    raise RuntimeError("CUDA error: device-side assert triggered")
+
+
 def asks_the_host_for_too_much(trial: automl.TrialContext) -> float:
     return float(torch.empty(2**55).sum())
 

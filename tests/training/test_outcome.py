@@ -113,6 +113,14 @@ def test_out_of_memory_is_no_failure(tmp_path: Path, name: str) -> None:
     assert isinstance(run(tmp_path, name), OutOfMemory)
 
 
+def test_a_gpu_that_fails_is_no_failure_of_its_trial(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "loses_its_gpu")
+    assert isinstance(outcome, Interrupted)
+    assert outcome.by_worker_death
+    assert outcome.cause.startswith("its GPU failed: RuntimeError: CUDA error: uncorrectable ECC")
+    assert "device-side assert" in failed(run(tmp_path, "has_a_bug_on_its_gpu")).cause
+
+
 def test_an_objective_may_prune_itself(tmp_path: Path) -> None:
     outcome = run(tmp_path, "prunes_itself")
     assert isinstance(outcome, Pruned)
