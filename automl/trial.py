@@ -322,7 +322,7 @@ class Hosted(TrialEvent):
 
 @dataclass(frozen=True)
 class Outcome(TrialEvent):
-    """The last event of one execution of a trial: exactly one of the five below."""
+    """The last event of one execution of a trial: exactly one of the six below."""
 
     state: ClassVar[TrialState]
     """Where the trial stands after it."""
@@ -341,6 +341,19 @@ class Pruned(Outcome):
     state = TrialState.PRUNED
     step: int
     value: float
+
+
+@dataclass(frozen=True)
+class TooLarge(Outcome):
+    """No device can hold it, which it was seen or declared to want: no failure of its own, and no
+    value, whatever it reported, since it can never be trained to its end."""
+
+    state = TrialState.PRUNED
+    cause: str
+    excess: float
+    """log(what it needs / what there is), above 0: the sampler learns from it where memory ends."""
+    at_least: bool = False
+    """It may be more: it ran out of memory, and nothing tells what it needs."""
 
 
 @dataclass(frozen=True)

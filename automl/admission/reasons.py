@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.admission.account import DeviceAccount
+from automl.admission.excess import excess
 from automl.admission.governor import Sharing
 from automl.admission.host_share import HostRoom
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
@@ -39,6 +40,8 @@ class Refusal:
     kind: RefusalKind = RefusalKind.NO_ROOM
     in_the_way: frozenset[DeviceId] = frozenset()
     """Devices on which processes of ours in which nothing runs hold what is asked for."""
+    excess: float | None = None
+    """By how much it is too large for every device, if it is (`excess.py`)."""
 
 
 SURVEYING = Refusal(
@@ -102,7 +105,13 @@ def too_large(request: Request, largest: DeviceAccount) -> Refusal:
         f"{gib(request.memory_bytes)} asked{each}, but at most {gib(largest.empty_room_bytes)} fit "
         f"on {where} ({label(largest.device)})",
         RefusalKind.NEVER,
+        excess=excess(request.memory_bytes, largest.empty_room_bytes),
     )
+
+
+def declare_less(never: Refusal) -> str:
+    """What is said to the user whose declared size `never` refuses."""
+    return f"admission.request: {never.reason}; declare less."
 
 
 def only_on_drained(

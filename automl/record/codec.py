@@ -38,6 +38,7 @@ from automl.trial import (
     Started,
     SweepEnded,
     SweepStarted,
+    TooLarge,
     TrialState,
 )
 
@@ -45,7 +46,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Started, Reported, Checkpointed, MemoryPeak),
-        *(Finished, Pruned, Interrupted, Failed, OutOfMemory),
+        *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
         *(SweepStarted, SweepEnded),
     )
 }
@@ -55,7 +56,7 @@ _FIELDS = {
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "allocated_bytes"), int),
     "predicted_bytes": (int, NoneType),
-    **dict.fromkeys(("time", "value"), (int, float)),
+    **dict.fromkeys(("time", "value", "excess"), (int, float)),
     **dict.fromkeys(("params", "metrics", "settings"), dict),
     **dict.fromkeys(("device", "study", "study_uuid"), str),
 }
@@ -89,7 +90,7 @@ def encode(event: Event) -> bytes:
             fields["source"] = None if event.source is None else event.source.value
         case Failed():
             fields |= {"cause": fit_line(event.cause), "details": fit(event.details)}
-        case Interrupted() | OutOfMemory():
+        case Interrupted() | OutOfMemory() | TooLarge():
             fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)

@@ -22,6 +22,7 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    TooLarge,
     TrialEvent,
     TrialState,
 )
@@ -79,9 +80,9 @@ class TrialRecord:
 
     @property
     def cause(self) -> str | None:
-        """Why it failed or was interrupted, one line; None: it was not, or goes on since."""
+        """Why it failed, stopped or fits nowhere, one line; None: it did not, or goes on since."""
         match self.outcome:
-            case Failed() | Interrupted() | OutOfMemory() as outcome:
+            case Failed() | TooLarge() | Interrupted() | OutOfMemory() as outcome:
                 return outcome.cause
         return None
 

@@ -1,16 +1,19 @@
 """The failed trials of a study by cause: how many, and which was the first; and what is said where
-a process died. For people alone."""
+a process died or a declared size was too small. For people alone."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from automl.admission.reasons import gib
+from automl.admission.requests import OOM_GROWTH, SEEN_MARGIN
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.messages import Ended, Message
+from automl.running.messages import Ended, Execution, Message
 from automl.running.view import FailureRow
-from automl.trial import Failed, Interrupted
+from automl.trial import Failed, Interrupted, OutOfMemory, RequestSource
 
 MAX_CAUSES = 1_000
 """Kept apart; whatever fails for another reason after so many is only counted."""
@@ -57,3 +60,37 @@ def death_line(message: Message) -> str | None:
         case Ended(Interrupted(pack_dissolved=True) as outcome):
             return f"trial {outcome.trial} goes on alone: {outcome.cause}"
     return None
+
+
+class DeclaredTooLittle:
+    """Says, the first time that memory runs out in what the user declared, what to declare."""
+
+    def __init__(self) -> None:
+        self._said_bytes = 0
+
+    def line(self, message: Message, executions: Iterable[Execution]) -> str | None:
+        """To be asked before the loop takes the message. Said again only for a larger size; not
+        where others took the memory, nor of a pack, whose trials go on alone."""
+        if not isinstance(message, Ended) or not isinstance(message.outcome, OutOfMemory):
+            return None
+        number = message.outcome.trial
+        was = next(execution for execution in executions if number in execution.members)
+        declared, held = was.request.memory_bytes, was.peak_bytes
+        if declared is None or was.request.source is not RequestSource.DECLARED:
+            return None
+        if was.n_lanes > 1 or was.disturbed:
+            return None
+        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_MARGIN * held))
+        if enough <= self._said_bytes:
+            return None
+        self._said_bytes = enough
+        seen = f", it held {gib(held)} by then" if held > declared else ""
+        return (
+            f"trial {number} ran out of memory: admission.request={_mib(declared)} is too little "
+            f"for it{seen}; declare admission.request={_mib(enough)}. It runs again with more"
+        )
+
+
+def _mib(size_bytes: int) -> str:
+    """A size as it is declared, rounded up."""
+    return f"{math.ceil(size_bytes / 2**20)}MiB"

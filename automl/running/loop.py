@@ -17,7 +17,7 @@ from functools import partial
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, declare_less
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
@@ -29,6 +29,7 @@ from automl.running.lookahead import Lookahead
 from automl.running.messages import (
     Broke,
     DevicesRead,
+    DoesNotFit,
     Ended,
     Execution,
     Measured,
@@ -90,7 +91,7 @@ class Loop:
     """For the line at the end."""
     stop: StopReason | None = None
     error: BaseException | None = None
-    last_failure: Failed | None = None
+    last_failure: Failed | DoesNotFit | None = None
     refusal: Refusal | None = None
     """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
@@ -231,12 +232,16 @@ class Loop:
             asked = was.peak_bytes or None  # it was promised what it was seen to hold
         if asked is not None and was.kind is None:
             self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
-        self._again(waiting, after_out_of_memory(waiting, was, outcome))
+        predicted = self._placing.request(replace(waiting, n_ran_out=0)).memory_bytes
+        self._again(waiting, after_out_of_memory(waiting, was, outcome, predicted))
 
-    def _again(self, waiting: Waiting, decided: Waiting | str) -> None:
-        """Have the trial wait again as was decided, or fail for the cause decided."""
+    def _again(self, waiting: Waiting, decided: Waiting | DoesNotFit | str) -> None:
+        """Have the trial wait again as was decided, or end it for the cause decided."""
         if isinstance(decided, str):
-            self.ports.fail(waiting.trial, decided, too_large=True)
+            self.ports.fail(waiting.trial, decided)
+        elif isinstance(decided, DoesNotFit):
+            self.ports.too_large(waiting.trial, decided)
+            self.last_failure = decided
         elif decided.undisturbed:
             self._held_back.trials.append(decided)
         else:
@@ -247,7 +252,7 @@ class Loop:
         if isinstance(decided, Waiting):
             self.waiting.appendleft(decided)
             return
-        self.ports.fail(waiting.trial, decided, too_large=False)
+        self.ports.fail(waiting.trial, decided)
         self._count_failure(Failed(outcome.trial, outcome.time, decided))
 
     def _count_failure(self, failed: Failed) -> None:
@@ -275,7 +280,7 @@ class Loop:
         smallest = self._placing.place(self.requests.least(), now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
-                self.break_off(ConfigError(f"admission.request: {smallest.reason}; declare less."))
+                self.break_off(ConfigError(declare_less(smallest)))
                 return False
             self.refusal = smallest
             self._placing.make_room(smallest)

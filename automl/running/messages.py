@@ -71,6 +71,17 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class DoesNotFit:
+    """What is found of a trial that no device can hold."""
+
+    cause: str
+    excess: float
+    """As `admission/excess.py` counts it."""
+    at_least: bool = False
+    """It may be more."""
+
+
+@dataclass(frozen=True)
 class Running:
     """A trial that runs, alone or in a lane of a pack."""
 

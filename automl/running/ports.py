@@ -9,7 +9,7 @@ from automl.admission.caps import Caps
 from automl.admission.policy import Idle
 from automl.devices.device import Elsewhere
 from automl.devices.promises import Promise
-from automl.running.messages import Asked, Kind, Surveyed
+from automl.running.messages import Asked, DoesNotFit, Kind, Surveyed
 from automl.trial import DeviceId, Outcome, Placement
 
 
@@ -39,8 +39,11 @@ class Ports(Protocol):
     def tell(self, outcome: Outcome) -> None:
         """Give the study an outcome that the executor saw: finished, pruned or failed."""
 
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
-        """Record and tell a failure that was decided here; `too_large`: no device can hold it."""
+    def fail(self, trial: Asked, cause: str) -> None:
+        """Record and tell a failure that was decided here."""
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+        """The same of a trial that no device can hold: it is pruned."""
 
     def stop_trials(self) -> None:
         """Running trials write a checkpoint at their next report and stop."""

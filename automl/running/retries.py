@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from automl.admission.excess import excess_of_ran_out
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.admission.requests import ALONE_AFTER
-from automl.running.messages import Execution, Waiting
+from automl.running.messages import DoesNotFit, Execution, Waiting
 from automl.trial import Interrupted, OutOfMemory, Request, RequestSource
 
 MAX_DEATHS = 2
@@ -20,8 +21,11 @@ MAX_ALONE = 2
 """Times it ran out of memory with a device to itself and nobody to blame: it fits on none."""
 
 
-def after_out_of_memory(waiting: Waiting, was: Execution, outcome: OutOfMemory) -> Waiting | str:
-    """The trial as it waits again, or why it has failed."""
+def after_out_of_memory(
+    waiting: Waiting, was: Execution, outcome: OutOfMemory, predicted_bytes: int | None = None
+) -> Waiting | DoesNotFit:
+    """The trial as it waits again, or why it never fits. `predicted_bytes`: what a trial of its
+    params is thought to want."""
     if not was.request.alone:
         return replace(waiting, may_pack=False, n_ran_out=waiting.n_ran_out + 1)
     if was.disturbed:
@@ -29,8 +33,11 @@ def after_out_of_memory(waiting: Waiting, was: Execution, outcome: OutOfMemory) 
     n_alone = waiting.n_alone + 1
     if n_alone < MAX_ALONE:
         return replace(waiting, n_alone=n_alone)
-    where = was.placement.shares[0].device_name
-    return f"does not fit, even alone on {where}: {outcome.cause}"
+    share = was.placement.shares[0]
+    return DoesNotFit(
+        f"does not fit, even alone on {share.device_name}: {outcome.cause}",
+        *excess_of_ran_out(was.peak_bytes, predicted_bytes, share.reservation_bytes),
+    )
 
 
 def after_death(waiting: Waiting, outcome: Interrupted, *, drained: bool) -> Waiting | str:
@@ -44,11 +51,14 @@ def after_death(waiting: Waiting, outcome: Interrupted, *, drained: bool) -> Wai
     return f"{outcome.cause} ({deaths} times)"
 
 
-def after_refusal_for_good(waiting: Waiting, request: Request, refusal: Refusal) -> Waiting | str:
+def after_refusal_for_good(
+    waiting: Waiting, request: Request, refusal: Refusal
+) -> Waiting | DoesNotFit | str:
     """The same for one whose request is larger than every device: what was only predicted, or has
     grown, is tried alone."""
     assert refusal.kind is RefusalKind.NEVER
-    is_declared = request.source is RequestSource.DECLARED
-    if request.memory_bytes is None or is_declared:  # no such devices, or the user's own word
+    if refusal.excess is None:  # there are no such devices, whatever it wants of them
         return refusal.reason
+    if request.source is RequestSource.DECLARED:  # the user's own word
+        return DoesNotFit(f"does not fit: {refusal.reason}", refusal.excess)
     return replace(waiting, n_ran_out=ALONE_AFTER)

@@ -20,7 +20,7 @@ from automl.admission.caps import Caps
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
-from automl.admission.reasons import Refusal, RefusalKind
+from automl.admission.reasons import Refusal, RefusalKind, declare_less
 from automl.config import Config, ExecutionKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
@@ -35,12 +35,13 @@ from automl.running.display import Display, open_display
 from automl.running.durations import Durations
 from automl.running.end import Closing
 from automl.running.executions import Executions
-from automl.running.failures import Failures, death_line
+from automl.running.failures import DeclaredTooLittle, Failures, death_line
 from automl.running.greeting import greeting
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
+    DoesNotFit,
     Kind,
     Message,
     Released,
@@ -65,13 +66,12 @@ from automl.trial import (
     Failed,
     MemoryPeak,
     Outcome,
-    OutOfMemory,
     Placement,
     ProcessId,
     Started,
     SweepStarted,
+    TooLarge,
     TrialSpec,
-    TrialState,
 )
 
 TICK_SECONDS = 0.25
@@ -109,12 +109,16 @@ def run_sweep(
 
 
 def _refuse_too_large(reader: DeviceReader, prepared: Prepared) -> None:
-    """Raise ConfigError where the declared memory is on no device, even an empty one."""
-    reading, least = take_reading(reader, dict), prepared.requests.least()
+    """Raise ConfigError where the declared memory is on no device, even an empty one. The devices
+    are not read for it where nothing is declared."""
+    least = prepared.requests.least()
+    if not least.memory_bytes:
+        return
+    reading = take_reading(reader, dict)
     now = reading.begun_seconds
     found = place(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(f"admission.request: {found.reason}; declare less.")
+        raise ConfigError(declare_less(found))
 
 
 class Sweep:
@@ -159,6 +163,7 @@ class Sweep:
         self.promises = Promises(folder_of(parts.reader.addresses, os.environ))
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
+        self._declared = DeclaredTooLittle()
         self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
         self._shown_seconds = 0.0
 
@@ -190,7 +195,7 @@ class Sweep:
     def _learn_from_before(self) -> None:
         """What earlier sweeps of the study measured."""
         for trial in self.parts.log.record.trials.values():
-            if trial.state is TrialState.FAILED:  # maybe before it held all that it wants
+            if isinstance(trial.outcome, Failed | TooLarge):  # maybe before it held all it wants
                 continue
             kind = DeviceKind.CPU if trial.device == "cpu" else DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
@@ -201,9 +206,11 @@ class Sweep:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
+        said = death_line(message)
+        said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())
-        if line := death_line(message):
-            self.display.say(line)
+        if said is not None:
+            self.display.say(said)
         self._show()
 
     @contextmanager
@@ -269,15 +276,22 @@ class Sweep:
         self.parts.study.tell(outcome.trial, outcome, device)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
+        if isinstance(outcome, TooLarge):
+            self.display.say(f"trial {outcome.trial} {fit_line(outcome.cause)}")
 
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
-        now = time.time()
-        self.parts.log.append(Started(trial.number, now, trial.params, device="none"))
-        failed = Failed(trial.number, now, cause)
-        self.parts.log.append(failed)
-        told = OutOfMemory(trial.number, now, cause) if too_large else failed
-        self.parts.study.tell(trial.number, told)
-        self._tell_of_failure(failed)
+    def fail(self, trial: Asked, cause: str) -> None:
+        self._end(trial, Failed(trial.number, time.time(), cause))
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+        self._end(
+            trial, TooLarge(trial.number, time.time(), found.cause, found.excess, found.at_least)
+        )
+
+    def _end(self, trial: Asked, decided: Failed | TooLarge) -> None:
+        started = Started(trial.number, decided.time, trial.params, device="none")
+        self.parts.log.append(started)
+        self.parts.log.append(decided)
+        self.tell(decided)
 
     def _tell_of_failure(self, failed: Failed) -> None:
         self.failures.add(failed)

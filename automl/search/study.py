@@ -27,6 +27,7 @@ from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
+from automl.search.excess import AT_LEAST, BARE, EXCESS, excess_of
 from automl.search.identity import (
     Identity,
     find_or_create,
@@ -45,21 +46,14 @@ from automl.trial import (
     Failed,
     Finished,
     Outcome,
-    OutOfMemory,
     Params,
     Pruned,
     Reported,
+    TooLarge,
     TrialState,
     Verdict,
     trial_name,
 )
-
-MEMORY = "memory"
-"""The constraint violated by a trial that fits on no device.
-
-Samplers pass over failed trials and would propose the same again; from one that is pruned and
-violates a constraint they learn (36 of 60 trials wasted against 11, on a toy).
-"""
 
 # User attributes of a trial, for those who look at the study with Optuna's own tools.
 MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
@@ -82,7 +76,7 @@ class EndedTrial:
     params: Params
     began: float
     """When it was asked for (Unix seconds)."""
-    outcome: Finished | Pruned | Failed
+    outcome: Finished | Pruned | TooLarge | Failed
 
 
 class Study:
@@ -223,16 +217,16 @@ class Study:
             case Pruned(value=best):
                 value = best if math.isfinite(best) else None
                 optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
-            case OutOfMemory():
-                optuna_state, state = OptunaState.PRUNED, TrialState.FAILED
+            case TooLarge():
+                optuna_state, state = OptunaState.PRUNED, TrialState.PRUNED
             case Failed():
                 optuna_state, state = OptunaState.FAIL, TrialState.FAILED
             case _:
                 raise TypeError(f"{type(outcome).__name__} does not end a trial")
         trial_id = self._trial_ids[number]
         with self._opened.guard():
-            if isinstance(outcome, OutOfMemory):
-                self._set_out_of_memory(trial_id)
+            if isinstance(outcome, TooLarge):
+                self._set_excess(trial_id, outcome)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
             self._note(trial_id, outcome, device)
@@ -340,7 +334,7 @@ class Study:
         """For optuna-dashboard: a line in the journal, two for a trial that failed."""
         if device is not None:
             self._storage.set_trial_user_attr(trial_id, DEVICE, device)
-        if isinstance(outcome, Failed | OutOfMemory):
+        if isinstance(outcome, Failed | TooLarge):
             cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
             self._storage.set_trial_user_attr(trial_id, CAUSE, cause)
 
@@ -350,12 +344,13 @@ class Study:
         if study.metric_names != [self._metric]:
             study.set_metric_names([self._metric])
 
-    def _set_out_of_memory(self, trial_id: int) -> None:
-        if MEMORY not in self._storage.get_trial(trial_id).constraints:
+    def _set_excess(self, trial_id: int, outcome: TooLarge) -> None:
+        key = AT_LEAST if outcome.at_least else EXCESS
+        if key not in self._storage.get_trial(trial_id).constraints:
             study = optuna.load_study(
                 study_name=self.stored_name, storage=self._storage, sampler=RandomSampler()
             )
-            optuna.trial.Trial(study, trial_id).set_constraint(MEMORY, 1.0)
+            optuna.trial.Trial(study, trial_id).set_constraint(key, outcome.excess)
 
 
 @contextmanager
@@ -373,26 +368,31 @@ def _intact(where: str) -> Iterator[None]:
 def _state(trial: FrozenTrial) -> TrialState:
     if trial.state is OptunaState.COMPLETE:
         return TrialState.FINISHED
-    if trial.state is OptunaState.PRUNED and trial.constraints.get(MEMORY, 0.0) <= 0.0:
+    if trial.state is OptunaState.PRUNED and BARE not in trial.constraints:
         return TrialState.PRUNED
     return TrialState.FAILED
 
 
-def _outcome(trial: FrozenTrial) -> Finished | Pruned | Failed:
-    """How a trial ended, of which Optuna keeps no more than state, value and time."""
+def _outcome(trial: FrozenTrial) -> Finished | Pruned | TooLarge | Failed:
+    """How a trial ended, of which Optuna keeps no more than state, value, time and excess."""
     number, at = trial.number, _seconds(trial.datetime_complete)
     value = trial.values[0] if trial.values else math.nan
     match _state(trial):
         case TrialState.FINISHED:
             return Finished(number, at, value)
+        case TrialState.PRUNED if (known := excess_of(trial)) is not None:
+            return TooLarge(number, at, _NO_ROOM, *known)
         case TrialState.PRUNED:
             return Pruned(number, at, step=trial.last_step or 0, value=value)
         case _ if trial.state is OptunaState.PRUNED:
-            return Failed(number, at, "it fits in no device's memory (the event log lost the rest)")
+            return Failed(number, at, _NO_ROOM)
         case _:
             return Failed(
                 number, at, "unknown: the event log lost it, and the study keeps no cause"
             )
+
+
+_NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
 
 
 def _seconds(time: datetime | None) -> float:

@@ -30,6 +30,7 @@ from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
+    DoesNotFit,
     Ended,
     Measured,
     Message,
@@ -354,7 +355,10 @@ class Sweep(Machine):
     def tell(self, outcome: Outcome) -> None:
         """It has ended."""
 
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
+    def fail(self, trial: Asked, cause: str) -> None:
+        self.n_failed += 1
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
         self.n_failed += 1
 
     def stop_trials(self) -> None:

@@ -86,6 +86,22 @@ def ends_oddly(trial: automl.TrialContext) -> None:
     raise MemoryError("no room")
 
 
+def runs_out_of_memory(trial: automl.TrialContext) -> float:
+    """Of the host, so often as its param says, each time a step further on."""
+    state = trial.restore()
+    start = 0 if state is None else state["step"] + 1
+    for step in range(start, 4):
+        trial.report(step, {"val_loss": 1.0}, checkpoint=partial(dict, step=step))
+        if step < int(trial.params["times"]):
+            raise MemoryError("no room")
+    return 1.0
+
+
+def always_runs_out(trial: automl.TrialContext) -> None:
+    """Of the host's memory."""
+    raise MemoryError("no room")
+
+
 def ends_as_told(trial: automl.TrialContext) -> object:
     """Ends in the way that its param names."""
     match trial.params["how"]:

@@ -17,6 +17,7 @@ from automl.trial import (
     Pruned,
     Reported,
     Started,
+    TooLarge,
     TrialEvent,
 )
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import optuna
     from mlflow.entities import Run
 
-FINAL = (Finished, Pruned, Failed)
+FINAL = (Finished, Pruned, TooLarge, Failed)
 
 
 class Records:

@@ -74,3 +74,49 @@ def test_an_objective_that_does_not_fit_stops_after_its_first_trial(
     assert f"{name}: 1 failed" in said
     assert wanted in error
     assert there in error
+
+
+@pytest.mark.usefixtures("folder")
+def test_memory_of_the_host_that_runs_out_is_no_failure(program: Program) -> None:
+    """The same trial goes on in the same run from its checkpoint, with more, then with all."""
+    words = ("study.name=grows", "study.n_trials=1", "devices=host", "sampler=grid")
+    settings = ("admission.request=64MiB", "training.checkpoint_every_seconds=0")
+    space = "space={times: {choices: [2]}}"
+    done = program.run(*words, *settings, *mine("runs_out_of_memory"), space)
+    assert done.code == 0, done.stderr
+    assert "declare admission.request=" in done.stdout
+    assert done.stdout.count("ran out of memory: admission.request=64MiB is too little") == 1
+    records = Records(program.folder, "grows")
+    assert sorted(records.losses()) == [(0, step) for step in range(4)]
+    kinds = [type(event).__name__ for event in records.of_trial(0)]
+    assert (kinds.count("Started"), kinds.count("OutOfMemory"), kinds[-1]) == (3, 2, "Finished")
+    (run,) = records.trial_runs().values()
+    assert run.info.status == "FINISHED"
+    assert records.steps(run, "val_loss") == [0, 1, 2, 3]
+
+
+def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(program: Program) -> None:
+    """Also when a kill came before the study was told: its event log knows the excess."""
+    words = ("study.name=wall", "devices=host", "study.n_trials=2", "sampler=grid")
+    space = "space={times: {choices: [4, 5]}}"
+    done = program.run(*words, *mine("always_runs_out"), space)
+    assert done.code == 1
+    assert "wall: 2 pruned" in done.stdout
+    assert "no trial finished; the last error: does not fit, even alone" in done.stderr
+    records = Records(program.folder, "wall")
+    told = [trial.constraints for trial in records.optuna_study().trials]
+    assert len(told) == 2
+    assert all(told)
+
+    journal = records.path / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines) if b"constraints" in line)
+    journal.write_bytes(b"".join(lines[:first]))
+    again = program.run("resume", "study.name=wall")
+    assert again.code == 1, again.stderr
+    assert "wall: 2 pruned" in again.stdout
+    assert [trial.constraints for trial in records.optuna_study().trials] == told
+    assert set(records.optuna_states().values()) == {"PRUNED"}
+    runs = records.trial_runs().values()
+    assert {run.info.status for run in runs} == {"KILLED"}
+    assert all("does not fit" in run.data.tags["automl.cause"] for run in runs)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from automl.trial import Failed, Started
+import math
+
+import pytest
+
+from automl.record.studies import read_study
+from automl.search.excess import AT_LEAST
+from automl.trial import Failed, Started, TooLarge, TrialState
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
@@ -27,16 +33,34 @@ def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> 
 
     ended = program.run("resume", "study.name=known")
     assert ended.code == 1
-    assert "known: 2 failed" in ended.stdout
+    assert "known: 1 pruned, 1 failed" in ended.stdout
+    assert "declare admission.request=96MiB" in first.stdout + ended.stdout
     params, outcomes = records.params(), records.outcomes()
     by_how = {params[number]["how"]: number for number in outcomes}
     died, no_room = outcomes[by_how["dies"]], outcomes[by_how["no_room"]]
     assert isinstance(died, Failed)
     assert died.cause.endswith("(2 times)")
-    assert isinstance(no_room, Failed)
+    assert isinstance(no_room, TooLarge)
     assert "does not fit, even alone" in no_room.cause
+    assert no_room.excess == pytest.approx(math.log(1.5))
+    assert no_room.at_least
+    check_pruned(records, by_how["no_room"], no_room)
     assert n_runs(records, by_how["dies"]) == 3
     assert n_runs(records, by_how["no_room"]) == 5, "declared, larger, larger again, alone twice"
+
+
+def check_pruned(records: Records, number: int, outcome: TooLarge) -> None:
+    """What fits nowhere is pruned for everybody, and says why."""
+    trial = records.optuna_study().trials[number]
+    assert trial.state.name == "PRUNED"
+    assert trial.constraints == {AT_LEAST: outcome.excess}
+    run = records.trial_runs()[number]
+    assert run.info.status == "KILLED"
+    assert run.data.tags["automl.state"] == "pruned"
+    assert run.data.tags["automl.cause"] == outcome.cause
+    record = read_study(records.path).trials[number]
+    assert (record.state, record.cause, record.value) == (TrialState.PRUNED, outcome.cause, None)
+    assert records.parent().data.metrics["trials_pruned"] == 1
 
 
 def n_runs(records: Records, number: int) -> int:

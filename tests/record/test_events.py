@@ -36,6 +36,7 @@ from automl.trial import (
     Started,
     SweepEnded,
     SweepStarted,
+    TooLarge,
     TrialState,
 )
 from tests.flips import one_bit_flipped, unsealed
@@ -53,6 +54,7 @@ EVENTS: list[Event] = [
     Interrupted(5, 3.5, cause="killed", by_worker_death=True),
     Failed(6, 3.5, cause="ValueError: x", details="line\nline", hopeless=True),
     OutOfMemory(7, 3.5, cause="no room"),
+    TooLarge(8, 3.5, cause="does not fit", excess=0.25, at_least=True),
     SweepStarted(0.5, "s", "u", {"a.b": "1"}),
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
 ]

@@ -25,6 +25,7 @@ from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
+    DoesNotFit,
     Ended,
     Kind,
     Message,
@@ -49,6 +50,7 @@ from automl.trial import (
     ProcessId,
     Request,
     RequestSource,
+    TooLarge,
 )
 from tests.places import device_id
 from tests.running.simulated_machine import (
@@ -216,8 +218,11 @@ class World:
         assert outcome.trial not in self.told, "told twice"
         self.told[outcome.trial] = outcome
 
-    def fail(self, trial: Asked, cause: str, *, too_large: bool) -> None:
+    def fail(self, trial: Asked, cause: str) -> None:
         self.tell(Failed(trial.number, self.now, cause))
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+        self.tell(TooLarge(trial.number, self.now, found.cause, found.excess, found.at_least))
 
     def stop_trials(self) -> None:
         self.stopping = True
@@ -449,7 +454,7 @@ class World:
     def promised_bytes(self, device: DeviceId) -> int:
         """All promises and all contexts of ours."""
         there = self.machine.on(device)
-        busy = {e.process for e in there}
+        busy = {e.process for e in there if not e.over}  # of the others some have been ended
         ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
         taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:

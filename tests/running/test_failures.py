@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from automl.record.study import fold
-from automl.running.failures import MAX_CAUSES, MAX_SHOWN, Failures
+from automl.running.failures import MAX_CAUSES, MAX_SHOWN, DeclaredTooLittle, Failures
+from automl.running.messages import Asked, Ended, Execution, Waiting
 from automl.running.rendering import failure_lines
 from automl.running.view import FailureRow, SweepView
-from automl.trial import Failed
+from automl.trial import HOST, Failed, OutOfMemory, Placement, Request, RequestSource, Share
 
 
 def failed(number: int, cause: str) -> Failed:
@@ -48,3 +52,49 @@ def test_the_lines_say_where_to_read_on(tmp_path: Path) -> None:
     assert lines[1].startswith("  3 times  no table (first trial 2, see ")
     assert lines[1].endswith("/logs/trial-00002.log)")
     assert lines[2:] == ["  1 time  odd (first trial 5)", "  and 2 more of other causes"]
+
+
+MIB = 2**20
+DECLARED = Request(4096 * MIB)
+RAN_OUT = Execution(
+    key=3,
+    request=DECLARED,
+    placement=Placement((Share(HOST, "CPU", 4096 * MIB),)),
+    kind=None,
+    members={3: Waiting(Asked(3, {}))},
+)
+ENDED = Ended(OutOfMemory(3, 0.0, "no room"))
+
+
+@pytest.mark.parametrize(
+    ("held", "enough", "seen"), [(0, 6144, ""), (7000, 7350, ", it held 6.8 GiB by then")]
+)
+def test_a_declared_size_that_is_too_small_is_said_with_the_one_to_declare(
+    held: int, enough: int, seen: str
+) -> None:
+    said = DeclaredTooLittle().line(ENDED, [replace(RAN_OUT, peak_bytes=held * MIB)])
+    assert said == (
+        "trial 3 ran out of memory: admission.request=4096MiB is too little for it"
+        f"{seen}; declare admission.request={enough}MiB. It runs again with more"
+    )
+
+
+def test_it_is_said_once_and_again_of_a_larger_size() -> None:
+    declared = DeclaredTooLittle()
+    assert declared.line(ENDED, [RAN_OUT]) is not None
+    assert declared.line(ENDED, [RAN_OUT]) is None
+    assert declared.line(ENDED, [replace(RAN_OUT, peak_bytes=2**33)]) is not None
+
+
+@pytest.mark.parametrize(
+    "was",
+    [
+        replace(RAN_OUT, request=Request(4096 * MIB, RequestSource.LEARNED)),
+        replace(RAN_OUT, request=Request(6144 * MIB, RequestSource.RAN_OUT)),
+        replace(RAN_OUT, n_lanes=2),
+        replace(RAN_OUT, disturbed=True),
+    ],
+)
+def test_it_is_not_said_of_what_was_not_declared_or_not_to_blame(was: Execution) -> None:
+    assert DeclaredTooLittle().line(ENDED, [was]) is None
+    assert DeclaredTooLittle().line(Ended(failed(3, "odd")), [RAN_OUT]) is None

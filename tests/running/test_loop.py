@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Limits
 from automl.errors import ConfigError
@@ -23,7 +25,7 @@ from automl.running.messages import (
     TakenOver,
     Tick,
 )
-from automl.trial import Failed, Finished
+from automl.trial import Failed, Finished, TooLarge
 from tests.running.simulated_machine import Plan, Stranger
 from tests.running.simulator import World
 
@@ -162,10 +164,23 @@ def test_out_of_memory_grows_then_gets_the_device_alone_then_fits_never() -> Non
     world = World(GPU, [fits_grown, fits_alone, never])
     world.run()
     assert world.attempts == {0: 2, 1: 3, 2: 4}, "alone twice"
-    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, Failed]
-    failed = world.told[2]
-    assert isinstance(failed, Failed)
-    assert failed.cause == "does not fit, even alone on sim: CUDA out of memory"
+    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, TooLarge]
+    told = world.told[2]
+    assert isinstance(told, TooLarge)
+    assert told.cause == "does not fit, even alone on sim: CUDA out of memory"
+    assert told.excess == pytest.approx(math.log(1.5))
+    assert told.at_least
+    assert world.loop.last_failure is not None, "what is said where nothing else came of it"
+    assert world.loop.last_failure.cause == told.cause
+
+
+def test_memory_of_the_host_runs_out_in_the_same_way() -> None:
+    on_host = {"host": 24 * GB}
+    fits_grown, fits_alone, never = Plan(8 * GB, 11 * GB), Plan(4 * GB, 20 * GB), Plan(GB, 30 * GB)
+    world = World(on_host, [fits_grown, fits_alone, never])
+    world.run()
+    assert world.attempts == {0: 2, 1: 3, 2: 4}
+    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, TooLarge]
 
 
 def test_a_declared_request_that_no_device_can_hold_costs_no_device_time() -> None:
@@ -184,7 +199,12 @@ def test_a_predicted_request_that_no_device_can_hold_is_tried_alone() -> None:
     world = World(GPU, [Plan(40 * GB, 20 * GB), Plan(GB, GB), Plan(40 * GB, 40 * GB)])
     world.run()
     assert world.attempts == {0: 1, 1: 1, 2: 2}
-    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, Failed]
+    assert [type(world.told[n]) for n in range(3)] == [Finished, Finished, TooLarge]
+    told = world.told[2]
+    assert isinstance(told, TooLarge)
+    assert not told.at_least, "what was predicted came true"
+    room = 24 * GB - CONTEXT_BOUND_BYTES
+    assert told.excess == pytest.approx(math.log(40 * GB / room), abs=0.03)
 
 
 def test_two_deaths_in_one_trial_fail_it() -> None:

@@ -15,7 +15,7 @@ from automl.search.samplers.qmc import QMC
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.search.space import parse_space
-from automl.trial import Direction, OutOfMemory, Params, Pruned, TrialState
+from automl.trial import Direction, Params, Pruned, TooLarge, TrialState
 from tests.search.conftest import ENTRIES, Studies, ask, finish, report, run, value_of
 
 SAMPLERS: dict[str, Sampler] = {
@@ -131,7 +131,7 @@ def test_learns(studies: Studies, learner: Sampler, direction: Direction) -> Non
     assert late < early / 2
 
 
-def test_tpe_learns_what_does_not_fit_though_it_counts_as_failed(studies: Studies) -> None:
+def test_tpe_learns_what_does_not_fit_though_it_has_no_value(studies: Studies) -> None:
     """The best values lie where memory ends: without the constraint TPE would go there."""
     entries = {"width": {"low": 1, "high": 1000}}
     study = studies.open(entries=entries, sampler=TPE(n_startup_trials=10))
@@ -141,15 +141,15 @@ def test_tpe_learns_what_does_not_fit_though_it_counts_as_failed(studies: Studie
         assert isinstance(width, int)
         too_wide.append(width > 500)
         if too_wide[-1]:
-            study.tell(number, OutOfMemory(number, 0.0, "needs too much"))
+            study.tell(number, TooLarge(number, 0.0, "needs too much", 0.5))
         else:
             finish(study, number, -float(width))
-    n_failed = sum(too_wide)
-    assert study.counts()[TrialState.FAILED] == n_failed
+    n_pruned = sum(too_wide)
+    assert study.counts()[TrialState.PRUNED] == n_pruned
     assert study.n_asked == 50
-    assert sum(too_wide[-20:]) < 10 <= n_failed
+    assert sum(too_wide[-20:]) < 10 <= n_pruned
     study = studies.reopen(study, entries=entries)
-    assert study.counts()[TrialState.FAILED] == n_failed
+    assert study.counts()[TrialState.PRUNED] == n_pruned
 
 
 def test_cmaes_needs_a_number(studies: Studies) -> None:
@@ -167,7 +167,7 @@ def test_cmaes_goes_on_after_it_has_converged_and_with_what_did_not_fit(studies:
         if number % 3:
             finish(study, number, 1.0)
         else:
-            study.tell(number, OutOfMemory(number, 0.0, "needs too much"))
+            study.tell(number, TooLarge(number, 0.0, "needs too much", 0.5))
 
 
 def test_tpe_takes_pruned_trials_without_a_report(studies: Studies) -> None:

@@ -15,6 +15,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.search.excess import AT_LEAST, BARE, EXCESS
 from automl.search.pruners.halving import Halving
 from automl.search.pruners.median import Median
 from automl.search.samplers.random import Random
@@ -26,9 +27,9 @@ from automl.trial import (
     Finished,
     Interrupted,
     Outcome,
-    OutOfMemory,
     Pruned,
     Reported,
+    TooLarge,
     TrialState,
     Verdict,
 )
@@ -144,7 +145,7 @@ def test_a_renamed_folder_goes_on_with_its_study(studies: Studies, sampler: Samp
     other = studies.reopen(study, name="other", sampler=sampler)
     assert (other.name, other.stored_name, other.uuid) == ("other", "toy", study.uuid)
     assert other.ask() is not None
-    other.tell(1, OutOfMemory(1, 0.0, "no room"))
+    other.tell(1, TooLarge(1, 0.0, "no room", 0.5))
     assert other.n_asked == 2
 
 
@@ -190,7 +191,7 @@ OUTCOMES: list[tuple[Outcome, TrialState]] = [
     (Finished(1, 0.0, 1.0), TrialState.FINISHED),
     (Pruned(2, 0.0, step=1, value=0.5), TrialState.PRUNED),
     (Failed(3, 0.0, "ValueError: no"), TrialState.FAILED),
-    (OutOfMemory(4, 0.0, "no room"), TrialState.FAILED),
+    (TooLarge(4, 0.0, "no room", 0.5), TrialState.PRUNED),
     (Finished(5, 0.0, 1.0), TrialState.FINISHED),
     (Pruned(6, 0.0, step=1, value=0.4), TrialState.PRUNED),
 ]
@@ -213,8 +214,8 @@ def test_outcomes_are_counted_and_ranked_and_read_back_the_same(
     assert {state: n for state, n in counts.items() if n} == {
         TrialState.RUNNING: 1,
         TrialState.FINISHED: 3,
-        TrialState.PRUNED: 2,
-        TrialState.FAILED: 2,
+        TrialState.PRUNED: 3,
+        TrialState.FAILED: 1,
     }
     order = {Direction.minimize: [1, 5, 0, 6, 2], Direction.maximize: [0, 1, 5, 2, 6]}
     assert [trial.number for trial in study.ranking(9)] == order[direction]
@@ -321,7 +322,7 @@ def test_a_database_serves_as_well(studies: Studies, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db"}
     study = studies.open(**settings)
     trials = run(study, 3)
-    study.tell(ask(study).number, OutOfMemory(3, 0.0, "no room"))
+    study.tell(ask(study).number, TooLarge(3, 0.0, "no room", 0.5))
     running = ask(study)
     report(study, running.number, 0, 0.5)
     before = study.uuid, study.counts(), study.ranking(9)
@@ -389,7 +390,8 @@ def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
         Pruned(1, 1.0, step=3, value=0.75),
         Pruned(2, 1.0, step=0, value=math.inf),
         Failed(3, 1.0, "ValueError: x"),
-        OutOfMemory(4, 1.0, "no room"),
+        TooLarge(4, 1.0, "no room", 0.25),
+        TooLarge(5, 1.0, "no room", 0.5, at_least=True),
     ]
     params = []
     for outcome in outcomes:
@@ -405,14 +407,64 @@ def test_a_study_tells_how_its_trials_ended(studies: Studies) -> None:
     assert [trial.params for trial in ended] == params
     assert all(now - 60 < t.began <= t.outcome.time <= now for t in ended)
     at = [trial.outcome.time for trial in ended]
-    finished, pruned, worthless, failed, too_large = (trial.outcome for trial in ended)
+    finished, pruned, worthless, failed, too_large, larger = (trial.outcome for trial in ended)
     assert finished == Finished(0, at[0], 0.5)
     assert pruned == Pruned(1, at[1], step=3, value=0.75)
     assert isinstance(worthless, Pruned)
     assert math.isnan(worthless.value)
     assert isinstance(failed, Failed)
-    assert isinstance(too_large, Failed)
     assert "lost" in failed.cause
+    assert isinstance(too_large, TooLarge)
+    assert (too_large.excess, too_large.at_least) == (0.25, False)
     assert "memory" in too_large.cause
-    assert [trial.number for trial in study.ended(but={0, 2, 4})] == [1, 3]
+    assert isinstance(larger, TooLarge)
+    assert (larger.excess, larger.at_least) == (0.5, True)
+    assert [trial.number for trial in study.ended(but={0, 2, 4, 5})] == [1, 3]
     finish(study, begun)
+
+
+@pytest.mark.parametrize(("at_least", "key"), [(False, EXCESS), (True, AT_LEAST)])
+def test_what_fits_nowhere_violates_a_constraint_by_its_excess(
+    studies: Studies, at_least: bool, key: str
+) -> None:
+    """Also where a kill came after the constraint: told again, it is the same."""
+    study = studies.open()
+    outcome = TooLarge(ask(study).number, 0.0, "does not fit: no room", 0.75, at_least)
+    journal = studies.directory / "journal.log"
+    study.tell(0, outcome, "a GPU")
+    told = journal.read_bytes()
+    cut = told.index(b"\n", told.index(b"constraints")) + 1
+    assert len(told[cut:].splitlines()) >= 2, "the cause and the state come after it"
+    study.close()
+    journal.write_bytes(told[:cut])
+    study = studies.open()
+    assert [trial.number for trial in study.interrupted()] == [0]
+    study.tell(0, outcome, "a GPU")
+    study = studies.reopen(study)
+    (trial,) = stock_study(journal).trials
+    assert trial.state.name == "PRUNED"
+    assert trial.constraints == {key: 0.75}
+    assert trial.user_attrs["cause"] == "does not fit: no room"
+    assert trial.values is None
+    assert study.counts()[TrialState.PRUNED] == 1
+
+
+def test_what_an_earlier_version_told_bare_has_failed_as_its_log_says(
+    studies: Studies, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = studies.open(storage=url)
+    ask(study)
+    stock = optuna.load_study(study_name="toy", storage=url)
+    older = optuna.trial.Trial(stock, stock.trials[0]._trial_id)
+    older.set_constraint(BARE, 1.0)
+    stock.tell(older, state=optuna.trial.TrialState.PRUNED)
+    study = studies.reopen(study, storage=url)
+    assert study.counts()[TrialState.FAILED] == 1
+    (ended,) = study.ended()
+    assert isinstance(ended.outcome, Failed)
+
+
+def stock_study(journal: Path) -> optuna.Study:
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    return optuna.load_study(study_name="toy", storage=storage)

@@ -29,6 +29,7 @@ from automl.trial import (
     RequestSource,
     SweepEnded,
     SweepStarted,
+    TooLarge,
     TrialEvent,
     TrialState,
 )
@@ -90,6 +91,7 @@ def test_a_running_trial_tells_only_what_is_new() -> None:
     [
         (Finished(0, BEGUN, value=1.0), "FINISHED", "finished", True),
         (Pruned(0, BEGUN, step=1, value=1.0), "KILLED", "pruned", True),
+        (TooLarge(0, BEGUN, cause="does not fit", excess=0.5), "KILLED", "pruned", True),
         (Failed(0, BEGUN, cause="ValueError: x"), "FAILED", "failed", True),
         (interrupt(0), "SCHEDULED", "interrupted", False),
         (OutOfMemory(0, BEGUN, cause="no room"), "SCHEDULED", "interrupted", False),

@@ -41,6 +41,12 @@ class OptunaSampler(Sampler):
         itself, and nobody would notice.
         """
 
+    def choose_draw(
+        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[Param, ...]
+    ) -> dict[str, Any]:
+        """One of the sampler's draws of those of `params` that are drawn together."""
+        return draw()
+
     def open(self, search: Search) -> Proposals:
         from automl.search.distributions import distributions
 
@@ -72,7 +78,13 @@ class OptunaSampler(Sampler):
             joint = sampler.infer_relative_search_space(study, trial)
         else:
             joint = {param.name: known[param.name] for param in together}
-        return sampler.sample_relative(study, trial, joint) if joint else {}
+        if not joint:
+            return {}
+
+        def draw() -> dict[str, Any]:
+            return sampler.sample_relative(study, trial, joint)
+
+        return self.choose_draw(draw, study, params)
 
 
 def one_by_one(

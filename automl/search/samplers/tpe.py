@@ -3,15 +3,18 @@ https://papers.nips.cc/paper/4443-algorithms-for-hyper-parameter-optimization)."
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from automl.config import check, check_positive
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
 from automl.search.samplers.sampler import Search, trial_seed
+from automl.search.samplers.wall import draw_within
 from automl.search.space import Param
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.samplers import TPESampler
 
 
@@ -57,6 +60,16 @@ class TPE(OptunaSampler):
         if self.group:
             return INFERRED
         return tuple(param for param in params if not param.when) if self.multivariate else ()
+
+    def choose_draw(
+        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[Param, ...]
+    ) -> dict[str, Any]:
+        """The first that is thought to fit on a device."""
+        from optuna.trial import TrialState
+
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        ended = study.get_trials(deepcopy=False, states=states)
+        return draw_within(draw, [param for param in params if not param.when], ended)
 
     def make(self, search: Search, number: int) -> TPESampler:
         from optuna.samplers import TPESampler
