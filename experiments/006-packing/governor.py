@@ -149,9 +149,10 @@ def small_trials(seed: int) -> list[Trial]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="of the seeds")
     parser.add_argument("--only", choices=["probing", "governor"])
     arguments = parser.parse_args()
-    seeds = range(arguments.seeds)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.only != "governor":
         for setting in (Setting(8, 24, 300, 8), Setting(8, 80, 300, 8)):
             probing_table(setting, seeds)
