@@ -388,7 +388,8 @@ class World:
         assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
         busy = {e.process for e in there}
-        ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
+        alive = [p for p in self.machine.processes if device in p.devices]
+        ours = [p for p in alive if p.has_context or p in busy]
         taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:
             shares = execution.placement.shares
