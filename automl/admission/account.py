@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from automl.admission.ledger import LedgerSnapshot, Page
-from automl.devices.device import DeviceSnapshot, HeldBytes, Reading
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import DeviceId, ProcessId
 
 CONTEXT_BOUND_BYTES = 1024**3
@@ -145,8 +145,7 @@ def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]
     memory that torch does not count, hence at most so much). Nothing of whom NVML does not know."""
     for device in reading.devices:
         here, pids = device.address, _by_process(device)
-        held = _of(here, reading.reserved_after)
-        before = _of(here, reading.reserved_before)
+        held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():
             least = min(held[process], before[process])  # freed meanwhile is not the context
             size = max(0, pids[process].low_bytes - least)
@@ -162,10 +161,8 @@ def _used(
     device: DeviceSnapshot, reading: Reading, trains: set[ProcessId]
 ) -> dict[ProcessId, _Used]:
     """By process of ours: those that train, and those that say what they hold."""
-    before, after = (
-        _of(device.address, reading.reserved_before),
-        _of(device.address, reading.reserved_after),
-    )
+    before = reading.held_before_on(device.address)
+    after = reading.held_after_on(device.address)
     pids = _by_process(device)
     none = _Used(0, 0)
     return {
@@ -184,7 +181,3 @@ def _by_process(device: DeviceSnapshot) -> Mapping[ProcessId, _Used]:
         for p in device.processes
         if p.used_bytes is not None
     }
-
-
-def _of(device: DeviceId, held: HeldBytes) -> dict[ProcessId, int]:
-    return {process: size for (where, process), size in held.items() if where == device}

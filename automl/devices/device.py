@@ -6,8 +6,10 @@ interval, `admission/` decides by them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from automl.errors import AutoMLError
@@ -66,6 +68,31 @@ class Reading:
     reserved_before: HeldBytes = field(default_factory=dict)
     reserved_after: HeldBytes = field(default_factory=dict)
     error: str | None = None
+
+    def held_before_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
+        """What our own processes held of one device just before."""
+        return self._before.get(device, {})
+
+    def held_after_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
+        """The same just after."""
+        return self._after.get(device, {})
+
+    # By device, once for each reading: of 64 devices each is asked about many times.
+
+    @cached_property
+    def _before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+        return _by_device(self.reserved_before)
+
+    @cached_property
+    def _after(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+        return _by_device(self.reserved_after)
+
+
+def _by_device(held: HeldBytes) -> Mapping[DeviceId, Mapping[ProcessId, int]]:
+    found: dict[DeviceId, dict[ProcessId, int]] = defaultdict(dict)
+    for (device, process), size in held.items():
+        found[device][process] = size
+    return found
 
 
 class DeviceReader(Protocol):
