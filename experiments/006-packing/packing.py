@@ -1,7 +1,8 @@
 """How full do GPUs become, and what does backfill add? See README.md.
 
-The real loop, policy, ledger and requests decide; devices, trials and the clock are simulated:
-memory that appears late, contexts that stay with idle workers, strangers that come and go.
+The real loop, policy, ledger, requests, settling and caps decide; devices, trials and the clock are
+simulated: memory that appears late, contexts and caches that stay with idle workers, strangers that
+breathe.
 """
 
 from __future__ import annotations
@@ -9,64 +10,79 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from figures import Figures
-from fixed_number import Fixed
+from figures import HEAD, Figures
+from fixed_number import Fixed, Fraction
 from virtual_sweep import Known, Sweep
-from worlds import Setting
+from worlds import Setting, Trial
 
+SETTINGS: Mapping[str, Setting] = {
+    "1x24": Setting(1, 24, 60, 16),
+    "1x80": Setting(1, 80, 60, 16),
+    "8x24": Setting(8, 24, 300, 16),
+    "8x80": Setting(8, 80, 300, 16),
+    "8x24-shared-0": Setting(8, 24, 300, 4),
+    "8x24-shared-3": Setting(8, 24, 300, 4, 0.03),
+    "8x24-shared-10": Setting(8, 24, 300, 4, 0.1),
+    "8x80-shared-0": Setting(8, 80, 300, 4),
+    "8x24-strangers": Setting(8, 24, 300, 16, strangers=True, caches_stay=True),
+    "8x80-strangers": Setting(8, 80, 300, 16, strangers=True, caches_stay=True),
+    "8x80-container": Setting(8, 80, 300, 16, shows_pids=False),
+    "64x24": Setting(64, 24, 960, 16),
+    "64x80": Setting(64, 80, 960, 16),
+}
 POLICIES: Mapping[str, Known] = {
-    "unknown: each alone": Known("unknown"),
+    "unknown": Known("unknown"),
     "exact, nobody passes": Known("exact"),
     "exact, 16 ahead, exact durations": Known("exact", 16, exact_durations=True),
     "exact, 16 ahead": Known("exact", 16),
-    "exact, 4 ahead": Known("exact", 4),
     "20 % over, nobody passes": Known("20 % over"),
     "20 % over, 16 ahead": Known("20 % over", 16),
     "surveyed, nobody passes": Known("surveyed"),
     "surveyed, 16 ahead": Known("surveyed", 16),
     "surveyed, 4 ahead": Known("surveyed", 4),
 }
+NUMBERS = (1, 2, 3, 4, 6, 8)
+"""Of trials on one GPU, of which the best is found afterwards."""
+Worlds = Sequence[tuple[Sequence[Trial], int]]
 
 
-def table(setting: Setting, seeds: Sequence[int]) -> None:
-    title = f"{setting.n_devices} x {setting.gib} GB, {setting.n_trials} trials, {setting}"
-    head = "| policy | makespan / bound | x faster | full | ran out | lost | head later, s |"
-    sys.stdout.write(f"\n{title}\n{head}\n|---|---|---|---|---|---|---|\n")
+def table(setting: Setting, seeds: Sequence[int], policies: Sequence[str]) -> None:
+    """Print one, each row as soon as it is there."""
+    sys.stdout.write(f"\n{setting.label}:\n\n{HEAD}")
     worlds = [(setting.trials(seed), seed) for seed in seeds]
-    fixed: dict[int, Figures] = {k: Figures() for k in (1, 2, 3, 4, 6, 8)}
-    for k, figures in fixed.items():
-        for trials, seed in worlds:
-            figures.add(Fixed(setting, trials, seed, k).run())
+    fixed = {k: _figures(Fixed(setting, *world, k) for world in worlds) for k in NUMBERS}
     best = min(fixed, key=lambda k: statistics.median(fixed[k].over_bound))
-    sys.stdout.write(fixed[1].row("one per GPU (a fraction safe for the largest)", fixed[1]))
-    sys.stdout.write(fixed[best].row(f"best fixed number, {best}", fixed[1]))
-    for name, known in POLICIES.items():
-        figures = Figures()
-        for trials, seed in worlds:
-            figures.add(Sweep(setting, trials, seed, known).run())
-        sys.stdout.write(figures.row(name, fixed[1]))
+    alone, tuned = fixed[1], fixed[best]
+    sys.stdout.write(alone.row("one per GPU", alone, tuned))
+    sys.stdout.write(tuned.row(f"best fixed number, {best}", alone, tuned))
+    for k in (2, 4):
+        ray = _figures(Fraction(setting, *world, k) for world in worlds)
+        sys.stdout.write(ray.row(f"fraction {1 / k}", alone, tuned))
+    sys.stdout.flush()
+    for name in policies:
+        found = _figures(Sweep(setting, *world, POLICIES[name]) for world in worlds)
+        sys.stdout.write(found.row(name, alone, tuned))
         sys.stdout.flush()
+
+
+def _figures(machines: Iterable[Fixed | Sweep]) -> Figures:
+    figures = Figures()
+    for machine in machines:
+        machine.run()
+        figures.add(machine)
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("setting", nargs="+", choices=SETTINGS)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", type=int, help="the n-th table alone")
+    parser.add_argument("--only", action="append", choices=POLICIES, help="this policy alone")
     arguments = parser.parse_args()
-    settings = [
-        Setting(1, 24, 60, 4),
-        Setting(8, 24, 300, 8),
-        Setting(8, 80, 300, 4),
-        Setting(8, 80, 300, 16),
-        Setting(8, 24, 300, 4, 0.03),
-        Setting(8, 24, 300, 4, 0.1),
-        Setting(8, 24, 300, 8, strangers=True),
-    ]
-    chosen = settings if arguments.only is None else [settings[arguments.only]]
-    for setting in chosen:
-        table(setting, range(arguments.seeds))
+    for name in arguments.setting:
+        table(SETTINGS[name], range(arguments.seeds), arguments.only or list(POLICIES))
 
 
 if __name__ == "__main__":

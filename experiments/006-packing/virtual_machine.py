@@ -1,5 +1,5 @@
-"""Devices in virtual time: trials whose memory appears late, contexts that stay with idle workers,
-strangers that come and go. What decides over them is another's part."""
+"""Devices in virtual time: trials whose memory appears late, contexts and caches that stay with
+idle workers, strangers that breathe. What decides over them is another's part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from worlds import CONTEXT_BYTES, Setting, Trial
+from worlds import CONTEXT_BYTES, GIB, Setting, Trial
 
 from automl.trial import LOCAL_NODE, DeviceId, ProcessId
 
@@ -19,6 +19,8 @@ APPEARS_SECONDS = 5.0
 """From a trial's start until its memory is taken."""
 RAN_OUT_SECONDS = 30.0
 """What running out costs besides: start-up and lost epochs."""
+_CACHE_SHARE, _CACHE_BYTES = 0.05, GIB // 4
+"""Of its trial's peak, what an idle worker keeps at most until it is used again."""
 
 
 @dataclass(eq=False)
@@ -31,13 +33,14 @@ class OnDevice:
 
 
 class Machine:
-    """Devices and what is on them, in virtual time."""
+    """Devices and what is on them."""
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
         self.setting, self.trials, self.totals = setting, trials, setting.totals
         self.now, self.n_ran_out, self.n_started = 0.0, 0, 0
         self.on: dict[DeviceId, dict[int, OnDevice]] = {d: {} for d in self.totals}
-        self.kept: dict[DeviceId, list[ProcessId]] = {d: [] for d in self.totals}
+        self.kept: dict[DeviceId, dict[ProcessId, int]] = {d: {} for d in self.totals}
+        """Idle workers, and the bytes of their caches."""
         self.foreign: dict[DeviceId, int] = dict.fromkeys(self.totals, 0)
         self.held_area = 0.0
         self._since: dict[DeviceId, float] = dict.fromkeys(self.totals, 0.0)
@@ -55,14 +58,15 @@ class Machine:
         happens()
 
     def used_bytes(self, device: DeviceId) -> int:
-        here = self.on[device]
-        contexts = CONTEXT_BYTES * (len(here) + len(self.kept[device]))
-        return self.foreign[device] + contexts + sum(t.held_bytes for t in here.values())
+        here, kept = self.on[device], self.kept[device]
+        contexts = CONTEXT_BYTES * (len(here) + len(kept))
+        held = sum(t.held_bytes for t in here.values()) + sum(kept.values())
+        return self.foreign[device] + contexts + held
 
     def begin(self, number: int, device: DeviceId, again: float = 0.0) -> ProcessId:
         self._advance(device)
         idle = self.kept[device]
-        process = idle.pop() if idle else ProcessId(LOCAL_NODE, next(self._pids))
+        process = idle.popitem()[0] if idle else ProcessId(LOCAL_NODE, next(self._pids))
         here = OnDevice(self.trials[number].seconds + again, process)
         self.on[device][number] = here
         self.n_started += 1
@@ -72,8 +76,12 @@ class Machine:
 
     def end(self, number: int, device: DeviceId) -> None:
         self._advance(device)
-        self.kept[device].append(self.on[device].pop(number).process)
+        trial = self.on[device].pop(number)
+        cached = min(int(_CACHE_SHARE * trial.held_bytes), _CACHE_BYTES)
+        self.kept[device][trial.process] = cached if self.setting.caches_stay else 0
         self._plan(device)
+
+    # --- for whoever decides ---
 
     def ended(self, number: int, device: DeviceId) -> None:
         raise NotImplementedError
@@ -84,6 +92,15 @@ class Machine:
     def appeared(self, number: int, device: DeviceId) -> None:
         """Its memory is taken."""
 
+    def cap_bytes(self, number: int, device: DeviceId) -> int:
+        """The most that its worker lets it take."""
+        return self.totals[device]
+
+    def breathed(self) -> None:
+        """A stranger came or left."""
+
+    # --- what happens ---
+
     def _speed(self, device: DeviceId) -> float:
         n, most = len(self.on[device]), self.setting.n_at_full_speed
         surplus = max(0, n - most)
@@ -91,6 +108,8 @@ class Machine:
         return shared * max(0.1, 1 - self.setting.sharing_costs * surplus)
 
     def _advance(self, device: DeviceId) -> None:
+        if self._since[device] == self.now:
+            return
         seconds, speed = self.now - self._since[device], self._speed(device)
         for trial in self.on[device].values():
             trial.left_seconds -= seconds * speed
@@ -115,7 +134,8 @@ class Machine:
             return
         self._advance(device)
         peak = self.trials[number].peak_bytes
-        if self.used_bytes(device) + peak > self.totals[device]:
+        free = self.totals[device] - self.used_bytes(device)
+        if peak > min(free, self.cap_bytes(number, device)):
             self.n_ran_out += 1
             self.ran_out(number, device)
         else:
@@ -135,6 +155,8 @@ class Machine:
         size = max(0, min(size, self.totals[device] - self.used_bytes(device)))
         self.foreign[device] += size
         self.at(seconds, partial(self._leave, device, size))
+        self.breathed()
 
     def _leave(self, device: DeviceId, size: int) -> None:
         self.foreign[device] -= size
+        self.breathed()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from random import Random
 
 from virtual_machine import RAN_OUT_SECONDS, Machine
-from worlds import CONTEXT_BYTES, GIB, Setting, Trial
+from virtual_reading import reading_of
+from worlds import CONTEXT_BYTES, GIB, LONGEST_SURVEY_SECONDS, Setting, Trial
 
 from automl.admission.caps import Caps
 from automl.admission.footprint import Structure
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.admission.settling import may_settle, settled_bytes
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -29,6 +31,7 @@ from automl.running.messages import (
     Waiting,
 )
 from automl.trial import (
+    UNKNOWN,
     DeviceId,
     Finished,
     MemoryPeak,
@@ -38,10 +41,13 @@ from automl.trial import (
     Placement,
     Request,
     RequestSource,
+    Survey,
 )
 
+READ_AFTER_SECONDS = 0.5
+"""From what changes on a device until a reading shows it, as by default."""
 READ_SECONDS = 60.0
-"""And after each end."""
+"""Where nothing changes."""
 
 
 class Exact(Durations):
@@ -63,30 +69,40 @@ class Known:
     """What is known of the trials."""
 
     request: str = "surveyed"
-    """exact, 20 % over, surveyed (and learned), or unknown."""
+    """Exact or 20 % over, for good; surveyed or unknown, and measured once they run."""
     n_ahead: int = 0
     exact_durations: bool = False
 
+    @property
+    def is_measured(self) -> bool:
+        return self.request in ("surveyed", "unknown")
+
 
 class Sweep(Machine):
-    """The real loop; this is its ports."""
+    """One sweep over all trials."""
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int, known: Known) -> None:
         super().__init__(setting, trials, seed)
-        self._known, self._n_asked = known, 0
+        self._known, self._n_asked, self._random = known, 0, Random(seed)
         self._where: dict[int, DeviceId] = {}
         self._ran_out: set[int] = set()
+        self._surveyed: dict[int, bool] = {}
+        """False: it is on its way."""
+        self._caps: Caps = {}
+        self._is_read_soon = False
         self.n_over_committed = self.n_failed = 0
         self.delayed_seconds: list[float] = []
-        """Of each head that others may have passed: start less the time first promised."""
+        """Of each head that others may have passed: from the reading that shows what ended at the
+        time first promised until it starts."""
         self._promises: dict[int, float] = {}
         self.ledger = Ledger()
         durations = Exact(trials) if known.exact_durations else Durations(self._progress)
+        self.limits = Limits(16 * setting.n_devices, GIB // 4, 5.0)
         self.loop = Loop(
             self,
             Requests(self._estimate, None),
             self.ledger,
-            Limits(16 * setting.n_devices, GIB // 4, 5.0),
+            self.limits,
             len(trials),
             0,
             n_ahead=known.n_ahead,
@@ -94,20 +110,23 @@ class Sweep(Machine):
         )
 
     def run(self) -> Machine:
+        longest = 100 * self.setting.bound_seconds(self.trials)
         self._tick()
         while not self.loop.done:
+            assert self.now < longest, "it waits for ever"
             self.step()
         return self
+
+    @property
+    def n_lost(self) -> int:
+        """Failed, or left to a next sweep."""
+        return self.n_failed + len(self.loop.held_back)
 
     # --- ports ---
 
     def ask(self) -> Asked | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1
-        params = {"n": number}
-        if self._known.request == "surveyed":
-            structure = Structure((self.trials[number].structure_bytes,))
-            self.loop.requests.survey(params, structure)
-        return Asked(number, params)
+        return Asked(number, {"n": number})
 
     def n_may_pend(self) -> int | None:
         return None
@@ -123,7 +142,7 @@ class Sweep(Machine):
         process = self.begin(number, device, again)
         self._where[number] = device
         self.ledger.assign(number, process)
-        self.ledger.context_up(number, self.now)
+        self.n_over_committed += self._is_over_committed(device)
 
     def feed(self, key: int, trial: Asked) -> None:
         raise AssertionError("no packs here")
@@ -138,13 +157,25 @@ class Sweep(Machine):
         raise AssertionError("nobody stops it")
 
     def is_surveying(self, trial: Asked) -> bool:
-        return False
+        if self._known.request != "surveyed":
+            return False
+        if trial.number not in self._surveyed:
+            self._surveyed[trial.number] = False
+            seen = Surveyed(trial, self.trials[trial.number].survey)
+            after = self._random.uniform(0.2, LONGEST_SURVEY_SECONDS)
+            self.at(after, partial(self._handle, seen))
+        return not self._surveyed[trial.number]
 
     def surveyed(self, surveyed: Surveyed) -> None:
-        raise AssertionError("nothing is surveyed here")
+        seen = surveyed.found
+        assert isinstance(seen, Survey)
+        parts = (float(seen.weights_bytes), float(seen.reserved_bytes - seen.weights_bytes))
+        self.loop.requests.survey(surveyed.trial.params, Structure(parts, RequestSource.SURVEYED))
+        self._surveyed[surveyed.trial.number] = True
+        self._read_soon()
 
     def cap_memory(self, caps: Caps) -> None:
-        """Trials here take what was reserved for them."""
+        self._caps = caps
 
     def idle(self) -> Idle:
         return {(device,): tuple(ps) for device, ps in self.kept.items() if ps}
@@ -152,14 +183,15 @@ class Sweep(Machine):
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         for device in devices:
             self.kept[device].clear()
+        self._read_soon()
 
     # --- what is known ---
 
     def _estimate(self, params: Params) -> Request:
-        trial = self.trials[int(str(params["n"]))]
         factor = {"exact": 1.0, "20 % over": 1.2}.get(self._known.request)
         if factor is None:
-            return Request(None, RequestSource.UNKNOWN)
+            return UNKNOWN
+        trial = self.trials[int(str(params["n"]))]
         return Request(int(factor * trial.peak_bytes), RequestSource.ESTIMATED)
 
     def _progress(self, number: int) -> float | None:
@@ -168,6 +200,19 @@ class Sweep(Machine):
             return None
         self._advance(self._where[number])
         return max(0.0, 1 - here.left_seconds / self.trials[number].seconds) or None
+
+    def _is_over_committed(self, device: DeviceId) -> bool:
+        """By the machine's own books: promises, or what is held where that is more; all contexts
+        and caches; strangers as they were read; and the headroom."""
+        reading = self.loop.reading
+        assert reading is not None
+        (read,) = (d for d in reading.devices if d.address == device)
+        taken = min(self.foreign[device], read.total_bytes - read.free_bytes)
+        promised = {r.key: r for r in self.ledger.snapshot().on(device).reservations}
+        for number, here in self.on[device].items():
+            taken += max(here.held_bytes, promised[number].counted_bytes(device)) + CONTEXT_BYTES
+        taken += sum(CONTEXT_BYTES + cached for cached in self.kept[device].values())
+        return taken + self.limits.headroom_bytes > self.totals[device]
 
     # --- what happens ---
 
@@ -179,52 +224,52 @@ class Sweep(Machine):
         self._over(OutOfMemory(number, self.now, "CUDA out of memory"), device)
 
     def appeared(self, number: int, device: DeviceId) -> None:
-        if self._known.request == "surveyed":
-            peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
-            self._handle(Measured(peak))
+        """It reports: its context is up, and where peaks are measured its promise settles."""
+        self.ledger.context_up(number, self.now)
+        self._read_soon()
+        if not self._known.is_measured:
+            return
+        peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
+        self.ledger.observe_peak(number, peak.peak_bytes)
+        execution = self.loop.executions[number]
+        size_bytes = settled_bytes(peak)
+        if size_bytes is not None and may_settle(execution.request, execution.placement, 1):
+            self.ledger.settle(number, size_bytes)
+        self._handle(Measured(peak))
+
+    def cap_bytes(self, number: int, device: DeviceId) -> int:
+        return self._caps.get(number, {}).get(device, self.totals[device])
+
+    def breathed(self) -> None:
+        self._read_soon()
 
     def _over(self, outcome: Outcome, device: DeviceId) -> None:
         self.end(outcome.trial, device)
         self._handle(Ended(outcome))
         self.ledger.release(outcome.trial, self.now)
         self._handle(Released(outcome.trial))
-        self.at(0.5, self._read)
+        self._read_soon()
 
     def _tick(self) -> None:
         self._read()
         self.at(READ_SECONDS, self._tick)
 
-    def _read(self) -> None:
-        devices = tuple(
-            DeviceSnapshot(
-                device,
-                "sim",
-                total,
-                max(0, total - self.used_bytes(device)),
-                processes=tuple(self._tenants(device)),
-            )
-            for device, total in self.totals.items()
-        )
-        held = {
-            (device, trial.process): trial.held_bytes
-            for device, here in self.on.items()
-            for trial in here.values()
-        }
-        held |= {(device, p): 0 for device, ps in self.kept.items() for p in ps}
-        self._handle(DevicesRead(Reading(self.now, devices, held, held)))
+    def _read_soon(self) -> None:
+        if not self._is_read_soon:
+            self._is_read_soon = True
+            self.at(READ_AFTER_SECONDS, self._read)
 
-    def _tenants(self, device: DeviceId) -> Iterator[DeviceProcess]:
-        """As the driver shows them where it is not asked from within a container."""
-        for trial in self.on[device].values():
-            used = CONTEXT_BYTES + trial.held_bytes
-            yield DeviceProcess(trial.process.pid, used, used)
-        for process in self.kept[device]:
-            yield DeviceProcess(process.pid, CONTEXT_BYTES, CONTEXT_BYTES)
+    def _read(self) -> None:
+        self._is_read_soon = False
+        self._handle(DevicesRead(reading_of(self)))
 
     def _handle(self, message: Message) -> None:
         self.loop.handle(message, self.now)
         lookahead = self.loop._lookahead
-        if self.loop.waiting and lookahead.promised and lookahead.until_seconds < math.inf:
+        promised = lookahead.promised
+        if self.loop.waiting and promised is not None:
             head = self.loop.waiting[0].trial.number
             if lookahead._head == head:
-                self._promises.setdefault(head, lookahead.until_seconds)
+                n_readings = 1 if promised.at_once else 2  # the second shows who had to end
+                shown = lookahead.until_seconds + n_readings * READ_AFTER_SECONDS
+                self._promises.setdefault(head, shown)
