@@ -34,11 +34,12 @@ SETTINGS: Mapping[str, Setting] = {
 }
 POLICIES: Mapping[str, Known] = {
     "unknown": Known("unknown"),
-    "exact, nobody passes": Known("exact"),
-    "exact, 16 ahead, exact durations": Known("exact", 16, exact_durations=True),
-    "exact, 16 ahead": Known("exact", 16),
-    "20 % over, nobody passes": Known("20 % over"),
-    "20 % over, 16 ahead": Known("20 % over", 16),
+    "exact, nobody passes": Known("exact", is_measured=False),
+    "exact, 16 ahead, exact durations": Known("exact", 16, exact_durations=True, is_measured=False),
+    "exact, 16 ahead": Known("exact", 16, is_measured=False),
+    "20 % over, nobody passes": Known("20 % over", is_measured=False),
+    "20 % over, 16 ahead": Known("20 % over", 16, is_measured=False),
+    "20 % over and measured, 16 ahead": Known("20 % over", 16),
     "surveyed, nobody passes": Known("surveyed"),
     "surveyed, 16 ahead": Known("surveyed", 16),
     "surveyed, 4 ahead": Known("surveyed", 4),

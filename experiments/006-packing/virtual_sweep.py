@@ -69,13 +69,11 @@ class Known:
     """What is known of the trials."""
 
     request: str = "surveyed"
-    """Exact or 20 % over, for good; surveyed or unknown, and measured once they run."""
+    """exact, 20 % over, surveyed or unknown."""
     n_ahead: int = 0
     exact_durations: bool = False
-
-    @property
-    def is_measured(self) -> bool:
-        return self.request in ("surveyed", "unknown")
+    is_measured: bool = True
+    """Promises settle and requests are learned; else what is asked for stays."""
 
 
 class Sweep(Machine):
