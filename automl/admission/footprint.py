@@ -34,8 +34,11 @@ size can tell neither apart."""
 _N_FITTED = 2
 """What each bound pays for having been fitted: a base and a factor."""
 _LEAST_RATIO = 1e-3
-"""A peak below a thousandth of its structure tells no more than a thousandth does; without it one
-such trial would swallow the digits of all others' sums."""
+"""A peak below a thousandth of its structure tells no more than a thousandth does; without it the
+square of such a row may be no number."""
+_ONE = 1 << 128
+"""Of fixed point. Whole numbers add up without rounding, so the order of trials does not count, and
+what was added can be taken back."""
 
 
 @dataclass(frozen=True)
@@ -89,39 +92,50 @@ class Footprint:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Over trials: each a row of its features, divided by its peak, so that all count alike."""
+    """Over trials: each a row of its features, divided by its peak, so that all count alike. In
+    fixed point."""
 
     n: int
-    gram: tuple[tuple[float, ...], ...]
+    gram: tuple[tuple[int, ...], ...]
     """(p, p), with features: the base, then the parts."""
-    moments: tuple[float, ...]
+    moments: tuple[int, ...]
     """(p,)"""
-    log_ratio: float
+    log_ratio: int
     """Of peak and structure."""
-    log_size: float
+    log_size: int
 
     @classmethod
     def empty(cls, p: int) -> _Sums:
-        return cls(0, ((0.0,) * p,) * p, (0.0,) * p, 0.0, 0.0)
+        return cls(0, ((0,) * p,) * p, (0,) * p, 0, 0)
 
     def plus(self, structure: Structure, peak_bytes: int, sign: int) -> _Sums:
         size = structure.total_bytes + SMALL_BYTES
         peak = max(peak_bytes + SMALL_BYTES, _LEAST_RATIO * size)
         row = [part / peak for part in (SMALL_BYTES, *structure.parts_bytes)]
         gram = tuple(
-            tuple(g + sign * a * b for g, b in zip(line, row, strict=True))
+            tuple(g + sign * _fixed(a * b) for g, b in zip(line, row, strict=True))
             for line, a in zip(self.gram, row, strict=True)
         )
-        moments = tuple(h + sign * a for h, a in zip(self.moments, row, strict=True))
-        log_ratio = self.log_ratio + sign * math.log(peak / size)
-        return _Sums(self.n + sign, gram, moments, log_ratio, self.log_size + sign * math.log(size))
+        moments = tuple(h + sign * _fixed(a) for h, a in zip(self.moments, row, strict=True))
+        log_ratio = self.log_ratio + sign * _fixed(math.log(peak / size))
+        log_size = self.log_size + sign * _fixed(math.log(size))
+        return _Sums(self.n + sign, gram, moments, log_ratio, log_size)
+
+
+def _fixed(value: float) -> int:
+    return int(value * _ONE)
+
+
+def _floats(fixed: Sequence[int]) -> list[float]:
+    return [value / _ONE for value in fixed]
 
 
 def _fit(sums: _Sums) -> tuple[float, ...]:
     """Base (in units of SMALL_BYTES) and factors, already multiplied up to the bound."""
-    factors = nonnegative_least_squares(*_with_prior(sums))
-    mean = _dot(factors, sums.moments) / sums.n  # of estimate / peak, and of its square
-    square = sum(f * _dot(line, factors) for f, line in zip(factors, sums.gram, strict=True))
+    gram, moments = [_floats(line) for line in sums.gram], _floats(sums.moments)
+    factors = nonnegative_least_squares(*_with_prior(sums, gram, moments))
+    mean = _dot(factors, moments) / sums.n  # of estimate / peak, and of its square
+    square = sum(f * _dot(line, factors) for f, line in zip(factors, gram, strict=True))
     # Were estimate / peak lognormal with these moments, its logarithm would have these.
     variance = max(0.0, math.log(square / sums.n / mean**2))
     middle = variance / 2 - math.log(mean)
@@ -131,19 +145,21 @@ def _fit(sums: _Sums) -> tuple[float, ...]:
     return tuple(f * math.exp(middle + width) for f in factors)
 
 
-def _with_prior(sums: _Sums) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
+def _with_prior(
+    sums: _Sums, gram: Sequence[Sequence[float]], moments: Sequence[float]
+) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
     """Gram and moments with rows for what holds until trials say otherwise: each part has the
     factor that the trials have as a whole, and the base is no more than SMALL_BYTES."""
+    log_ratio, log_size = _floats((sums.log_ratio, sums.log_size))
     prior = _PRIOR_FACTOR_TRIALS * math.log(_PRIOR_FACTOR)
-    factor = math.exp((sums.log_ratio + prior) / (sums.n + _PRIOR_FACTOR_TRIALS))
-    gram, moments = [list(line) for line in sums.gram], list(sums.moments)
-    typical = math.exp(sums.log_size / sums.n)
+    factor = math.exp((log_ratio + prior) / (sums.n + _PRIOR_FACTOR_TRIALS))
+    typical = math.exp(log_size / sums.n)
     weights = [_NO_BASE_TRIALS * (SMALL_BYTES / typical) ** 2]
     weights += [_ALIKE_TRIALS] * (len(moments) - 1)
+    with_prior = [[*line] for line in gram]
     for i, weight in enumerate(weights):
-        gram[i][i] += weight / factor**2
-        moments[i] += weight / factor
-    return gram, moments
+        with_prior[i][i] += weight / factor**2
+    return with_prior, [h + weight / factor for h, weight in zip(moments, weights, strict=True)]
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

@@ -1,7 +1,8 @@
 """`status`: a study so far, from any process.
 
-What the study's sweep wrote to `status.json` last is shown; by the study's lock it is seen whether
-that sweep still lives.
+What its trials came to is read from the record, to the last event; what runs and waits, and why,
+from the picture that its sweep writes to `status.json`, while it lives or as it ended. By the
+study's lock it is seen whether it lives.
 """
 
 from __future__ import annotations
@@ -14,19 +15,28 @@ from automl.commands.which_study import find_study
 from automl.config import Config
 from automl.record.directory import command_line, is_held
 from automl.record.files import StudyFiles
+from automl.record.studies import read_study
+from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
+from automl.running.failures import Failures
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines, render
-from automl.running.view import SweepView, read_view
+from automl.running.view import BestRow, SweepView, read_view
+from automl.trial import TrialState
 
 
 def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
     path = find_study(config)
+    lives = _lives(path)  # seen first: what is written before the lock goes back is the last word
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
-    print_view(view, None if view.ended is not None else _note(view, path, config))
+    record, goes_on = read_study(path), view.ended is None
+    if record.sweeps:  # else its log is lost, and it says nothing
+        killed = goes_on and lives is False
+        view = as_recorded(dead(view, record) if killed else view, record)
+    print_view(view, _note(view, config, lives) if goes_on else None)
     return 0
 
 
@@ -43,16 +53,44 @@ def print_view(view: SweepView, note: str | None) -> None:
         console.say(fit_line(note), "magenta")
 
 
-def _note(view: SweepView, path: Path, config: Config) -> str | None:
+def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
+    """The view with what the record says of all that came to its end, since it was written too."""
+    ended = {n for n, trial in record.trials.items() if trial.state.is_final}
+    running = tuple(row for row in view.running if row.number not in ended)
+    final = {state.value: n for state, n in record.counts().items() if state.is_final}
+    counts = {**view.counts, **final}
+    if view.running:
+        counts[TrialState.RUNNING.value] = len(running)
+    best = record.best()
+    if best is not None:
+        assert best.value is not None
+        view = replace(view, best=BestRow(best.number, best.value, best.params))
+    return replace(view, counts=counts, running=running, failures=Failures(record.trials).rows())
+
+
+def dead(view: SweepView, record: StudyRecord) -> SweepView:
+    """The view of a sweep that was killed: what ran and waited then is interrupted."""
+    asked = {row.number for row in view.waiting if row.number is not None}
+    asked |= {n for n, trial in record.trials.items() if not trial.state.is_final}
+    counts = {TrialState.INTERRUPTED.value: len(asked)}
+    return replace(view, counts=counts, running=(), waiting=(), seconds_left=None)
+
+
+def _lives(path: Path) -> bool | OSError:
+    """Whether a sweep holds the study; or why that cannot be seen."""
+    try:
+        return is_held(path)
+    except OSError as error:
+        return error
+
+
+def _note(view: SweepView, config: Config, lives: bool | OSError) -> str | None:
     """What became of a sweep that has not told its end; None: it goes on."""
     age = f"{time.time() - view.time:.0f} s ago"
-    try:
-        if is_held(path):
-            return None
-    except OSError as error:
+    if isinstance(lives, OSError):
         return (
             f"as of {age}; whether a sweep still works on it cannot be seen "
-            f"({StudyFiles(path).lock}: {error.strerror})"
+            f"({StudyFiles(Path(view.directory)).lock}: {lives.strerror})"
         )
     again = command_line("resume", replace(config.study, name=view.study))
-    return f"interrupted {age}; go on with: {again}"
+    return None if lives else f"interrupted {age}; go on with: {again}"

@@ -22,6 +22,11 @@ def opener(path: str | Path, flags: int) -> int:
     return os.open(path, flags, _MODE)
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """As `open` takes it, for what may be anybody's: a pipe is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Readers see the old file or the new one, whole; a power cut may leave neither."""
     with _replacing(path) as file:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from types import TracebackType
 from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, cannot
 from automl.record.codec import UnreadableLineError, decode, encode
+from automl.record.disk import open_at_once
 from automl.record.study import StudyFold
 from automl.trial import Checkpointed, Event, Outcome, SweepEnded, SweepStarted
 
@@ -31,12 +33,9 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
 
     A line that is no event (of this version) is skipped with a warning; no file is no events.
     """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        file.seek(offset)
+    with suppress(FileNotFoundError), open(path, "rb", opener=open_at_once) as file:
+        if offset:
+            file.seek(offset)
         for line in file:
             if not line.endswith(b"\n"):
                 return  # being written, or torn

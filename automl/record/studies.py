@@ -43,9 +43,10 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
     trials reported is in memory. Raises ConfigError for a folder that is no study of ours, or that
     cannot be read.
     """
-    log = StudyFiles(directory).events
+    files = StudyFiles(directory)
+    log = files.events
     try:
-        if not log.exists():
+        if not log.exists() and not files.config.exists():
             raise ConfigError(
                 f"study.name={directory.name}: {directory} holds no study; in {directory.parent} "
                 f"{existing(directory.parent)}. Name one of them, or another folder with "

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.record.disk import write_atomically
+from automl.record.disk import open_at_once, write_atomically
 from automl.trial import Params, TrialState
 
 MAX_BYTES = 2**24
@@ -120,7 +119,7 @@ def load_view(path: Path) -> SweepView:
 
     It may be anybody's: it is read to a limit, and a pipe is not waited for.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
+    with open(path, "rb", opener=open_at_once) as file:
         text = file.read(MAX_BYTES)
     try:
         return _checked(_view_of(json.loads(text)))
@@ -128,10 +127,6 @@ def load_view(path: Path) -> SweepView:
         raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _view_of(plain: Any) -> SweepView:

@@ -8,7 +8,7 @@ from itertools import islice
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from automl.admission.footprint import Footprint, Structure
@@ -88,9 +88,9 @@ def test_a_trial_that_held_next_to_nothing_does_not_spoil_what_others_told() -> 
     trials = [(Structure((i * GIB,)), i * GIB) for i in range(1, 11)]
     footprint = learned(trials)
     before = bound(footprint, 5 * GIB)
-    footprint.add(Structure((1e30,)), 1)
-    footprint.remove(Structure((1e30,)), 1)
-    assert bound(footprint, 5 * GIB) == pytest.approx(before, rel=1e-6)
+    footprint.add(Structure((1e300,)), 1)
+    footprint.remove(Structure((1e300,)), 1)
+    assert bound(footprint, 5 * GIB) == before
 
 
 @given(trials=measured, asked=structures, more=structures)
@@ -103,20 +103,30 @@ def test_a_larger_structure_never_gets_a_smaller_bound(
 
 
 @given(trials=measured, gone=measured, asked=structures, random=st.randoms())
+@example(  # sums of floats lose the digits of the one that stays
+    trials=[(Structure((0, 0)), 9_656_948_536)],
+    gone=[
+        (Structure((1.5 * GIB, 13 * GIB)), 1),
+        (Structure((10544480256.0, 0)), 1),
+        (Structure((27 * GIB, 0)), 1),
+    ],
+    asked=Structure((0, 0)),
+    random=Random(0),
+)
 def test_only_which_trials_were_measured_counts(
     trials: list[tuple[Structure, int]],
     gone: list[tuple[Structure, int]],
     asked: Structure,
     random: Random,
 ) -> None:
-    """Neither their order, as in a sweep that goes on, nor what was taken back; sums round."""
+    """Neither their order, as in a sweep that goes on, nor what was taken back."""
     before = bound(learned(trials), *asked.parts_bytes)
     shuffled = [(True, trial) for trial in trials] + [(True, trial) for trial in gone]
     random.shuffle(shuffled)
     footprint = learned([trial for _, trial in shuffled])
     for structure, peak_bytes in gone:
         footprint.remove(structure, peak_bytes)
-    assert bound(footprint, *asked.parts_bytes) == pytest.approx(before, rel=2e-2, abs=8 * MIB)
+    assert bound(footprint, *asked.parts_bytes) == before
 
 
 def test_what_is_taken_back_to_the_last_leaves_nothing() -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.status import print_view, run
+from automl.commands.status import as_recorded, dead, print_view, run
 from automl.record.directory import StudyDirectory
-from automl.running.view import BestRow, RunningRow, write_view
+from automl.record.events import EventLog
+from automl.record.study import fold
+from automl.running.view import BestRow, FailureRow, RunningRow, WaitingRow, write_view
+from automl.trial import Failed, Finished, Reported, Started, SweepStarted
 from tests.commands.conftest import config
 from tests.running.test_view import VIEW
 
@@ -35,6 +38,54 @@ def test_an_ended_sweep_says_how(study: Path, capsys: pytest.CaptureFixture[str]
     write_view(study / "status.json", replace(VIEW, time=time.time(), ended="done"))
     assert run(config(study.parent), "") == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("done, ")
+
+
+EVENTS = (
+    SweepStarted(0.0, "brave-otter", "u", {"study.metric": "val_loss"}),
+    Started(8, 1.0, {"depth": 4}, "cpu"),
+    Started(9, 1.0, {"depth": 5}, "cpu"),
+    Started(10, 1.0, {"depth": 6}, "cpu"),
+    Reported(8, 2.0, 1, {"val_loss": 0.02}),
+    Finished(8, 3.0, 0.02),
+    Failed(10, 3.0, "no table"),
+)
+RECORD = fold(EVENTS)
+
+
+def test_a_killed_sweep_is_told_to_its_last_event(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_view(study / "status.json", replace(VIEW, time=time.time()))
+    with EventLog.open(study / "events.log") as log:
+        for event in EVENTS:
+            log.append(event)
+    assert run(config(study.parent), "") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2/20 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
+    assert "running" not in said
+    assert "1 time no table (first trial 10)" in said
+
+
+def test_what_ended_since_the_picture_was_written_is_told() -> None:
+    view = as_recorded(VIEW, RECORD)
+    assert view.running == (), "trial 8 has ended"
+    assert dict(view.counts) == {
+        "running": 0,
+        "finished": 1,
+        "pruned": 0,
+        "failed": 1,
+        "interrupted": 2,
+    }
+    assert view.best == BestRow(8, 0.02, {"depth": 4})
+    assert view.failures == (FailureRow(1, "no table", 10),)
+
+
+def test_what_ran_and_waited_when_a_sweep_was_killed_is_interrupted() -> None:
+    waits = WaitingRow(11, "waiting: 3.0 GiB asked")  # never started
+    view = as_recorded(dead(replace(VIEW, waiting=(waits,)), RECORD), RECORD)
+    assert (view.running, view.waiting) == ((), ())
+    assert view.counts["interrupted"] == 2
+    assert "running" not in view.counts
 
 
 def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,12 @@ def test_a_log_that_cannot_be_read_is_refused_with_the_remedy(study: Path) -> No
     (study / "events.log").mkdir()
     with pytest.raises(ConfigError, match=r"events\.log cannot be read .* ask its owner"):
         read_study(study)
+
+
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(study: Path) -> None:
+    (study / "events.log").unlink()
+    os.mkfifo(study / "events.log")
+    assert read_study(study).sweeps == ()
 
 
 def test_the_newest_study_is_the_one_at_work_last(study: Path) -> None:

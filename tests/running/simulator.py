@@ -387,9 +387,8 @@ class World:
         reading, there = self.loop.reading, self.machine.on(device)
         assert reading is not None
         assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
-        busy = {e.process for e in there}
-        alive = [p for p in self.machine.processes if device in p.devices]
-        ours = [p for p in alive if p.has_context or p in busy]
+        busy = {e.process for e in there if not e.over}  # of the others some have been ended
+        ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
         taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
         for execution in there:
             shares = execution.placement.shares

@@ -106,13 +106,22 @@ class Settling(World):
         return held[key].counted_bytes(device)
 
     def _unpromised(self, device: DeviceId) -> int:
-        """Surely promised to nobody: each context may take as much as one ever did."""
+        """Surely promised to nobody: each context may take as much as one ever did, and what an
+        ended trial gave back is there when a reading has shown it."""
         there = self.machine.on(device)
         promised = sum(self._promised(execution.key, device) for execution in there)
         contexts = sum(device in p.devices for p in self.machine.processes) * CONTEXT_BOUND_BYTES
         strangers = self.machine.strangers_bytes(device, self.now)
-        kept = promised + contexts + strangers + self.limits.headroom_bytes
+        kept = promised + contexts + strangers + self._not_seen_back(device)
+        kept += self.limits.headroom_bytes
         return max(0, self.totals[device] - kept)
+
+    def _not_seen_back(self, device: DeviceId) -> int:
+        """What processes in which nothing runs now held at the last reading."""
+        assert self.loop.reading is not None
+        held = self.loop.reading.reserved_after
+        idle = [p.address for p in self.machine.processes if not p.n_executions]
+        return sum(held.get((device, process), 0) for process in idle)
 
     def _check_room(self, device: DeviceId) -> None:
         super()._check_room(device)
@@ -188,6 +197,19 @@ def worlds(draw: st.DrawFn) -> Settling:
     return Settling(
         devices, plans, limits=limits, own_processes=True, shows_pids=shows, grows=grows
     )
+
+
+SIZES = ((None, 3 * GB), (6 * GB, 3 * GB), (16 * GB, 8 * GB))
+"""What each trial asks for, and takes."""
+
+
+def test_what_an_ended_trial_gave_back_is_free_once_a_reading_shows_it() -> None:
+    """The first grows when the second has just ended."""
+    plans = [Plan(asked, peak, 1.0, 10.0, reports_after=1.0) for asked, peak in SIZES]
+    grows = {0: (1.25, 2.0), 1: (0.0, 2.0)}
+    world = Settling(GPU, plans, own_processes=True, grows=grows)
+    world.run()
+    assert all(isinstance(outcome, Finished) for outcome in world.told.values())
 
 
 @settings(max_examples=150, deadline=None)

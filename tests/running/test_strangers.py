@@ -73,7 +73,9 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
         min_size=1,
         max_size=8,
     ),
-    breaths=st.lists(st.tuples(st.floats(0, 30), st.floats(1, 10), st.integers(1, 20)), max_size=4),
+    breaths=st.lists(
+        st.tuples(st.floats(0.1, 30), st.floats(1, 10), st.integers(1, 20)), max_size=4
+    ),
     own_processes=st.booleans(),
     shows_pids=st.booleans(),
 )
@@ -87,9 +89,16 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     own_processes=True,
     shows_pids=True,
 )
+@example(  # idle processes are ended whose reservations have not come back yet
+    planned=[Plan(GB, GB, seconds=2.0), Plan(2 * GB, GB, seconds=2.0), Plan(13 * GB, 14 * GB)],
+    breaths=[],
+    own_processes=True,
+    shows_pids=False,
+)
 def test_while_strangers_breathe_nothing_that_fits_alone_is_lost(
     planned: list[Plan], breaths: list[tuple[float, float, int]], **how: Any
 ) -> None:
+    """They come when the sweep has seen the device without them."""
     strangers = [Stranger("GPU-a", n * GB, begin, begin + lasts) for begin, lasts, n in breaths]
     world = World(GPU, planned, strangers=strangers, **how)
     world.run(left=range(len(planned)))
