@@ -20,6 +20,7 @@ from worlds import Setting, Trial
 SETTINGS: Mapping[str, Setting] = {
     "1x24": Setting(1, 24, 60, 16),
     "1x80": Setting(1, 80, 60, 16),
+    "1x24-container": Setting(1, 24, 60, 16, shows_pids=False),
     "8x24": Setting(8, 24, 300, 16),
     "8x80": Setting(8, 80, 300, 16),
     "8x24-shared-0": Setting(8, 24, 300, 4),
