@@ -10,7 +10,7 @@ rough it may be, but once its time has come nobody passes it any more: so it doe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from automl.admission.reasons import Refusal
 from automl.admission.situation import Situation
@@ -25,15 +25,34 @@ class Promise:
     at_seconds: float
     at_once: bool = True
     """False: idle processes have to end first."""
+    soonest_seconds: float | None = None
+    """It may fit so soon, if contexts that are to come leave some of what is kept free for them;
+    None: not sooner for that."""
 
 
 def promise(head: Request, now: Situation) -> Promise | None:
     """The earliest that the head can be given; None: of nothing in its way the end is known."""
+    found = _earliest(head, now)
+    if found is None or not now.awaits_contexts:
+        return found
+    hoped = now.once_contexts_show()
+    decision = hoped.place(head)
+    if isinstance(decision, Placement) or decision.in_the_way:
+        return replace(found, soonest_seconds=now.now_seconds)
+    sooner = _earliest(head, hoped)
+    if sooner is None or sooner.at_seconds >= found.at_seconds:
+        return found
+    return replace(found, soonest_seconds=sooner.at_seconds)
+
+
+def _earliest(head: Request, now: Situation) -> Promise | None:
     best: Promise | None = None
     for devices in _choices(head, now):
         for at_seconds in now.ends_on(devices):
             if best is not None and at_seconds >= best.at_seconds:
                 break
+            if not now.may_have_room(head, devices, at_seconds):
+                continue
             decision = now.later(at_seconds, devices).place(head)
             if isinstance(decision, Placement):
                 best = Promise(frozenset(decision.devices), at_seconds)
@@ -54,11 +73,13 @@ def overtake(
     if now.now_seconds >= promised.at_seconds:
         return None
     end_seconds = now.now_seconds + seconds + now.limits.stale_seconds
+    if promised.soonest_seconds is not None and end_seconds > promised.soonest_seconds:
+        return None  # beside the head there may be less room then than is known now
     elsewhere = now.devices - promised.devices
     for devices in (None, elsewhere) if elsewhere else (None,):
         placement = now.place(request, devices)
         if isinstance(placement, Refusal):
-            continue
+            return None
         then = now.with_one_more(key, placement, end_seconds)
         if _is_kept(promised, then.later(promised.at_seconds, promised.devices).place(head)):
             return placement

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from automl.admission.account import Accounts
 from automl.admission.ledger import Context, Contexts, LedgerSnapshot, Reservation
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import Refusal
@@ -32,6 +33,8 @@ class Situation:
     idle: Idle = field(default_factory=dict)
     ends_seconds: Mapping[int, float] = field(default_factory=dict)
     """By the key of each reservation; of one that is not named nothing is known."""
+    accounts: Accounts | None = None
+    """Those of this reading and this ledger, where they are kept."""
 
     def place(
         self, request: Request, devices: Collection[DeviceId] | None = None
@@ -46,13 +49,26 @@ class Situation:
             now_seconds=here.now_seconds,
             process=here.process,
             idle=here.idle,
+            accounts=here.accounts,
+        )
+
+    def may_have_room(
+        self, request: Request, devices: Collection[DeviceId], at_seconds: float
+    ) -> bool:
+        """Whether what goes on then was promised so little of one of these devices that the request
+        may fit there: quick, and never False where `place` finds room."""
+        asked = request.memory_bytes or 0
+        return any(
+            asked <= device.total_bytes - self._promised_bytes(device.address, at_seconds)
+            for device in self.reading.devices
+            if device.address in devices
         )
 
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> Situation:
         """These devices then: what will have ended is gone, its processes are idle."""
         gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
         going_on = (r for r in self.ledger.reservations if self._end(r) > at_seconds)
-        stays = tuple(replace(r, process=r.holder) for r in going_on)  # known by then
+        stays = tuple(r if r.process else replace(r, process=r.holder) for r in going_on)  # known
         here = self._only(devices)
         gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
         idle = {place: list(processes) for place, processes in self.idle.items()}
@@ -65,6 +81,18 @@ class Situation:
             ),
             ledger=self._ledger_of(stays, self.ledger.contexts),
             idle=idle,
+        )
+
+    def once_contexts_show(self) -> Situation:
+        """The same if contexts that are to come took nothing: the most that they may leave."""
+        contexts = {
+            where: replace(context, ready_seconds=-math.inf)
+            for where, context in self.ledger.contexts.items()
+        }
+        return replace(
+            self,
+            ledger=LedgerSnapshot.of(self.ledger.reservations, contexts, self.ledger.least_foreign),
+            accounts=None,
         )
 
     def with_one_more(self, key: int, placement: Placement, end_seconds: float) -> Situation:
@@ -84,6 +112,7 @@ class Situation:
             ledger=self._ledger_of((*self.ledger.reservations, new), contexts),
             idle=idle,
             ends_seconds={**self.ends_seconds, key: end_seconds},
+            accounts=None,
         )
 
     def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
@@ -95,6 +124,12 @@ class Situation:
             if not here.isdisjoint(r.placement.devices)
         }
         return sorted(ends - {math.inf})
+
+    @property
+    def awaits_contexts(self) -> bool:
+        """Whether some may be there that the reading does not show yet."""
+        begun = self.reading.begun_seconds
+        return any(context.pending(begun) for context in self.ledger.contexts.values())
 
     @property
     def devices(self) -> frozenset[DeviceId]:
@@ -115,9 +150,13 @@ class Situation:
     def _end(self, reservation: Reservation) -> float:
         return self.ends_seconds.get(reservation.key, math.inf)
 
+    def _promised_bytes(self, device: DeviceId, at_seconds: float) -> int:
+        held = self.ledger.on(device).reservations
+        return sum(r.counted_bytes(device) for r in held if self._end(r) > at_seconds)
+
     def _only(self, devices: Collection[DeviceId]) -> Situation:
         there = tuple(d for d in self.reading.devices if d.address in devices)
-        return replace(self, reading=replace(self.reading, devices=there))
+        return replace(self, reading=replace(self.reading, devices=there), accounts=None)
 
 
 def _given_back(

@@ -58,17 +58,28 @@ class Lookahead:
         fair: Callable[[list[Waiting], int], list[Waiting]],
     ) -> Iterator[Start]:
         """Of the first behind the head, the larger ones before the others, with those of their kind
-        as packs; each has been started before the next is looked at."""
-        near = list(behind[: self.n_ahead])
-        sizes = {w.trial.number: _size(self.placing.request(w)) for w in near}
+        as packs; each has been started before the next is looked at. Of whom a survey is still to
+        tell what it wants, a later reading finds it."""
+        requests = {w.trial.number: self.placing.known_request(w) for w in behind[: self.n_ahead]}
+        sizes = {number: _size(known) for number, known in requests.items() if known is not None}
+        near = [w for w in behind[: self.n_ahead] if w.trial.number in sizes]
+        now = self._situation(now_seconds)
+
+        def start(first: Waiting, near: Sequence[Waiting]) -> Start | Refusal:
+            nonlocal now
+            if now.reading is not self.placing.reading:  # other sweeps have promised more
+                now = self._situation(now_seconds)
+            return self._start(first, near, head, now, fair)
+
         for first in sorted(near, key=lambda w: sizes[w.trial.number], reverse=True):
             if first not in near:
                 continue  # it went with another, as one pack
-            decide = partial(self._start, first, near, head, now_seconds, fair)
+            decide = partial(start, first, near)
             found = self.placing.agreed(decide, now_seconds)
             if isinstance(found, Start):
                 near = [w for w in near if w not in found.group]
                 yield found
+                now = self._situation(now_seconds)
 
     def _promise(self, request: Request, now_seconds: float) -> bool:
         self.promised = promise(request, self._situation(now_seconds))
@@ -82,11 +93,11 @@ class Lookahead:
         first: Waiting,
         near: Sequence[Waiting],
         head: Request,
-        now_seconds: float,
+        now: Situation,
         fair: Callable[[list[Waiting], int], list[Waiting]],
     ) -> Start | Refusal:
         assert self.promised is not None, "others pass a head that was promised something"
-        promised, now = self.promised, self._situation(now_seconds)
+        promised = self.promised
 
         def place(request: Request, group: Sequence[Waiting]) -> Placement | Refusal:
             seconds = max(self.durations.of(waiting) for waiting in group)

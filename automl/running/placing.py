@@ -193,6 +193,7 @@ class Placing:
             self.process,
             self.ports.idle(),
             ends_seconds,
+            self.accounts,
         )
 
     def make_room(self, refusal: Refusal) -> None:

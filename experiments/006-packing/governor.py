@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from packing import GIB, Figures, Fixed, Known, OnDevice, Setting, Sweep, Trial, spread_of
+from figures import HEAD, Figures, spread_of
+from fixed_number import Fixed
+from virtual_sweep import Known, Sweep
+from worlds import GIB, Setting, Trial, surveyed
 
-from automl.admission.caps import Caps
 from automl.admission.governor import Governor
-from automl.admission.settling import may_settle, settled_bytes
-from automl.running.messages import Measured
-from automl.trial import DeviceId, MemoryPeak
 
 LOOK_SECONDS = 2.5
 """Between two readings, where the governor looks; 0.5 in truth."""
@@ -31,48 +30,16 @@ N_TRIALS = 60
 """For the governor."""
 
 
-class Probing(Sweep):
-    """Nothing is known of any trial before it runs; promises settle, and caps hold."""
-
-    def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
-        self._caps: Caps = {}
-        super().__init__(setting, trials, seed, Known("unknown"))
-
-    def cap_memory(self, caps: Caps) -> None:
-        self._caps = caps
-
-    def _appear(self, number: int, device: DeviceId, here: OnDevice) -> None:
-        cap = self._caps.get(number, {}).get(device)
-        wanted = self.trials[number].peak_bytes
-        if cap is None or wanted <= cap or self.on[device].get(number) is not here:
-            super()._appear(number, device, here)
-            return
-        self._advance(device)
-        self.n_ran_out += 1
-        self.ran_out(number, device)
-
-    def appeared(self, number: int, device: DeviceId) -> None:
-        execution = self.loop.executions[number]
-        peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
-        self.ledger.observe_peak(number, peak.peak_bytes)
-        settled = settled_bytes(peak)
-        if settled and may_settle(execution.request, execution.placement, 1):
-            self.ledger.settle(number, settled)
-        self._handle(Measured(peak))
-        self.at(0.5, self._read)
-
-
 def probing_table(setting: Setting, seeds: Sequence[int]) -> None:
-    title = f"{setting.n_devices} x {setting.gib} GB, {setting.n_trials} trials, {setting}"
-    head = "| policy | makespan / bound | x faster | full | ran out | lost | head later, s |"
-    sys.stdout.write(f"\n{title}\n{head}\n|---|---|---|---|---|---|---|\n")
+    """Nothing is known of any trial before it runs."""
+    sys.stdout.write(f"\n{setting.label}:\n\n{HEAD}")
     worlds = [(setting.trials(seed), seed) for seed in seeds]
     alone, probing = Figures(), Figures()
     for trials, seed in worlds:
         alone.add(Fixed(setting, trials, seed, 1).run())
-        probing.add(Probing(setting, trials, seed).run())
-    sys.stdout.write(alone.row("one per GPU", alone))
-    sys.stdout.write(probing.row("unknown: probing", alone))
+        probing.add(Sweep(setting, trials, seed, Known("unknown")).run())
+    sys.stdout.write(alone.row("one per GPU", alone, alone))
+    sys.stdout.write(probing.row("unknown: probing", alone, alone))
     sys.stdout.flush()
 
 
@@ -81,7 +48,7 @@ class Governed(Sweep):
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
         self._random = Random(seed)
-        super().__init__(setting, trials, seed, Known("exact"))
+        super().__init__(setting, trials, seed, Known("exact", is_measured=False))
         self.loop._placing.governor = Governor()
         self.loop._placing.limits = replace(self.loop.limits, stale_seconds=2 * LOOK_SECONDS)
         self._rates = [math.exp(self._random.uniform(0, math.log(100))) for _ in trials]
@@ -142,7 +109,7 @@ def small_trials(seed: int) -> list[Trial]:
     for _ in range(N_TRIALS):
         peak = int(random.uniform(0.5, 2.0) * GIB)
         seconds = max(10.0, 400 * math.exp(0.5 * random.gauss(0, 1)))
-        drawn.append(Trial(peak, seconds, peak))
+        drawn.append(Trial(peak, seconds, surveyed(peak)))
     return drawn
 
 

@@ -112,6 +112,32 @@ def test_the_last_place_is_kept_for_the_head() -> None:
     assert overtake(Request(GB), 7, 99.0, head, promised, third) is None
 
 
+def with_pending_contexts(now: Situation) -> Situation:
+    """The same before any reading has shown what they take, of which 1 GiB each is thought."""
+    pending = dict.fromkeys(now.ledger.contexts, Context())
+    return replace(now, ledger=LedgerSnapshot.of(now.ledger.reservations, pending))
+
+
+@pytest.mark.parametrize(("size", "soonest"), [(9, 0.0), (10, None), (15, 20.0), (18, None)])
+def test_it_is_known_when_contexts_that_take_less_would_let_the_head_in(
+    size: int, soonest: float | None
+) -> None:
+    running = (("GPU-a", 6, 20.0), ("GPU-a", 7, 50.0), ("GPU-a", 0, 90.0))
+    promised = promise(Request(size * GB), with_pending_contexts(here(*running)))
+    assert promised is not None
+    assert promised.soonest_seconds == soonest
+
+
+def test_nobody_is_beside_the_head_when_it_may_start_sooner_than_is_known() -> None:
+    now = with_pending_contexts(here(("GPU-a", 8, 30.0), ("GPU-a", 5, 60.0)))
+    head = Request(int(17.5 * GB))
+    promised = promise(head, now)
+    assert promised == Promise(frozenset({A}), 60.0, soonest_seconds=30.0)
+    assert overtake(Request(GB), 7, 20.0, head, promised, now) is not None
+    assert overtake(Request(GB), 7, 30.0, head, promised, now) is None, "over before the 60 s"
+    assert overtake(Request(GB), 7, 99.0, head, promised, now) is None, "beside it at 60 s"
+
+
 def test_nobody_passes_when_the_time_has_come() -> None:
     now = here(("GPU-a", 16, 30.0))
     assert (

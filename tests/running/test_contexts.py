@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.admission.policy import Limits
@@ -81,10 +81,17 @@ def test_memory_that_torch_does_not_count_is_counted_once() -> None:
         min_size=1,
         max_size=10,
     ),
-    contexts=st.lists(st.integers(300, 900).map(lambda n: n * MIB), min_size=1, max_size=5),
+    contexts=st.lists(st.integers(300, 1024).map(lambda n: n * MIB), min_size=1, max_size=5),
     n_gpus=st.integers(1, 3),
     told_after=st.floats(0, 2),
     shows_pids=st.booleans(),
+)
+@example(  # the second's idle process is ended before its reservation comes back
+    planned=[Plan(13 * GB, 0, 0, 2.0), Plan(8 * GB, 0, 0, 7.7), Plan(14 * GB, 0, 0, 8.0)],
+    contexts=[1024 * MIB],
+    n_gpus=1,
+    told_after=0.0,
+    shows_pids=False,
 )
 def test_with_contexts_of_any_size_nothing_is_over_committed(
     planned: list[Plan], contexts: list[int], n_gpus: int, **how: Any

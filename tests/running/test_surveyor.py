@@ -75,6 +75,14 @@ def test_what_was_surveyed_shares_a_device() -> None:
     assert world.now < 40, "side by side"
 
 
+def test_those_behind_the_head_are_surveyed_so_that_they_may_pass_it() -> None:
+    """The second waits for the first, which runs for long; the third would be over before."""
+    planned = [Plan(None, n * GB, seconds=s) for n, s in ((9, 60.0), (12, 5.0), (2, 9.0))]
+    world = Surveying(GPU, planned, own_processes=True, n_ahead=4)
+    world.run()
+    assert world.started == [0, 2, 1]
+
+
 def test_what_cannot_be_surveyed_runs_alone() -> None:
     world = Surveying(GPU, [Plan(None, 0, seconds=5.0)] * 2, own_processes=True)
     world.run()
