@@ -78,6 +78,7 @@ def place(
     process: ProcessId | None = None,
     idle: Idle | None = None,
     accounts: Accounts | None = None,
+    some: bool = False,
 ) -> Placement | Refusal:
     """Choose devices, or say why there are none.
 
@@ -90,6 +91,7 @@ def place(
     process: that which would train it, where it is known before (threads of this process).
     idle: those that could be used again, or ended for their memory.
     accounts: where those of earlier calls are kept, so that only what changed is added up.
+    some: the reading is of some of the devices, so whether it fits at all is another's to say.
     now_seconds: `time.monotonic()`.
     """
     if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
@@ -97,7 +99,7 @@ def place(
     assert reading is not None
     accounts = accounts or Accounts()
     everything = accounts.of(reading, ledger, limits.headroom_bytes)
-    if (closed := _closed(request, everything)) is not None:
+    if (closed := _closed(request, everything, some)) is not None:
         return closed
     cap = limits.max_concurrent_trials
     if cap is not None and len(ledger.reservations) >= cap:
@@ -123,9 +125,9 @@ def _left(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
     return [a for a in accounts if not a.device.lost]
 
 
-def _closed(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal | None:
+def _closed(request: Request, accounts: Sequence[DeviceAccount], some: bool) -> Refusal | None:
     """Why it could not start even if nothing else ran: on no device, or on none that is well."""
-    if (never := _never(request, accounts)) is not None:
+    if (never := _never(request, accounts, some)) is not None:
         return never
     left, well = _left(accounts), [a for a in accounts if a.device.fault is None]
     if len(well) == len(accounts):
@@ -152,12 +154,15 @@ def _teams(
     return [team for team in teams.values() if len(team) >= request.n_devices]
 
 
-def _never(request: Request, accounts: Sequence[DeviceAccount]) -> Refusal | None:
-    """Not even if nothing else were there."""
+def _never(
+    request: Request, accounts: Sequence[DeviceAccount], some: bool = False
+) -> Refusal | None:
+    """Not even if nothing else were there. Of some devices the size tells nothing: with a context
+    that is there already it may fit on one that is too small for it and a new one."""
     teams = _teams(request, accounts)
     if not teams:
         return no_such_devices(request, _most_devices(request, accounts))
-    if request.memory_bytes is None:
+    if request.memory_bytes is None or some:
         return None
     tightest = max((_nth_largest(request.n_devices, team) for team in teams), key=_empty_room)
     fits = request.memory_bytes <= tightest.empty_room_bytes

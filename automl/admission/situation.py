@@ -35,6 +35,8 @@ class Situation:
     """By the key of each reservation; of one that is not named nothing is known."""
     accounts: Accounts | None = None
     """Those of this reading and this ledger, where they are kept."""
+    some: bool = False
+    """There are other devices."""
 
     def place(
         self, request: Request, devices: Collection[DeviceId] | None = None
@@ -50,6 +52,7 @@ class Situation:
             process=here.process,
             idle=here.idle,
             accounts=here.accounts,
+            some=here.some,
         )
 
     def may_have_room(
@@ -91,7 +94,7 @@ class Situation:
         }
         return replace(
             self,
-            ledger=LedgerSnapshot.of(self.ledger.reservations, contexts, self.ledger.least_foreign),
+            ledger=self._ledger_of(self.ledger.reservations, contexts),
             accounts=None,
         )
 
@@ -156,7 +159,8 @@ class Situation:
 
     def _only(self, devices: Collection[DeviceId]) -> Situation:
         there = tuple(d for d in self.reading.devices if d.address in devices)
-        return replace(self, reading=replace(self.reading, devices=there), accounts=None)
+        some = self.some or len(there) < len(self.reading.devices)
+        return replace(self, reading=replace(self.reading, devices=there), accounts=None, some=some)
 
 
 def _given_back(

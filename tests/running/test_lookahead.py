@@ -194,6 +194,14 @@ def exact_plans(draw: st.DrawFn) -> Plan:
     own_processes=True,
     shows_pids=True,
 )
+@example(  # the head fits on the smaller device only beside a context that is there
+    planned=[of(13, 1.0), of(8, 22.0), of(9, 25.0), of(21, 1.0), of(1, 8.0)],
+    totals=[23 * GB, 24 * GB],
+    limit=4,
+    context=300 * 1024**2,
+    own_processes=False,
+    shows_pids=False,
+)
 def test_with_exact_durations_the_head_is_never_later_for_those_that_pass(
     planned: list[Plan],
     totals: list[int],

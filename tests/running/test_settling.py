@@ -42,6 +42,8 @@ class Settling(World):
     caps: Caps = field(default_factory=dict)
     n_capped: int = 0
     """Trials that a cap ended."""
+    read_unpromised: dict[DeviceId, int] = field(default_factory=dict)
+    """At the last reading."""
     unsettled: bool = False
     """Mutation: promises stay."""
     uncapped: bool = False
@@ -82,7 +84,9 @@ class Settling(World):
         promised = self._promised(execution.key, device)
         if cap is not None and wanted > cap:
             self.n_capped += 1
-            assert wanted > promised + self._unpromised(device), "ended while room was unpromised"
+            # What was given back since the last reading may not be there yet.
+            unpromised = min(self._unpromised(device), self.read_unpromised[device])
+            assert wanted > promised + unpromised, "ended while room was unpromised"
             return False
         free = self.totals[device] - self.machine.used_bytes(device, self.now)
         assert wanted <= free or wanted > promised, "ended for what its neighbour took"
@@ -106,22 +110,17 @@ class Settling(World):
         return held[key].counted_bytes(device)
 
     def _unpromised(self, device: DeviceId) -> int:
-        """Surely promised to nobody: each context may take as much as one ever did, and what an
-        ended trial gave back is there when a reading has shown it."""
+        """Surely promised to nobody: each context may take as much as one ever did."""
         there = self.machine.on(device)
         promised = sum(self._promised(execution.key, device) for execution in there)
         contexts = sum(device in p.devices for p in self.machine.processes) * CONTEXT_BOUND_BYTES
         strangers = self.machine.strangers_bytes(device, self.now)
-        kept = promised + contexts + strangers + self._not_seen_back(device)
-        kept += self.limits.headroom_bytes
+        kept = promised + contexts + strangers + self.limits.headroom_bytes
         return max(0, self.totals[device] - kept)
 
-    def _not_seen_back(self, device: DeviceId) -> int:
-        """What processes in which nothing runs now held at the last reading."""
-        assert self.loop.reading is not None
-        held = self.loop.reading.reserved_after
-        idle = [p.address for p in self.machine.processes if not p.n_executions]
-        return sum(held.get((device, process), 0) for process in idle)
+    def _end_reading(self, *read: Any) -> None:
+        self.read_unpromised = {device: self._unpromised(device) for device in self.totals}
+        super()._end_reading(*read)
 
     def _check_room(self, device: DeviceId) -> None:
         super()._check_room(device)
