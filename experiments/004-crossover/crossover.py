@@ -80,38 +80,66 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What is the same for all cells."""
+class Runner:
+    """One way of training networks of one size, ready to train."""
 
-    n_epochs: int
-    cell_seconds: float
+    way: Way
+    depth: int
+    n_lanes: int
+    run_epoch: Callable[[int], object]
 
-    def cell(self, way: Way, depth: int) -> Cell | None:
+    @classmethod
+    def of(cls, way: Way, depth: int) -> Runner | None:
         """None: the product trains no packs of this size."""
         params = MLPParams(depth=depth, lr=_LR, batch_size=100, optimizer="sgd", momentum=0.0)
         key = FAMILY.pack_key(asdict(params), TRAINING, on_host=way.device == "cpu")
         n_lanes = key.n_lanes if way.packed and key is not None else 1
         if way.packed and n_lanes == 1:
             return None
-        torch.set_num_threads(way.n_threads)
         problem, data = the_disc(way.device)
-        run_epoch: Callable[[int], object]
         if way.packed:
             run_epoch = packed(problem, params, data, way.device, n_lanes)
-        else:
-            run_epoch = Trainer(problem, params, data, device=way.device, seed=0).run_epoch
-        epochs = list(timed_epochs(run_epoch, self.n_epochs, self.cell_seconds))
-        per_network = self.n_epochs / n_lanes
+            return cls(way, depth, n_lanes, run_epoch)
+        trainer = Trainer(problem, params, data, device=way.device, seed=0)
+        return cls(way, depth, n_lanes, trainer.run_epoch)
+
+    def time(self, epoch: int) -> Epoch:
+        """Train one; its sums are read at its end, which waits for a GPU."""
+        torch.set_num_threads(self.way.n_threads)
+        begun, cpu_begun = time.perf_counter(), time.process_time()
+        self.run_epoch(epoch)
+        return Epoch(time.perf_counter() - begun, time.process_time() - cpu_begun)
+
+    def cell(self, epochs: Sequence[Epoch], n_epochs: int) -> Cell:
+        """What was timed, for so many epochs of one network."""
+        per_network = n_epochs / self.n_lanes
         return Cell(
-            depth=depth,
-            n_weights=n_weights(depth),
-            way=str(way),
-            n_lanes=n_lanes,
+            depth=self.depth,
+            n_weights=n_weights(self.depth),
+            way=str(self.way),
+            n_lanes=self.n_lanes,
             n_timed=len(epochs),
             seconds=statistics.median(e.seconds for e in epochs) * per_network,
             fastest_seconds=min(e.seconds for e in epochs) * per_network,
             cpu_seconds=statistics.median(e.cpu_seconds for e in epochs) * per_network,
         )
+
+
+def measure(ways: Sequence[Way], depth: int, n_epochs: int, most_seconds: float) -> list[Cell]:
+    """One size in ways of one device, an epoch of each in turn: what else the machine does disturbs
+    all alike. The first epoch, which loads libraries, is not timed; none starts after
+    `most_seconds`."""
+    runners = [runner for way in ways if (runner := Runner.of(way, depth)) is not None]
+    epochs: list[list[Epoch]] = [[] for _ in runners]
+    for runner in runners:
+        runner.time(0)
+    deadline = time.perf_counter() + most_seconds
+    for epoch in range(1, n_epochs + 1):
+        for runner, timed in zip(runners, epochs, strict=True):
+            timed.append(runner.time(epoch))
+        if time.perf_counter() > deadline:
+            break
+    return [runner.cell(timed, n_epochs) for runner, timed in zip(runners, epochs, strict=True)]
 
 
 def the_disc(device: str) -> tuple[Problem, DataTensors]:
@@ -147,21 +175,6 @@ def packed(
                 raise ended
 
     return run_epoch
-
-
-def timed_epochs(
-    run_epoch: Callable[[int], object], n_epochs: int, cell_seconds: float
-) -> Iterator[Epoch]:
-    """Each epoch after a first one, which loads libraries; ends early when over time."""
-    run_epoch(0)
-    deadline = time.perf_counter() + cell_seconds
-    for epoch in range(1, n_epochs + 1):
-        begun, cpu_begun = time.perf_counter(), time.process_time()
-        run_epoch(epoch)
-        ended = time.perf_counter()
-        yield Epoch(ended - begun, time.process_time() - cpu_begun)
-        if ended > deadline:
-            return
 
 
 def faster_from(slow: Mapping[int, float], fast: Mapping[int, float]) -> int | None:
@@ -266,7 +279,10 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     arguments.add_argument("--device", default="auto", help="auto, cpu, or a GPU as cuda:0")
     arguments.add_argument(
-        "--cell-seconds", type=float, default=120, help="a cell starts no more epochs after these"
+        "--size-seconds",
+        type=float,
+        default=120,
+        help="of a size and device; no epoch starts after",
     )
     arguments.add_argument("--json", type=Path, help="file for the raw figures")
     arguments.add_argument(
@@ -282,15 +298,14 @@ def main(words: Sequence[str] | None = None) -> None:
     if device == "auto":
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
     ways, cells = ways_of(device, threads), list[Cell]()
-    bench = Bench(n_epochs, args.cell_seconds)
     gpu = "no GPU" if device == "cpu" else torch.cuda.get_device_name(device)
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {gpu}; torch {torch.__version__}")
     for depth in depths:
-        for way in ways:
-            cell = bench.cell(way, depth)
-            if cell is not None:
-                cells.append(cell)
-                say(f"{depth} layers, {way}: {in_a_cell(cell)}; load {os.getloadavg()[0]:.1f}")
+        for on_cpu in (True, False):
+            some = [way for way in ways if (way.device == "cpu") is on_cpu]
+            cells += measure(some, depth, n_epochs, args.size_seconds)
+        found = "; ".join(f"{cell.way} {in_a_cell(cell)}" for cell in cells if cell.depth == depth)
+        say(f"{depth} layers: {found}; load {os.getloadavg()[0]:.1f}")
         if args.json is not None:  # after each size, so that it may be cut short
             args.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
     for line in table(cells, ways, depths):

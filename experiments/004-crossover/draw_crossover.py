@@ -1,4 +1,5 @@
-"""Draws what `crossover.py --json FILE` found: seconds by parameters, both axes logarithmic.
+"""Draws what `crossover.py --json FILE` found: seconds, and dotted CPU seconds, by
+parameters, both axes logarithmic.
 
 Needs matplotlib, which MLflow brings.
 """
@@ -27,9 +28,13 @@ def main(words: Sequence[str] | None = None) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for way in dict.fromkeys(cell["way"] for cell in cells):
         of_way = [cell for cell in cells if cell["way"] == way]
-        sizes, seconds = ([cell[key] for cell in of_way] for key in ("n_weights", "seconds"))
-        axes.plot(sizes, seconds, marker="o", markersize=3, label=way)
-    axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel="seconds for one network")
+        sizes, seconds, cpu_seconds = (
+            [cell[key] for cell in of_way] for key in ("n_weights", "seconds", "cpu_seconds")
+        )
+        (line,) = axes.plot(sizes, seconds, marker="o", markersize=3, label=way)
+        axes.plot(sizes, cpu_seconds, linestyle=":", color=line.get_color())
+    axes.set(xscale="log", yscale="log", xlabel="parameters")
+    axes.set_ylabel("seconds for one network (dotted: CPU time)")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(args.picture, metadata={"Date": None})

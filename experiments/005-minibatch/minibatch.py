@@ -68,10 +68,9 @@ def measure(of: Network, args: argparse.Namespace, device: str) -> Row:
         n_rows, n_steps, threads = 2, 1, [1]
     batch = of.batch(n_rows)
     row = Row(of.name, of.n_parameters(), n_rows, batch.n_bytes)
-    for n_threads in threads:
-        torch.set_num_threads(n_threads)
-        times = host_times(Stepper(of, n_rows, "cpu"), n_steps, args.cell_seconds)
-        row.figures[_threads(n_threads)] = Figure.of(*times)
+    times = host_times(Stepper(of, n_rows, "cpu"), threads, n_steps, args.network_seconds)
+    for n_threads, timed in times.items():
+        row.figures[_threads(n_threads)] = Figure.of(*timed)
     if device != "cpu":
         seconds = gpu_seconds(Stepper(of, n_rows, device), 10 * n_steps)
         row.figures["GPU"] = Figure.of(seconds)
@@ -111,7 +110,7 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     arguments.add_argument("--device", default="auto", help="auto, cpu, or a GPU as cuda:0")
     arguments.add_argument(
-        "--cell-seconds", type=float, default=60, help="on a CPU, no step starts after these"
+        "--network-seconds", type=float, default=120, help="on a CPU; no step starts after these"
     )
     arguments.add_argument("--json", type=Path, help="file for the raw figures")
     arguments.add_argument("--quick", action="store_true", help="two networks, one step of 2 rows")

@@ -2,7 +2,8 @@
 
 On a GPU each thread queues into a CUDA stream of its own, and each process has a context of its
 own; on a CPU each copy has one core's thread. What is counted is all steps of all copies, from the
-first one's start to the last one's end; they start together, after their warm-up.
+first one's start to the last one's end; they start together, after their warm-up. In brackets the
+CPU milliseconds of a step, in the copy's own thread.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Protocol
 
@@ -57,6 +58,8 @@ class Span:
 
     begun: float
     ended: float
+    cpu_seconds: float
+    """Of its thread, which computes all of its steps where there is no GPU."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Measured:
     way: str
     steps_per_second: float
     """Of all copies together."""
+    cpu_ms: float
+    """CPU time of a step, in its copy's thread."""
 
 
 def train(copy: Copy, barrier: Barrier) -> Span:
@@ -78,11 +83,11 @@ def train(copy: Copy, barrier: Barrier) -> Span:
             stepper = Stepper(network(copy.network), copy.n_rows, copy.device)
             stepper.warm_up()
             barrier.wait(_WAIT_SECONDS)
-            begun = time.monotonic()
+            begun, cpu_begun = time.monotonic(), time.thread_time()
             for _ in range(copy.n_steps):
                 stepper.step()
             stepper.wait()
-            return Span(begun, time.monotonic())
+            return Span(begun, time.monotonic(), time.thread_time() - cpu_begun)
     except BaseException:
         barrier.abort()  # or the others would wait for this one
         raise
@@ -110,21 +115,23 @@ def in_processes(copy: Copy, n_copies: int) -> list[Span]:
     """Spawned: CUDA does not outlive a fork. Raises CopyEndedError."""
     context = mp.get_context("spawn")
     barrier = context.Barrier(n_copies)
-    started = []
+    running = {}
     for _ in range(n_copies):
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_train_and_send, args=(copy, barrier, theirs), daemon=True)
         process.start()
         theirs.close()  # so that its end is seen here
-        started.append((process, ours))
+        running[ours] = process
     spans: list[Span] = []
-    for process, ours in started:
-        with ours:
-            try:
-                spans.append(ours.recv())
-            except EOFError:
-                barrier.abort()
-        process.join()
+    while running:
+        ready = wait(list(running))
+        for ours in [of_one for of_one in running if of_one in ready]:
+            with ours:
+                try:
+                    spans.append(ours.recv())
+                except EOFError:
+                    barrier.abort()  # killed, it cannot tell the others itself
+            running.pop(ours).join()
     if len(spans) < n_copies:
         raise CopyEndedError(
             f"{n_copies - len(spans)} of {n_copies} processes with {copy.network} ended without a "
@@ -143,21 +150,26 @@ WAYS = {"threads": in_threads, "processes": in_processes}
 def measure(copy: Copy, n_copies: int, way: str) -> Measured:
     spans = WAYS[way](copy, n_copies)
     seconds = max(span.ended for span in spans) - min(span.begun for span in spans)
-    return Measured(copy.network, n_copies, way, n_copies * copy.n_steps / seconds)
+    n_steps = n_copies * copy.n_steps
+    cpu_ms = 1000 * sum(span.cpu_seconds for span in spans) / n_steps
+    return Measured(copy.network, n_copies, way, n_steps / seconds, cpu_ms)
 
 
 def table(results: Sequence[Measured]) -> Iterator[str]:
     """A line per network and number; the gain is over one copy by itself, in a thread."""
-    columns = [f"{way}, steps/s" for way in WAYS] + [f"gain of {way}" for way in WAYS]
+    columns = [f"{way}, steps/s (CPU ms)" for way in WAYS] + [f"gain of {way}" for way in WAYS]
     yield f"| network | at once | {' | '.join(columns)} |"
     yield "|---" * (2 + len(columns)) + "|"
-    found = {(r.network, r.n_copies, r.way): r.steps_per_second for r in results}
+    found = {(r.network, r.n_copies, r.way): r for r in results}
     for name, n_copies in dict.fromkeys((r.network, r.n_copies) for r in results):
         one = found.get((name, 1, "threads"))
-        rates = [found[name, n_copies, way] for way in WAYS]
-        gains = ["-" if one is None else f"{rate / one:.2f}" for rate in rates]
-        cells = [*(f"{rate:.3g}" for rate in rates), *gains]
-        yield f"| {name} | {n_copies} | {' | '.join(cells)} |"
+        of_ways = [found[name, n_copies, way] for way in WAYS]
+        rates = [f"{r.steps_per_second:.3g} ({r.cpu_ms:,.0f})" for r in of_ways]
+        gains = [
+            "-" if one is None else f"{r.steps_per_second / one.steps_per_second:.2f}"
+            for r in of_ways
+        ]
+        yield f"| {name} | {n_copies} | {' | '.join((*rates, *gains))} |"
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
@@ -46,19 +48,36 @@ class Stepper:
             torch.cuda.current_stream(self._device).synchronize()
 
 
+class HostTimes(NamedTuple):
+    """Of each step on a CPU."""
+
+    wall_seconds: list[float]
+    cpu_seconds: list[float]
+    """Of all threads of the process."""
+
+
 def host_times(
-    stepper: Stepper, n_steps: int, most_seconds: float
-) -> tuple[list[float], list[float]]:
-    """Seconds of each step on a CPU after the warm-up, by wall clock and of CPU time; none is
-    started after `most_seconds`."""
-    stepper.warm_up()
-    wall, cpu = list[float](), list[float]()
-    while len(wall) < n_steps and sum(wall) <= most_seconds:
-        begun, cpu_begun = time.perf_counter(), time.process_time()
-        stepper.step()
-        wall.append(time.perf_counter() - begun)
-        cpu.append(time.process_time() - cpu_begun)
-    return wall, cpu
+    stepper: Stepper, threads: Sequence[int], n_steps: int, most_seconds: float
+) -> dict[int, HostTimes]:
+    """By number of threads, a step of each in turn: what else the machine does disturbs all alike.
+
+    The first step of each is not timed. None starts after `most_seconds`.
+    """
+    times = {n_threads: HostTimes([], []) for n_threads in threads}
+    for n_threads in threads:
+        torch.set_num_threads(n_threads)
+        stepper.warm_up()
+    deadline = time.perf_counter() + most_seconds
+    for _ in range(n_steps):
+        for n_threads, timed in times.items():
+            torch.set_num_threads(n_threads)
+            begun, cpu_begun = time.perf_counter(), time.process_time()
+            stepper.step()
+            timed.wall_seconds.append(time.perf_counter() - begun)
+            timed.cpu_seconds.append(time.process_time() - cpu_begun)
+        if time.perf_counter() > deadline:
+            break
+    return times
 
 
 def gpu_seconds(stepper: Stepper, n_steps: int) -> list[float]:
