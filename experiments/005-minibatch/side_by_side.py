@@ -106,9 +106,14 @@ def in_threads(copy: Copy, n_copies: int) -> list[Span]:
     with ThreadPoolExecutor(n_copies) as pool:
         futures = [pool.submit(train, copy, barrier) for _ in range(n_copies)]
         errors = [error for f in futures if (error := f.exception()) is not None]
-        for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
-            raise error  # the cause, rather than what the others saw of it
+        if errors:
+            raise cause(errors)
         return [future.result() for future in futures]
+
+
+def cause(errors: Sequence[BaseException]) -> BaseException:
+    """The first that is more than what others saw of it: a barrier that will not fill."""
+    return min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
 
 
 def in_processes(copy: Copy, n_copies: int) -> list[Span]:
@@ -190,9 +195,12 @@ def main(words: Sequence[str] | None = None) -> None:
     device = args.device
     if device == "auto":
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    n_steps = args.steps or (5 if device == "cpu" else 100)
-    copies = args.copies or ([1, 2] if device == "cpu" else [1, 2, 4, 8])
+    on_cpu = device == "cpu"
+    n_steps = (5 if on_cpu else 100) if args.steps is None else args.steps
+    copies = args.copies or ([1, 2] if on_cpu else [1, 2, 4, 8])
     names, n_rows = args.networks, args.rows
+    if min(n_steps, *copies) < 1:
+        arguments.error(f"--steps {n_steps} --copies {copies}: at least 1 each.")
     if args.quick:
         names, copies, n_rows, n_steps = ["AlexNet-R"], [1], 2, 1
     say(f"on {device}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")

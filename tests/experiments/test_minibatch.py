@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def test_a_short_run_side_by_side(
     assert re.search(row, capsys.readouterr().out)
 
 
-def test_copies_start_together_and_the_cause_of_a_failure_is_raised(
+def test_copies_start_together_and_a_failure_is_raised(
     script: Callable[[str], Any],
 ) -> None:
     side_by_side = script("005-minibatch/side_by_side")
@@ -77,3 +78,12 @@ def test_copies_start_together_and_the_cause_of_a_failure_is_raised(
     assert max(span.begun for span in spans) < min(span.ended for span in spans)
     with pytest.raises(ValueError, match="network 'VGG': there are FCN-S"):
         side_by_side.in_threads(side_by_side.Copy("VGG", 2, 1, "cpu"), 2)
+
+
+def test_the_cause_of_a_failure_is_not_what_the_others_saw_of_it(
+    script: Callable[[str], Any],
+) -> None:
+    cause = script("005-minibatch/side_by_side").cause
+    seen, first, second = threading.BrokenBarrierError(), MemoryError("a"), MemoryError("b")
+    assert cause([seen, first, second]) is first
+    assert cause([seen]) is seen
