@@ -5,6 +5,7 @@ Here a trial takes what it wants, as a process does, until its cap or the device
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.caps import Caps
 from automl.admission.policy import Limits
 from automl.admission.settling import may_settle, settled_bytes
-from automl.running.messages import Measured
+from automl.running.messages import DevicesRead, Measured, Message
 from automl.trial import DeviceId, Finished, MemoryPeak, OutOfMemory
 from tests.running.simulated_machine import Hosted, Lane, Machine, Plan
 from tests.running.simulator import World
@@ -33,6 +34,15 @@ class Free(Machine):
         return min(self.totals[device] for device in execution.placement.devices)
 
 
+@dataclass(frozen=True)
+class Books:
+    """Of a device at one moment, in bytes."""
+
+    unpromised: int
+    promised: dict[int, int]
+    """By the key of each execution."""
+
+
 @dataclass
 class Settling(World):
     """Trials report 0.1 s after they took their memory, and some grow later."""
@@ -42,8 +52,9 @@ class Settling(World):
     caps: Caps = field(default_factory=dict)
     n_capped: int = 0
     """Trials that a cap ended."""
-    read_unpromised: dict[DeviceId, int] = field(default_factory=dict)
-    """At the last reading."""
+    _books_read: dict[DeviceId, Books] = field(default_factory=dict)
+    """At the last reading that the main thread has heard of."""
+    _unheard: deque[dict[DeviceId, Books]] = field(default_factory=deque)
     unsettled: bool = False
     """Mutation: promises stay."""
     uncapped: bool = False
@@ -84,9 +95,8 @@ class Settling(World):
         promised = self._promised(execution.key, device)
         if cap is not None and wanted > cap:
             self.n_capped += 1
-            # What was given back since the last reading may not be there yet.
-            unpromised = min(self._unpromised(device), self.read_unpromised[device])
-            assert wanted > promised + unpromised, "ended while room was unpromised"
+            room = promised + self._surely_unpromised(device)
+            assert wanted > room, "ended while room was unpromised"
             return False
         free = self.totals[device] - self.machine.used_bytes(device, self.now)
         assert wanted <= free or wanted > promised, "ended for what its neighbour took"
@@ -118,9 +128,26 @@ class Settling(World):
         kept = promised + contexts + strangers + self.limits.headroom_bytes
         return max(0, self.totals[device] - kept)
 
+    def _surely_unpromised(self, device: DeviceId) -> int:
+        """Now, and at the last reading: what was given back since may not be there yet."""
+        now = {execution.key for execution in self.machine.on(device)}
+        gone = sum(
+            size for key, size in self._books_read[device].promised.items() if key not in now
+        )
+        return max(0, min(self._unpromised(device) - gone, self._books_read[device].unpromised))
+
     def _end_reading(self, *read: Any) -> None:
-        self.read_unpromised = {device: self._unpromised(device) for device in self.totals}
+        self._unheard.append({device: self._books(device) for device in self.totals})
         super()._end_reading(*read)
+
+    def _books(self, device: DeviceId) -> Books:
+        keys = [execution.key for execution in self.machine.on(device)]
+        return Books(self._unpromised(device), {k: self._promised(k, device) for k in keys})
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, DevicesRead):
+            self._books_read = self._unheard.popleft()
+        super()._handle(message)
 
     def _check_room(self, device: DeviceId) -> None:
         super()._check_room(device)
