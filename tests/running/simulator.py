@@ -67,7 +67,7 @@ from tests.running.simulated_machine import (
 
 _DIES_AFTER = 0.05
 """What starts on a device that has failed, dies so soon."""
-_RELEASED_AFTER = 0.1
+RELEASED_AFTER = 0.1
 _STOPS_AFTER = 0.4
 """Until the next report of any trial, at which it learns that the sweep stops."""
 
@@ -81,7 +81,7 @@ class Told(Durations):
 
     def of(self, waiting: Waiting) -> float:
         plan = self._plans[waiting.trial.number]
-        return self._rough * (plan.hosted_after + plan.seconds + _RELEASED_AFTER)
+        return self._rough * (plan.hosted_after + plan.seconds + RELEASED_AFTER)
 
     def left(self, running: Running, now_seconds: float) -> float:
         return running.since_seconds + self.of(running.waiting) - now_seconds
@@ -351,7 +351,7 @@ class World:
         if not execution.lanes:
             execution.over = True
             execution.process.n_executions -= 1
-            self._at(_RELEASED_AFTER, partial(self._release, execution.key))
+            self._at(RELEASED_AFTER, partial(self._release, execution.key))
 
     def _release(self, key: int) -> None:
         del self.machine.executions[key]

@@ -64,7 +64,7 @@ def test_memory_that_torch_does_not_count_is_counted_once() -> None:
     assert world.now < 8, "side by side"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     planned=st.lists(
         st.builds(

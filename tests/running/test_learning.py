@@ -111,7 +111,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=12),
     own_processes=st.booleans(),

@@ -16,7 +16,7 @@ from automl.admission.policy import Limits
 from automl.running.messages import Asked, DevicesRead, Kind, Message, TakenOver
 from automl.trial import DeviceId, Placement
 from tests.running.simulated_machine import CONTEXT_BYTES, Plan
-from tests.running.simulator import World
+from tests.running.simulator import RELEASED_AFTER, World
 from tests.running.test_loop import plans
 
 GB = 1000**3
@@ -177,7 +177,7 @@ def exact_plans(draw: st.DrawFn) -> Plan:
     return of(size, draw(st.floats(1, 30)), appears_after=draw(st.floats(0, 2)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     planned=st.lists(exact_plans(), min_size=3, max_size=12),
     totals=st.lists(st.integers(23, 40).map(lambda n: n * GB), min_size=1, max_size=3),
@@ -210,8 +210,8 @@ def test_with_exact_durations_the_head_is_never_later_for_those_that_pass(
     own_processes: bool,
     shows_pids: bool,
 ) -> None:
-    """Each that ever had to wait, against the same sweep in which from then on nobody passes. Two
-    readings may be between: the second shows that idle workers have ended."""
+    """Each that ever had to wait, against the same sweep in which from then on nobody passes. A
+    reservation comes back a moment late, and the second reading shows that idle workers ended."""
     devices = {f"GPU-{i}": total for i, total in enumerate(totals)}
 
     def passing(closes_at: int | None = None) -> Passing:
@@ -231,10 +231,11 @@ def test_with_exact_durations_the_head_is_never_later_for_those_that_pass(
         closed = passing(closes_at)
         closed.run()
         later = world.started_at[head] - closed.started_at[head]
-        assert later <= 2 * closed.reading_seconds + 1e-6, f"{head} starts {later} s later"
+        seen_after = RELEASED_AFTER + 2 * closed.reading_seconds
+        assert later <= seen_after + 1e-6, f"{head} starts {later} s later"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=12),
     totals=st.lists(st.integers(4, 24).map(lambda n: n * GB), min_size=1, max_size=3),

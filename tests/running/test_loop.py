@@ -53,7 +53,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=12),
     totals=st.lists(n_gb(4, 24), min_size=1, max_size=3),
@@ -72,7 +72,7 @@ def test_any_order_of_messages_keeps_the_books_straight(
     World(devices, planned, limits=Limits(limit, GB, 5.0, per_gpu), **how).run()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=8),
     when=st.floats(0.1, 20),
@@ -87,7 +87,7 @@ def test_a_stranger_that_comes_and_goes_is_never_admitted_upon(
     world.run(left=range(len(planned)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     members=st.lists(
         st.tuples(st.none() | st.integers(1, 8), st.floats(0, 9)), min_size=2, max_size=12

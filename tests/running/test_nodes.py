@@ -50,7 +50,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=10),
     totals=st.lists(st.integers(4, 24).map(lambda n: n * GB), min_size=4, max_size=4),

@@ -97,7 +97,7 @@ def worlds(draw: st.DrawFn) -> Probing:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(world=worlds())
 def test_never_two_that_nobody_knows_and_never_more_than_there_is(world: Probing) -> None:
     """Never over-committed (the simulator looks), nor two on one device of which nothing was seen;

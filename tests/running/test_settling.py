@@ -238,7 +238,7 @@ def test_what_an_ended_trial_gave_back_is_free_once_a_reading_shows_it() -> None
     assert all(isinstance(outcome, Finished) for outcome in world.told.values())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(world=worlds())
 def test_peaks_that_grow_after_the_first_report_cost_nobody_his_promise(world: Settling) -> None:
     """Never over-committed; none ended by a cap while room was unpromised; all end well."""

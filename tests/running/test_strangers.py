@@ -61,7 +61,7 @@ def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     assert world.attempts[0] == 3, "unknown, then alone twice"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     planned=st.lists(
         st.builds(

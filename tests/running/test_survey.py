@@ -55,13 +55,17 @@ def test_it_runs_apart_and_knows(tmp_path: Path) -> None:
 
 
 def test_what_it_writes_and_prints_goes_nowhere(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("automl-survey-*"))
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert isinstance(surveyed_as("writes_and_prints", tmp_path), Survey)
     assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
-    assert set(Path(tempfile.gettempdir()).glob("automl-survey-*")) <= before
+    assert list(scratch.iterdir()) == []
     assert "WRITTEN" not in os.environ
 
 
