@@ -106,6 +106,7 @@ class Promises:
             before, self._file = self._file, _replace(self._folder, self._name, content)
         except OSError as error:
             self._mute = True
+            self._withdraw()  # what is no longer true would keep others waiting
             _say("a file for that cannot be written", error)
             return
         self._shown = content
@@ -126,12 +127,17 @@ class Promises:
         """Nothing is shown any more."""
         if self._folder is None:
             return
-        if self._file is not None:
-            with suppress(OSError):
-                os.unlink(self._name, dir_fd=self._folder)
-            os.close(self._file)
+        self._withdraw()
         os.close(self._folder)
-        self._folder = self._file = None
+        self._folder = None
+
+    def _withdraw(self) -> None:
+        if self._file is None:
+            return
+        with suppress(OSError):
+            os.unlink(self._name, dir_fd=self._folder)
+        os.close(self._file)
+        self._file = None
 
     @property
     def _is_there(self) -> bool:
@@ -208,6 +214,8 @@ def _replace(folder: int, name: str, content: bytes) -> int:
         os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         os.close(file)
+        with suppress(OSError):
+            os.unlink(hidden, dir_fd=folder)
         raise
     return file
 

@@ -27,9 +27,20 @@ class HeldBack:
     def answered(self, now_seconds: float) -> list[Waiting]:
         """Those whose device answers again, which are held back no longer."""
         away = [w for w in self.trials if w.refusal.kind in AWAY]
-        back = [w for w in away if not self._is_away(w, now_seconds)]
-        self.trials = [w for w in self.trials if w not in back]
+        back: list[Waiting] = []
+        self.trials = [w for w in self.trials if w.refusal.kind not in AWAY]
+        for waiting in away:
+            found = self._start(waiting, now_seconds)
+            if isinstance(found, Refusal) and found.kind in AWAY:
+                self.trials.append(replace(waiting, refusal=found))  # it may be lost by now
+            else:
+                back.append(waiting)
         return back
+
+    @property
+    def drained(self) -> list[Waiting]:
+        """Those that wait for a device that may come back by itself."""
+        return [w for w in self.trials if w.refusal.kind is RefusalKind.DRAINED]
 
     def starts(self, now_seconds: float) -> Iterator[Start]:
         """Nobody else waits any more: each gets another try, and has been started before the next
@@ -50,10 +61,6 @@ class HeldBack:
             waiting.refusal.kind in _FOR_GOOD and not waiting.refusal.in_the_way
             for waiting in self.trials
         ) and (not self.trials or self.placing.shows_the_last_end)
-
-    def _is_away(self, waiting: Waiting, now_seconds: float) -> bool:
-        found = self._start(waiting, now_seconds)
-        return isinstance(found, Refusal) and found.kind in AWAY
 
     def _start(self, waiting: Waiting, now_seconds: float) -> Start | Refusal:
         request = self.placing.request(waiting)

@@ -285,7 +285,19 @@ class Loop:
             self.refusal = smallest
             self._placing.make_room(smallest)
             return False
+        if self._awaits_a_device:
+            self.refusal = self._held_back.drained[-1].refusal
+            return False
         return self._ask_ahead()
+
+    @property
+    def _awaits_a_device(self) -> bool:
+        """Whether as many as may pend run, or wait for a device that may come back: each further
+        one might do so too, until all that are left were proposed blindly."""
+        most, n_drained = self.ports.n_may_pend(), len(self._held_back.drained)
+        if most is None or not n_drained:
+            return False
+        return n_drained + len(self.running) >= max(most, self._placing.n_side_by_side)
 
     def _ask_ahead(self) -> bool:
         asked = self.ports.ask() if self._wants_more() else None

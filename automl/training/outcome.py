@@ -82,7 +82,7 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
         return Pruned(number, time.time(), record.last_step, record.best_value)
     if is_out_of_memory(error):
         return OutOfMemory(number, time.time(), _one_line(error))
-    if is_device_failure(error):
+    if record.on_gpu and is_device_failure(error):
         cause = f"its GPU failed: {_one_line(error)}"
         return Interrupted(number, time.time(), cause, by_worker_death=True)
     cause = _one_line(error) + _hint(error, record.spec.params)
@@ -101,7 +101,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether the GPU failed under the trial, whose process is of no more use."""
+    """Whether the GPU failed under a trial that has one, whose process is of no more use."""
     return isinstance(error, RuntimeError) and any(
         text in _said(error) for text in _DEVICE_FAILED_TEXTS
     )

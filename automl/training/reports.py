@@ -73,6 +73,7 @@ class TrialReports:
     checkpoint_every_seconds: float
     monotonic: Callable[[], float] = time.monotonic
     teller: PeakTeller = field(default_factory=PeakTeller)
+    on_gpu: bool = False
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
     """The newest, metrics by step; those from before an interruption included."""
     n_reports: int = 0

@@ -76,7 +76,8 @@ class TrainingSession:
         devices = self._devices.of(placement)
         with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
             teller = PeakTeller(get_peak)
-            trial, record = self._open_trial(devices, spec, on_event, teller)
+            on_gpu = not placement.on_host
+            trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
             ended = self._carry_out(trial, record)
             peaks = [*teller.last(spec.number)]
         if isinstance(ended, OutOfMemory):
@@ -109,7 +110,7 @@ class TrainingSession:
             Pack(
                 opened,
                 can_join=lambda params: key_of(params) == key,
-                open_trial=partial(self._open_trial, devices),
+                open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
                 on_events=on_events,
                 teller=PeakTeller(get_peak),
             ).run(_Begun(first, feed))
@@ -155,6 +156,8 @@ class TrainingSession:
         spec: TrialSpec,
         on_event: OnEvent,
         teller: PeakTeller | None = None,
+        *,
+        on_gpu: bool,
     ) -> tuple[TrialContext, TrialReports]:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
@@ -163,6 +166,7 @@ class TrainingSession:
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),
+            on_gpu=on_gpu,
         )
         seed = trial_seed(spec.study_seed, spec.number)
         return TrialContext(spec, devices=devices, seed=seed, record=record), record

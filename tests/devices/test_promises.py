@@ -208,6 +208,19 @@ def test_a_file_that_cannot_be_written_is_said_once_and_others_are_still_seen(
     assert sizes(mine) == [5]
 
 
+def test_what_cannot_be_replaced_is_withdrawn_and_leaves_no_file(
+    mine: Promises, theirs: Promises, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was promised before would keep others waiting for as long as the sweep lives."""
+    mine.show([ONE])
+    assert sizes(theirs) == [5]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda *_: 0)
+        mine.show([])
+    assert sizes(theirs) == []
+    assert [*folder.iterdir()] == []
+
+
 def test_a_strangers_folder_without_the_sticky_bit_is_no_place_to_meet(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

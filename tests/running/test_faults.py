@@ -108,6 +108,33 @@ def test_what_fits_on_a_device_alone_that_does_not_answer_waits_for_it() -> None
     assert isinstance(world.told[0], Finished)
 
 
+def test_a_sampler_that_learns_is_not_asked_for_all_while_a_device_does_not_answer() -> None:
+    """Whatever it proposes then waits for that device, too."""
+    sizes = {"GPU-a": 24 * GB, "GPU-b": 8 * GB}
+    fault = Fault("GPU-a", 0.0, 5.0, lost=False)
+    limits = Limits(2, 0, 5.0)
+    world = World(sizes, [Plan(20 * GB, GB)] * 20, faults=[fault], limits=limits)
+    world.most_pending = 4
+    world._read()
+    while world.now < 4.0:
+        world.now, _, happens = heapq.heappop(world._heap)
+        happens()
+    assert world.loop.n_asked == 4
+    whole = World(sizes, world.plans, faults=[fault], limits=limits)
+    whole.most_pending = 4
+    whole.run()
+
+
+def test_a_device_that_is_lost_after_it_did_not_answer_is_awaited_no_longer() -> None:
+    sizes = {"GPU-a": 24 * GB, "GPU-b": 8 * GB}
+    faults = [Fault("GPU-a", 0.0, 5.0, lost=False), Fault("GPU-a", 5.0)]
+    planned = [*[Plan(20 * GB, GB)] * 6, *[Plan(GB, GB)] * 4]
+    world = World(sizes, planned, faults=faults, limits=Limits(2, 0, 5.0))
+    world.most_pending = 4
+    world.run(left=range(6))
+    assert sorted(world.told) == [6, 7, 8, 9]
+
+
 def test_a_mutation_without_doubt_a_lost_device_takes_the_same_trial_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

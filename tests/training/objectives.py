@@ -74,6 +74,10 @@ def loses_its_gpu(trial: automl.TrialContext) -> float:
     raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nCompile with …")
 
 
+def wants_a_gpu_on_the_host(trial: automl.TrialContext) -> float:
+    raise RuntimeError("No CUDA GPUs are available")  # torch's words where all are hidden
+
+
 def has_a_bug_on_its_gpu(trial: automl.TrialContext) -> float:
     raise RuntimeError("CUDA error: device-side assert triggered")
 

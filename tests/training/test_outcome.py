@@ -17,12 +17,16 @@ from automl.trial import (
     Interrupted,
     Outcome,
     OutOfMemory,
+    Placement,
     Pruned,
     Reported,
     TrialEvent,
     Verdict,
 )
+from tests.places import placed
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
+
+GPU = placed("GPU-a", 0)
 
 
 def run(
@@ -30,12 +34,13 @@ def run(
     name: str,
     verdicts: dict[int, Verdict] | None = None,
     space: Sequence[str] = ("lr", "width"),
+    placement: Placement = HOST,
 ) -> Outcome:
     objective = ObjectiveConfig(ObjectiveKind.python, f"tests.training.objectives:{name}")
     listener = Listener(verdicts or {})
     spec = make_spec(tmp_path, {"lr": 0.1, "width": 8})
     open_session(SessionSetup(make_plan(objective=objective, space=space))).run(
-        spec, HOST, listener
+        spec, placement, listener
     )
     return listener.outcome
 
@@ -114,11 +119,18 @@ def test_out_of_memory_is_no_failure(tmp_path: Path, name: str) -> None:
 
 
 def test_a_gpu_that_fails_is_no_failure_of_its_trial(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "loses_its_gpu")
+    outcome = run(tmp_path, "loses_its_gpu", placement=GPU)
     assert isinstance(outcome, Interrupted)
     assert outcome.by_worker_death
     assert outcome.cause.startswith("its GPU failed: RuntimeError: CUDA error: uncorrectable ECC")
-    assert "device-side assert" in failed(run(tmp_path, "has_a_bug_on_its_gpu")).cause
+    bug = failed(run(tmp_path, "has_a_bug_on_its_gpu", placement=GPU))
+    assert "device-side assert" in bug.cause
+
+
+def test_a_trial_on_the_host_that_asks_for_a_gpu_has_failed_and_says_where(tmp_path: Path) -> None:
+    outcome = failed(run(tmp_path, "wants_a_gpu_on_the_host"))
+    assert "No CUDA GPUs" in outcome.cause
+    assert "in wants_a_gpu_on_the_host" in outcome.details
 
 
 def test_an_objective_may_prune_itself(tmp_path: Path) -> None:
