@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from automl.config import Task
+from automl.training import steps
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
@@ -227,6 +228,8 @@ class PackTrainer(ABC):
         places.optimizer.begin_epoch(n_steps, self._n_batches)
         for index, rows in enumerate(torch.split(self._orders(lanes), self._batch_size, dim=1)):
             places.step(index, rows)
+            if steps.tell(places.values.flat):
+                break
 
     def _orders(self, lanes: Sequence[Lane]) -> torch.Tensor:
         """The order (K, N) of the training rows for each lane."""
