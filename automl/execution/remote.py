@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -74,7 +74,7 @@ def call_confined(
 
 def stream_confined(
     entry: Entry, confinement: Confinement, is_over: Callable[[], bool] = lambda: False
-) -> Iterator[object]:
+) -> Generator[object, None, None]:
     """What the entry's function yields for its config, as it comes; none of it is None.
 
     As `call_confined`, whose seconds are here those from one to the next. Close it, or use it up:

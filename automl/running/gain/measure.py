@@ -99,7 +99,7 @@ def _timings(
         there = GainSetup(setup, task.size.params, task.ways, placement, for_child, folder)
         limits = _limits(task.device, folder, seconds)
         stream = stream_confined(Entry(_TARGET, there), limits, lambda: time.monotonic() > ends)
-        with closing(stream):  # type: ignore[type-var]
+        with closing(stream):
             try:
                 for timing in stream:
                     assert isinstance(timing, Timing)

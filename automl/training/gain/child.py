@@ -61,12 +61,11 @@ class _Probe:
     def run(self, seconds: float) -> None:
         """One execution at least, unless it failed before."""
         torch.set_num_threads(self._way.n_threads)
-        ends = time.perf_counter() + seconds
         if self._session is None:
             self._open()
-            if _cuts(self._setup):
-                self._execute(0.0)  # what is made once: libraries' memory and threads
-        first = True
+            if _cuts(self._setup) and self._trouble is None:
+                self._execute(0.0, least_steps=1)  # libraries' memory and threads are made once
+        first, ends = True, time.perf_counter() + seconds
         while self._trouble is None and (first or time.perf_counter() < ends):
             first = False
             watch = self._execute(max(0.0, ends - time.perf_counter()))
@@ -121,13 +120,15 @@ class _Probe:
         except Exception as error:  # noqa: BLE001  whatever says that such trials train alone
             self._trouble = fit_line(f"not together: {type(error).__name__}: {error}", 200)
 
-    def _execute(self, seconds: float) -> Watch:
+    def _execute(self, seconds: float, *, least_steps: int = 2) -> Watch:
         """A trial, or a pack, from its start until the time is up or it has ended."""
         assert self._session is not None
         folder = Path(self._setup.folder) / f"call-{self._n_calls}"
         self._n_calls += 1
         feed = _Lanes(self._setup, self._way.n_lanes, folder)
-        watch = Watch(clock_of(self._device), seconds, cuts=_cuts(self._setup))
+        watch = Watch(
+            clock_of(self._device), seconds, cuts=_cuts(self._setup), least_steps=least_steps
+        )
         with watch.watching():
             if self._way.n_lanes == 1:
                 self._session.run(feed.spec(0), self._setup.placement, watch.on_event)

@@ -31,16 +31,18 @@ class Enough(BaseException):  # BaseException: `except Exception` in an objectiv
 
 
 class Watch:
-    """Of one execution. `seconds`: when to end it; 0: after the first step and report."""
+    """Of one execution, which is to end after so many seconds, at a report or a step."""
 
-    def __init__(self, clock: Clock[object], seconds: float, *, cuts: bool) -> None:
-        """`cuts`: passes of our own trainers may be left before their end."""
+    def __init__(
+        self, clock: Clock[object], seconds: float, *, cuts: bool, least_steps: int = 2
+    ) -> None:
+        """`cuts`: passes of our own trainers may be left before their end, after `least_steps`;
+        between two lies the time of one."""
         self._clock, self._cuts = clock, cuts
         self._passes: list[list[object]] = [[]]
         self._reports: list[object] = []
         self._outcomes: list[Outcome] = []
-        self._least_steps = 2 if seconds else 1
-        """In a pass that is left: between two of them lies the time of one."""
+        self._least_steps = least_steps
         self._ends = time.perf_counter() + seconds
         self._pass_begun = time.perf_counter()
         self._ended_it = False
