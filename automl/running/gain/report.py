@@ -7,6 +7,7 @@ import contextlib
 from automl.config import Config, DevicesConfig, ObjectiveKind
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
+from automl.errors import AutoMLError
 from automl.record.texts import fit_line
 from automl.running.console import CommandConsole, open_console
 from automl.running.gain.advice import Machine, advise
@@ -29,7 +30,7 @@ from automl.trial import DeviceId, Params
 
 
 def report(config: Config) -> None:
-    """Time, and print what came of it. Raises AutoMLError."""
+    """Time, and print what came of it. Raises AutoMLError, also where nothing could be timed."""
     console = open_console()
     prepared = prepare(config)
     for note in prepared.notes:
@@ -45,6 +46,8 @@ def report(config: Config) -> None:
         way_seconds=USERS_WAY_SECONDS if users else WAY_SECONDS,
     )
     _print(console, prepared.plan, rows, devices)
+    if all(row.timing.step_seconds is None for row in rows):
+        raise AutoMLError(f"gain: nothing could be timed: {rows[0].timing.trouble}.")
     console.say(advise(rows, machine_of(config)).text)
 
 

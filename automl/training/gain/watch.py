@@ -45,8 +45,8 @@ class Watch:
         self._least_steps = least_steps
         self._ends = time.perf_counter() + seconds
         self._pass_begun = time.perf_counter()
-        self._ended_it = False
-        """It ends since its time is up."""
+        self._left_a_pass = self._ended_it = False
+        """It did less than a trial does; it ends since its time is up."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -91,12 +91,12 @@ class Watch:
         """What was seen, after the end."""
         read = self._clock.reader()
         passes = [self._reports] if self.per_report else self._passes
-        whole = bool(self._outcomes) and all(isinstance(o, Finished) for o in self._outcomes)
+        finished = all(isinstance(o, Finished) for o in self._outcomes) and bool(self._outcomes)
         return Call(
             read(self._begun),
             tuple(seconds_of(read, marks) for marks in passes if marks),
             read(self._end),
-            whole,
+            whole=finished and not self._left_a_pass,
         )
 
     def _told(self, weights: torch.Tensor) -> bool:
@@ -104,7 +104,9 @@ class Watch:
         if len(self._passes[-1]) < self._least_steps:
             return False
         now = time.perf_counter()
-        return now >= self._ends or now - self._pass_begun >= _PASS_SECONDS
+        leaves = now >= self._ends or now - self._pass_begun >= _PASS_SECONDS
+        self._left_a_pass |= leaves
+        return leaves
 
     def _hooked(self, optimizer: object, args: object, kwargs: object) -> None:
         self._passes[-1].append(self._clock.mark())
