@@ -37,13 +37,15 @@ class Watch:
         self, clock: Clock[object], seconds: float, *, cuts: bool, least_steps: int = 2
     ) -> None:
         """`cuts`: passes of our own trainers may be left before their end, after `least_steps`;
-        between two lies the time of one."""
+        between two lies the time of one. A user's function has its time from its first step or
+        report on: it may read its data before."""
         self._clock, self._cuts = clock, cuts
         self._passes: list[list[object]] = [[]]
         self._reports: list[object] = []
         self._outcomes: list[Outcome] = []
         self._least_steps = least_steps
-        self._ends = time.perf_counter() + seconds
+        self._seconds = seconds
+        self._ends = time.perf_counter() + seconds if cuts else None
         self._pass_begun = time.perf_counter()
         self._left_a_pass = self._ended_it = False
         """It did less than a trial does; it ends since its time is up."""
@@ -104,13 +106,13 @@ class Watch:
         if len(self._passes[-1]) < self._least_steps:
             return False
         now = time.perf_counter()
-        leaves = now >= self._ends or now - self._pass_begun >= _PASS_SECONDS
+        leaves = self._is_over(now) or now - self._pass_begun >= _PASS_SECONDS
         self._left_a_pass |= leaves
         return leaves
 
     def _hooked(self, optimizer: object, args: object, kwargs: object) -> None:
         self._passes[-1].append(self._clock.mark())
-        if time.perf_counter() >= self._ends:
+        if self._is_over(time.perf_counter()):
             self._ended_it = True
             raise Enough
 
@@ -118,7 +120,13 @@ class Watch:
         self._reports.append(self._clock.mark())
         self._passes.append([])
         self._pass_begun = time.perf_counter()
-        if self._pass_begun < self._ends:
+        if not self._is_over(self._pass_begun):
             return Verdict.GO_ON
         self._ended_it = True
         return Verdict.STOP
+
+    def _is_over(self, now: float) -> bool:
+        if self._ends is None:
+            self._ends = now + self._seconds
+            return False
+        return now >= self._ends
