@@ -22,7 +22,7 @@ from automl.trial import (
     Verdict,
 )
 
-_PASS_SECONDS = 0.25
+PASS_SECONDS = 0.25
 """After so long a pass of our own trainers is left: it goes on alike."""
 
 
@@ -34,9 +34,15 @@ class Watch:
     """Of one execution, which is to end after so many seconds, at a report or a step."""
 
     def __init__(
-        self, clock: Clock[object], seconds: float, *, cuts: bool, least_steps: int = 2
+        self,
+        clock: Clock[object],
+        seconds: float,
+        *,
+        cuts: bool,
+        least_steps: int = 2,
+        pass_seconds: float = PASS_SECONDS,
     ) -> None:
-        """`cuts`: passes of our own trainers may be left before their end, after `least_steps`;
+        """`cuts`: passes of our own trainers are left after `pass_seconds` and `least_steps`;
         between two lies the time of one. A user's function has its time from its first step or
         report on: it may read its data before."""
         self._clock, self._cuts = clock, cuts
@@ -44,7 +50,7 @@ class Watch:
         self._reports: list[object] = []
         self._outcomes: list[Outcome] = []
         self._least_steps = least_steps
-        self._seconds = seconds
+        self._seconds, self._pass_seconds = seconds, pass_seconds
         self._ends = time.perf_counter() + seconds if cuts else None
         self._pass_begun = time.perf_counter()
         self._left_a_pass = self._ended_it = False
@@ -106,7 +112,7 @@ class Watch:
         if len(self._passes[-1]) < self._least_steps:
             return False
         now = time.perf_counter()
-        leaves = self._is_over(now) or now - self._pass_begun >= _PASS_SECONDS
+        leaves = self._is_over(now) or now - self._pass_begun >= self._pass_seconds
         self._left_a_pass |= leaves
         return leaves
 

@@ -24,11 +24,15 @@ PARAMS: Params = {"width": 8, "batch_size": 50, "lr": 0.01}
 
 
 def watched(
-    plan: TrainingPlan, folder: Path, seconds: float, dataset: Dataset | None = None
+    plan: TrainingPlan,
+    folder: Path,
+    seconds: float,
+    dataset: Dataset | None = None,
+    pass_seconds: float = 1e6,
 ) -> tuple[Watch, Call]:
     session = open_session(SessionSetup(plan, dataset))
     cuts = plan.objective.kind is ObjectiveKind.builtin
-    watch = Watch(HostClock(), seconds, cuts=cuts)  # type: ignore[arg-type]
+    watch = Watch(HostClock(), seconds, cuts=cuts, pass_seconds=pass_seconds)  # type: ignore[arg-type]
     with watch.watching():
         session.run(make_spec(folder, PARAMS), HOST, watch.on_event)
     return watch, watch.call()
@@ -54,6 +58,13 @@ def test_one_that_has_none_is_left_after_two_steps_and_is_not_whole(
         assert [len(marks) for marks in call.passes] == [2]
         assert not call.whole
         assert watch.trouble is None
+
+
+def test_long_passes_are_left_and_what_ends_so_is_not_whole(tmp_path: Path, disc: Dataset) -> None:
+    plan = make_plan(training=TrainingConfig(epochs=3))
+    _, call = watched(plan, tmp_path, 1e6, disc, pass_seconds=0.0)
+    assert [len(marks) for marks in call.passes] == [2, 2, 2]
+    assert not call.whole
 
 
 def test_a_users_function_is_ended_at_a_step(tmp_path: Path) -> None:
