@@ -28,6 +28,8 @@ from automl.trial import TrialSpec
 
 _N_ROUNDS = 2
 """Turns of each way: what else the machine does then falls on all of them alike."""
+_N_WHOLE = 3
+"""Trials that were seen to their end, before they are believed: the first is slow."""
 _BF16_OF_CPUS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16")
 """torch's words for instructions that multiply bfloat16: x86 (Intel SDM), ARMv8.6."""
 
@@ -89,11 +91,11 @@ class _Probe:
         return "cpu" if self._setup.placement.on_host else "cuda:0"
 
     def _trial_seconds(self) -> float | None:
-        """As it was seen where one ran to its end, else put together from its parts."""
+        """As it was seen where several ran to their end, else put together from its parts."""
         plan, dataset = self._setup.session.plan, self._setup.session.dataset
-        whole = whole_seconds(self._calls)
-        if whole is not None or dataset is None or not isinstance(plan.family, NetworkFamily):
-            return whole
+        enough = sum(call.whole for call in self._calls) >= _N_WHOLE
+        if enough or dataset is None or not isinstance(plan.family, NetworkFamily):
+            return whole_seconds(self._calls)
         n_train = len(dataset.train)
         batch_size = min(plan.family.params(self._setup.params).batch_size, n_train)
         return trial_seconds(self._calls, plan.training.epochs, -(-n_train // batch_size))
