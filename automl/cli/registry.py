@@ -34,6 +34,8 @@ class Which(enum.Enum):
 
     NAMED = enum.auto()
     """None: the name has to be given."""
+    NAMED_IF_ANY = enum.auto()
+    """None: nobody's, and `conf/` is composed from."""
     NEWEST = enum.auto()
     """The newest, and there must be one."""
     NEWEST_IF_ANY = enum.auto()
@@ -82,6 +84,13 @@ _ALL = (
         "devices",
         "show what admission sees: memory, load, who else is there",
         "automl.commands.devices:run",
+    ),
+    Command(
+        "gain",
+        "time small, middle and large trials by device, threads, precision, in packs: what to use",
+        "automl.commands.gain:run",
+        Stored.WHOLE,
+        Which.NAMED_IF_ANY,
     ),
     Command(
         "ui",

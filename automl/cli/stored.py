@@ -115,6 +115,8 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     names = study_names(folder)
     if name is None and command.which is Which.NAMED:
         raise ConfigError(f"{command.name} needs study.name=NAME. {_listed(folder, names)}")
+    if name is None and command.which is Which.NAMED_IF_ANY:
+        return None
     if name is None and not names:
         if command.which is Which.NEWEST_IF_ANY:
             return None

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -72,6 +72,27 @@ def call_confined(
     return answer
 
 
+def stream_confined(
+    entry: Entry, confinement: Confinement, is_over: Callable[[], bool] = lambda: False
+) -> Generator[object, None, None]:
+    """What the entry's function yields for its config, as it comes; none of it is None.
+
+    As `call_confined`, whose seconds are here those from one to the next. Close it, or use it up:
+    its process lives until then.
+    """
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    child = start_child("automl-confined", _stream_confined, entry, confinement, theirs)
+    theirs.close()
+    try:
+        while (item := _awaited(ours, child, confinement, is_over)) is not None:
+            if isinstance(item, AutoMLError):
+                raise item
+            yield item
+    finally:
+        _end(child)
+        ours.close()
+
+
 def _awaited(
     pipe: Connection,
     child: ForkServerProcess,
@@ -117,10 +138,19 @@ def _answer_confined(entry: Entry, confinement: Confinement, pipe: Connection) -
     run_confined(confinement, partial(_answer, entry, pipe))
 
 
-def _answer(entry: Entry, pipe: Connection) -> None:
+def _stream_confined(entry: Entry, confinement: Confinement, pipe: Connection) -> None:
+    run_confined(confinement, partial(_answer, entry, pipe, streams=True))
+
+
+def _answer(entry: Entry, pipe: Connection, *, streams: bool = False) -> None:
+    """The answer, or where it comes in pieces each of them, and None after the last."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        pipe.send(resolve(entry.target)(entry.config))
+        answer = resolve(entry.target)(entry.config)
+        if streams:
+            for item in answer:
+                pipe.send(item)
+        pipe.send(None if streams else answer)
     except AutoMLError as error:
         pipe.send(error)
     except Exception as error:  # noqa: BLE001 - sent to the parent, which raises it

@@ -36,7 +36,8 @@ def survey(
     with tempfile.TemporaryDirectory(prefix="automl-survey-", ignore_cleanup_errors=True) as folder:
         there = SurveySetup(setup, replace(spec, checkpoint_dir=str(Path(folder) / "trial")))
         entry = Entry("automl.training.survey.child:survey", there)
-        limits = replace(limits, environment={**_environment(folder), **limits.environment})
+        environment = {"AUTOML_SURVEY": "1", "CUDA_VISIBLE_DEVICES": "", **throwaway(folder)}
+        limits = replace(limits, environment={**environment, **limits.environment})
         try:
             answer = call_confined(entry, limits, is_over)
         except AutoMLError as error:
@@ -45,11 +46,9 @@ def survey(
     return answer
 
 
-def _environment(folder: str) -> dict[str, str | None]:
-    """No GPU, temporary files where they are thrown away, and no run of a tracker anywhere."""
+def throwaway(folder: str) -> dict[str, str | None]:
+    """Temporary files where they are thrown away, and no run of a tracker anywhere."""
     return {
-        "AUTOML_SURVEY": "1",
-        "CUDA_VISIBLE_DEVICES": "",
         "TMPDIR": folder,
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
         "MLFLOW_REGISTRY_URI": None,

@@ -41,6 +41,10 @@ class Fixed:
     def cast(self, value: ParamValue) -> ParamValue:
         return self.value
 
+    def at(self, share: float) -> ParamValue:
+        """The value that lies so far (0 to 1) from the first to the last."""
+        return self.value
+
     def plain(self) -> Any:
         return self.value
 
@@ -63,6 +67,10 @@ class Choices:
 
     def cast(self, value: ParamValue) -> ParamValue:
         return next(v for v in self.values if same(v, value))
+
+    def at(self, share: float) -> ParamValue:
+        """As `Fixed.at`, by their places in the list."""
+        return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def plain(self) -> dict[str, Any]:
         return {"choices": list(self.values)}
@@ -104,6 +112,19 @@ class Range:
         if self.step is None:
             return int(value) if self.is_integer else float(value)
         return _on_step(self.low, round((value - self.low) / self.step), self.step)
+
+    def at(self, share: float) -> ParamValue:
+        """As `Fixed.at`; on a log scale where it is one."""
+        if share in (0, 1):  # powers and logarithms miss the ends by their rounding
+            return self.cast(self.high if share else self.low)
+        if self.log:
+            return self._nearest(self.low * (self.high / self.low) ** share)
+        return self._nearest(self.low + (self.high - self.low) * share)
+
+    def _nearest(self, value: float) -> ParamValue:
+        if self.is_integer and self.step is None:
+            return round(value)
+        return self.cast(value)
 
     def plain(self) -> dict[str, Any]:
         return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}

@@ -24,7 +24,7 @@ from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.predictor import model_state
-from automl.training.tensors import DataOnDevices, DataTensors
+from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import Problem, Trainer
 
 
@@ -53,11 +53,12 @@ class NetworkEstimator:
             networks=side,
             precision=training.precision,
         )
-        self._data = DataOnDevices(dataset, self.problem.dtype)
+        self.data: TensorsOn = DataOnDevices(dataset, self.problem.dtype)
+        """Who hands out the tensors; may be replaced before the first trial."""
 
     def __call__(self, trial: TrialContext) -> None:
         params = self.problem.params(trial.params)
-        data = self._data.on(trial.device)
+        data = self.data.on(trial.device)
         trainer = Trainer(self.problem, params, data, device=trial.device, seed=trial.seed)
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
@@ -71,7 +72,7 @@ class NetworkEstimator:
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         trainer = self._side.open_pack(
-            self.problem, key, self._data.on(device), device=device, packs_large=self._packs_large
+            self.problem, key, self.data.on(device), device=device, packs_large=self._packs_large
         )
         return OpenPack(trainer, self._n_epochs, self.problem.params, self._best)
 

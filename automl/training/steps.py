@@ -51,9 +51,10 @@ def count_optimizers() -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def tell(weights: torch.Tensor) -> bool:
-    """A step was taken. Whether the rest of the pass over the data need not be done."""
-    count()
+def tell(weights: torch.Tensor, n: int = 1) -> bool:
+    """A step was taken, by a pack one in each of its `n` lanes. Whether the rest of the pass over
+    the data need not be done."""
+    count(n)
     answers = [listener(weights) for listener in _listeners]  # each is told
     return any(answers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,13 @@ class DataTensors:
 
     train: PartTensors
     validation: PartTensors
+
+
+class TensorsOn(Protocol):
+    """Hands out the tensors of a data set."""
+
+    def on(self, device: str) -> DataTensors:
+        """Those to train with on `device`; any thread."""
 
 
 class DataOnDevices:

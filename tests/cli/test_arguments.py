@@ -39,7 +39,9 @@ def test_hydras_own_options_are_passed_on() -> None:
 def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
         parse(["stauts"])
-    with pytest.raises(ConfigError, match="Commands: sweep, resume, status, devices, ui, sync"):
+    with pytest.raises(
+        ConfigError, match="Commands: sweep, resume, status, devices, gain, ui, sync"
+    ):
         parse(["fly"])
 
 

@@ -165,3 +165,21 @@ def test_values_off_the_steps_are_outside() -> None:
     assert stepped.contains(0.3)
     assert not stepped.contains(0.35)
     assert Choices(("a",)).contains("a")
+
+
+@pytest.mark.parametrize(
+    ("entry", "values"),
+    [
+        (3, (3, 3, 3)),
+        ({"choices": ["a", "b", "c"]}, ("a", "b", "c")),
+        ({"low": 1, "high": 4}, (1, 2, 4)),
+        ({"low": 1e-4, "high": 1e-2, "log": True}, (1e-4, 1e-3, 1e-2)),
+        ({"low": 8, "high": 512, "log": True}, (8, 64, 512)),
+        ({"low": 0.0, "high": 0.9, "step": 0.3}, (0.0, 0.6, 0.9)),
+        ({"low": 0, "high": 10, "step": 5}, (0, 5, 10)),
+    ],
+)
+def test_a_value_can_be_had_by_where_it_lies(entry: object, values: tuple[object, ...]) -> None:
+    found = parse_space({"x": entry})["x"].domain
+    assert tuple(found.at(share) for share in (0.0, 0.5, 1.0)) == values
+    assert all(found.contains(found.at(k / 10)) for k in range(11))

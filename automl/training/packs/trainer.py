@@ -228,7 +228,8 @@ class PackTrainer(ABC):
         places.optimizer.begin_epoch(n_steps, self._n_batches)
         for index, rows in enumerate(torch.split(self._orders(lanes), self._batch_size, dim=1)):
             places.step(index, rows)
-            steps.count(len(lanes))
+            if steps.tell(places.values.flat, len(lanes)):
+                break
 
     def _orders(self, lanes: Sequence[Lane]) -> torch.Tensor:
         """The order (K, N) of the training rows for each lane."""

@@ -1,0 +1,29 @@
+"""`gain`: what a GPU, more threads, bfloat16 and packs would gain the trials of a space.
+
+Some steps of a small, a middle and a large trial are timed; nothing of a study is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from automl.config import Config, ExecutionKind
+from automl.errors import ConfigError
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Print a table and a sentence of advice. Raises AutoMLError."""
+    if not config.space:
+        raise ConfigError(
+            "space: it is empty, so that there is no trial to time. Choose one, such as "
+            "space=mlp, or name params: space.width=32,64"
+        )
+    from automl.execution.process import preload
+
+    preload("automl.training.gain.child")  # goes on beside what is loaded here
+    from automl.running.gain.report import report
+
+    # Whatever trains it in a sweep, here it is a process that can be ended.
+    execution = replace(config.execution, kind=ExecutionKind.workers)
+    report(replace(config, execution=execution))
+    return 0

@@ -1,0 +1,174 @@
+"""What the process of `gain` is told to do; for `automl.execution.remote.stream_confined`.
+
+Trials are carried out by the session that a worker has, with reports and checkpoints; only that
+they end early, and that nobody hears of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from automl.config import ObjectiveKind, Precision
+from automl.record.texts import fit_line
+from automl.training.gain.clocks import clock_of
+from automl.training.gain.copied import CopiedEachStep
+from automl.training.gain.pace import Call, step_seconds, trial_seconds, whole_seconds
+from automl.training.gain.watch import Watch
+from automl.training.gain.words import GainSetup, Timing, Way
+from automl.training.network_estimator import NetworkEstimator
+from automl.training.network_family import NetworkFamily
+from automl.training.session import TrainingSession, open_objective
+from automl.trial import TrialSpec
+
+_N_ROUNDS = 2
+"""Turns of each way: what else the machine does then falls on all of them alike."""
+_N_WHOLE = 3
+"""Trials that were seen to their end, before they are believed: the first is slow."""
+_BF16_OF_CPUS = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16")
+"""torch's words for instructions that multiply bfloat16: x86 (Intel SDM), ARMv8.6."""
+
+
+def time_ways(setup: GainSetup) -> Iterator[Timing]:
+    """What is known of each way, again after each round; the newest counts.
+
+    It changes torch's threads: this process must not train for others. Raises ConfigError where a
+    user's function cannot be had.
+    """
+    probes = [_Probe(setup, way) for way in setup.ways]
+    n_rounds = _N_ROUNDS if _cuts(setup) else 1  # each call of a user's function reads its data
+    ends = time.perf_counter() + setup.seconds
+    turns = [probe for _ in range(n_rounds) for probe in probes]
+    for n, probe in enumerate(turns):
+        probe.run(max(0.0, ends - time.perf_counter()) / (len(turns) - n))
+        yield probe.timing()
+
+
+class _Probe:
+    """One way, timed turn by turn."""
+
+    def __init__(self, setup: GainSetup, way: Way) -> None:
+        self._setup, self._way = setup, way
+        self._session: TrainingSession | None = None
+        self._calls: list[Call] = []
+        self._n_calls = 0
+        self._trouble: str | None = None
+        self._per_report = False
+
+    def run(self, seconds: float) -> None:
+        """One execution at least, unless it failed before."""
+        torch.set_num_threads(self._way.n_threads)
+        if self._session is None:
+            self._open()
+            if _cuts(self._setup) and self._trouble is None:
+                self._execute(0.0, least_steps=1)  # libraries' memory and threads are made once
+        first, ends = True, time.perf_counter() + seconds
+        while self._trouble is None and (first or time.perf_counter() < ends):
+            first = False
+            watch = self._execute(max(0.0, ends - time.perf_counter()))
+            self._calls.append(watch.call())
+            self._per_report |= watch.per_report
+
+    def timing(self) -> Timing:
+        step, trial = step_seconds(self._calls), self._trial_seconds()
+        if step is None:
+            return Timing(self._way, trouble=self._trouble or "it took fewer than two steps")
+        return Timing(
+            self._way,
+            step / self._way.n_lanes,
+            None if trial is None else trial / self._way.n_lanes,
+            emulated=self._way.precision is Precision.bfloat16 and not _has_bf16(self._device),
+            per_report=self._per_report,
+        )
+
+    @property
+    def _device(self) -> str:
+        return "cpu" if self._setup.placement.on_host else "cuda:0"
+
+    def _trial_seconds(self) -> float | None:
+        """As it was seen where several ran to their end, else put together from its parts."""
+        plan, dataset = self._setup.session.plan, self._setup.session.dataset
+        enough = sum(call.whole for call in self._calls) >= _N_WHOLE
+        if enough or dataset is None or not isinstance(plan.family, NetworkFamily):
+            return whole_seconds(self._calls)
+        n_train = len(dataset.train)
+        batch_size = min(plan.family.params(self._setup.params).batch_size, n_train)
+        return trial_seconds(self._calls, plan.training.epochs, -(-n_train // batch_size))
+
+    def _open(self) -> None:
+        session = self._setup.session
+        training = replace(session.plan.training, precision=self._way.precision)
+        plan = replace(session.plan, training=training)
+        objective = open_objective(replace(session, plan=plan))
+        if self._way.copies:
+            assert isinstance(objective, NetworkEstimator), "only it is timed with copies"
+            objective.data = CopiedEachStep(objective.data)
+        self._session = TrainingSession(plan, objective)
+        if not self._setup.placement.on_host and not torch.cuda.is_available():
+            self._trouble = f"torch {torch.__version__} cannot use it"
+        elif self._way.n_lanes > 1 and isinstance(objective, NetworkEstimator):
+            self._try_pack(objective)
+
+    def _try_pack(self, estimator: NetworkEstimator) -> None:
+        """Else the session would train the trials one by one, and say so in a log."""
+        plan, on_host = self._setup.session.plan, self._setup.placement.on_host
+        key = plan.pack_key(self._setup.params, on_host=on_host)
+        assert key is not None, "only what has a key is timed in packs"
+        try:
+            estimator.open_pack(key, self._device)
+        except Exception as error:  # noqa: BLE001  whatever says that such trials train alone
+            self._trouble = fit_line(f"not together: {type(error).__name__}: {error}", 200)
+
+    def _execute(self, seconds: float, *, least_steps: int = 2) -> Watch:
+        """A trial, or a pack, from its start until the time is up or it has ended."""
+        assert self._session is not None
+        folder = Path(self._setup.folder) / f"call-{self._n_calls}"
+        self._n_calls += 1
+        feed = _Lanes(self._setup, self._way.n_lanes, folder)
+        watch = Watch(
+            clock_of(self._device), seconds, cuts=_cuts(self._setup), least_steps=least_steps
+        )
+        with watch.watching():
+            if self._way.n_lanes == 1:
+                self._session.run(feed.spec(0), self._setup.placement, watch.on_event)
+            else:
+                self._session.run_pack(feed, self._setup.placement, watch.on_events)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._trouble = self._trouble or watch.trouble
+        return watch
+
+
+class _Lanes:
+    """A feed of so many trials alike."""
+
+    def __init__(self, setup: GainSetup, n_lanes: int, folder: Path) -> None:
+        self.n_lanes = n_lanes
+        self._setup, self._folder = setup, folder
+        self._n_given = 0
+
+    def next(self) -> TrialSpec | None:
+        if self._n_given == self.n_lanes:
+            return None
+        self._n_given += 1
+        return self.spec(self._n_given - 1)
+
+    def spec(self, number: int) -> TrialSpec:
+        return TrialSpec(number, self._setup.params, str(self._folder / str(number)), 0)
+
+
+def _cuts(setup: GainSetup) -> bool:
+    """Whether it is our own training, whose passes may be left."""
+    return setup.session.plan.objective.kind is ObjectiveKind.builtin
+
+
+def _has_bf16(device: str) -> bool:
+    if device == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return any(capabilities.get(name) for name in _BF16_OF_CPUS)
+    native: bool = torch.cuda.is_bf16_supported(including_emulation=False)
+    return native
