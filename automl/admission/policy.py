@@ -10,7 +10,7 @@ formula of room, `host_share.py` that of the host, `reasons.py` the words of a r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -50,14 +50,17 @@ class Limits:
     max_per_gpu: int = 16
     max_on_host: int = 16
     """What the machine's cores keep busy."""
+    gpus_per_trial: int = 1
 
     def on(self, device: DeviceId) -> int:
         """The most trials on a device."""
         return self.max_on_host if device.on_host else self.max_per_gpu
 
-    def at_once(self, devices: Iterable[DeviceId]) -> int:
+    def at_once(self, devices: Collection[DeviceId]) -> int:
         """The most trials over these devices; at least 1."""
-        most = sum(map(self.on, devices))
+        on_gpus = self.max_per_gpu * sum(not device.on_host for device in devices)
+        on_hosts = self.max_on_host * sum(device.on_host for device in devices)
+        most = on_hosts + on_gpus // self.gpus_per_trial
         cap = self.max_concurrent_trials
         return max(1, most if cap is None else min(most, cap))
 
@@ -220,7 +223,24 @@ class _Asked:
             fit = [a for a in team if self._fits(a, self._context_bytes(a))]
             if len(fit) >= self.request.n_devices:
                 fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=_order))
-        return fitting
+        return fitting or list(self._used_again_together(teams))
+
+    def _used_again_together(
+        self, teams: Sequence[Sequence[DeviceAccount]]
+    ) -> Iterator[list[DeviceAccount]]:
+        """Several devices that have no room for the contexts of one more process, but one idle
+        process of ours on exactly these."""
+        if self.request.n_devices == 1:
+            return
+        here = {a.device.address: a for team in teams for a in team}
+        for devices, processes in self.idle.items():
+            if len(devices) != self.request.n_devices or not here.keys() >= set(devices):
+                continue
+            chosen = [here[device] for device in devices]
+            if len(processes) > max(a.page.n_coming for a in chosen) and all(
+                self._fits(a, 0) and all(map(a.page.has_context, processes)) for a in chosen
+            ):
+                yield chosen
 
     def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
@@ -236,7 +256,8 @@ class _Asked:
 
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
         shares = tuple(
-            Share(a.device.address, a.device.name, self._reserved_bytes(a)) for a in chosen
+            Share(a.device.address, a.device.name, self._reserved_bytes(a))
+            for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
         )
         return Placement(shares, exclusive=_wants_all(self.request, chosen[0]))
 

@@ -82,5 +82,6 @@ class Config:
         return (
             self.admission.survey is SurveyKind.auto
             and self.admission.request is None
+            and self.admission.devices_per_trial == 1  # nobody sees what a trial's ranks take
             and self.execution.kind is not ExecutionKind.inline
         )

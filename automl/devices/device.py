@@ -42,6 +42,14 @@ class DeviceProcess:
     user: str | None = None
     computes: bool = True
     """False: it only draws, which no compute mode forbids."""
+    started_by: int | None = None
+    """The process of ours that started it, or whose child did: a rank of a trial; None: nobody's of
+    ours, or ours itself."""
+
+    @property
+    def owner(self) -> int:
+        """The process to which its memory counts."""
+        return self.pid if self.started_by is None else self.started_by
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,26 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from typing import TypeAlias
 
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
-from automl.devices.device import DeviceReader, DeviceReadError, Elsewhere, HeldBytes, Reading
+from automl.devices.device import (
+    DeviceReader,
+    DeviceReadError,
+    DeviceSnapshot,
+    Elsewhere,
+    HeldBytes,
+    Reading,
+)
 from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
+from automl.devices.processes import started_by
 from automl.devices.selection import hides_all, only, same_device, visible
 from automl.errors import ConfigError
-from automl.trial import HOST_UUID
+from automl.trial import HOST_UUID, LOCAL_NODE
 
 __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
 
@@ -175,5 +184,20 @@ def take_reading(
     except Exception as failure:  # were this thread to die, trials would wait mutely
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
+    after = dict(reserved())
+    devices = tuple(
+        _with_ranks(device, {process.pid for _, process in after}) for device in devices
+    )
     host = None if all(device.address.on_host for device in devices) else host_state()
-    return Reading(begun, devices, before, dict(reserved()), promised, host, error)
+    return Reading(begun, devices, before, after, promised, host, error)
+
+
+def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
+    """Who on it was started by a process of ours is said to be."""
+    if not ours or device.address.node != LOCAL_NODE:
+        return device
+    processes = tuple(
+        p if p.pid in ours else replace(p, started_by=started_by(p.pid, ours))
+        for p in device.processes
+    )
+    return replace(device, processes=processes)

@@ -40,6 +40,7 @@ class _Held:
 
     key: int
     request: Request
+    placement: Placement
     may_settle: bool
 
 
@@ -72,7 +73,7 @@ class Carrier:
     def carry(self, key: int, feed: TrialFeed, placement: Placement, request: Request) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
         shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
-        held = _Held(key, request, shrinks)
+        held = _Held(key, request, placement, shrinks)
         try:
             with self._ledger.held(key):
                 self._executor.execute(feed, placement, self._on_events(held))
@@ -144,8 +145,8 @@ class Carrier:
 
     def _take_peak(self, peak: MemoryPeak, held: _Held) -> None:
         self.peaks[peak.trial] = peak.peak_bytes
-        self._ledger.observe_peak(held.key, peak.peak_bytes)
-        size_bytes = settled_bytes(peak) if held.may_settle else None
-        if size_bytes is not None:
-            self._ledger.settle(held.key, size_bytes)
+        self._ledger.observe_peak(held.key, *peak.by_device)
+        sizes_bytes = settled_bytes(peak, held.placement) if held.may_settle else None
+        if sizes_bytes is not None:
+            self._ledger.settle(held.key, *sizes_bytes)
         self._post(Measured(peak))  # which has the main thread look who may start

@@ -19,7 +19,7 @@ from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
-from automl.trial import DeviceId, Placement, ProcessId, Request, RequestSource
+from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, RequestSource
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Placing:
     def n_side_by_side(self) -> int:
         """How many can run at once with a core each, at least 1."""
         devices = () if self.reading is None else self.reading.devices
-        n_places = self.limits.at_once(device.address for device in devices)
+        n_places = self.limits.at_once([device.address for device in devices])
         return min(n_places, self.limits.max_on_host)
 
     @property
@@ -98,10 +98,19 @@ class Placing:
 
     def request(self, waiting: Waiting) -> Request:
         """What it asks for, by what is known now."""
-        devices = () if self.reading is None else self.reading.devices
-        kinds = {device.address.kind for device in devices}
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, self._kinds)
         return replace(request, undisturbed=waiting.undisturbed)
+
+    @property
+    def least(self) -> Request:
+        """What any trial asks for at least."""
+        return self.requests.least(self._kinds)
+
+    @property
+    def _kinds(self) -> frozenset[DeviceKind]:
+        """Of device, that there are."""
+        devices = () if self.reading is None else self.reading.devices
+        return frozenset(device.address.kind for device in devices)
 
     def known_request(self, waiting: Waiting) -> Request | None:
         """The same; None: what it will want is being found out."""

@@ -1,8 +1,13 @@
 """Which devices a sweep gets, and the thread that reads them."""
 
+import contextlib
+import os
 import queue
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -14,7 +19,7 @@ from automl.errors import ConfigError
 from automl.trial import HOST, HOST_UUID
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
 from tests.nvml_stub.stub import UNKNOWN, NvmlStub
-from tests.places import process_id
+from tests.places import device_id, process_id
 
 MEMORY = "nvmlDeviceGetMemoryInfo"
 SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
@@ -286,3 +291,22 @@ def test_a_driver_that_hung_goes_on_with_fresh_readings(
     reading = readings.get(timeout=WAIT_SECONDS)
     assert [device.free_bytes for device in reading.devices][1] == 0
     assert thread.stop(WAIT_SECONDS)
+
+
+def test_a_process_that_one_of_ours_started_is_said_to_be_its(loaded_nvml_stub: NvmlStub) -> None:
+    """This process is ours here, and has a child and a grandchild on a GPU."""
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    waits = "import os; print(os.getpid(), os.getppid(), flush=True); input()"
+    command = [sys.executable, "-c", script, waits]
+    with (
+        subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as child,
+        contextlib.closing(open_reader(config("nvml", LARGE))) as reader,
+    ):
+        assert child.stdout is not None
+        grandchild, pid = map(int, child.stdout.readline().split())
+        mine, stranger = os.getpid(), os.getppid()
+        loaded_nvml_stub.gpu(LARGE).host([(p, 1) for p in (mine, pid, grandchild, stranger)])
+        reading = take_reading(reader, lambda: {(device_id(LARGE), process_id(mine)): 1})
+        child.communicate("\n")
+    (device,) = reading.devices
+    assert [p.started_by for p in device.processes] == [None, mine, mine, None]

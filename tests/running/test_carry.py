@@ -137,7 +137,7 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
     assert list(hosted.on(gpu).contexts) == [PROCESS]
     assert hosted.on(gpu).contexts[PROCESS].is_awaited
     assert not reported.on(gpu).contexts[PROCESS].is_awaited
-    assert [r.peak_bytes for r in peaked.reservations] == [9]
+    assert [r.peaks_bytes for r in peaked.reservations] == [(9,)]
     assert Measured(stamped(peak)) in scene.messages
 
 
