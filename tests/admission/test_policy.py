@@ -437,7 +437,7 @@ def test_a_set_of_devices_is_named_in_one_order_whatever_is_on_them() -> None:
 
 
 def test_an_idle_process_of_just_these_devices_spares_a_trial_its_contexts() -> None:
-    pair = (GPU, device_id("GPU-b"))
+    pair: tuple[DeviceId, ...] = (GPU, device_id("GPU-b"))
     ledger = Ledger()
     ledger.reserve(0, Placement(tuple(Share(device, "x", 0) for device in pair)), OTHER_WORKER)
     ledger.context_up(0, NOW - 1)
@@ -451,7 +451,8 @@ def test_an_idle_process_of_just_these_devices_spares_a_trial_its_contexts() -> 
     decision = ask({pair: [OTHER_WORKER]})
     assert isinstance(decision, Placement)
     assert decision.devices == pair
-    for idle in ({}, {(GPU, device_id("GPU-c")): [OTHER_WORKER]}):
+    others: Idle = {(GPU, device_id("GPU-c")): [OTHER_WORKER]}
+    for idle in ({}, others):
         assert "7.0 GiB asked on each of 2 devices, 7.0 GiB room" in refusal(ask(idle))
     ledger.reserve(1, Placement(tuple(Share(device, "x", 0) for device in pair)))
     assert "waiting" in refusal(ask({pair: [OTHER_WORKER]})), "another trial is to have it"

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import torch
-import torch.multiprocessing
 from torch import distributed, nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 import automl
@@ -20,7 +20,7 @@ def trains_in_ranks(trial: automl.TrialContext) -> None:
     """As many processes as the trial has devices; each writes down what it sees."""
     uuids = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     folder = trial.directory
-    torch.multiprocessing.spawn(_rank, (len(uuids), str(folder)), nprocs=len(uuids))
+    spawn(_rank, (len(uuids), str(folder)), nprocs=len(uuids))  # type: ignore[no-untyped-call]
     for step in range(N_STEPS):
         losses = [json.loads(_told(folder, rank).read_text())["losses"][step] for rank in (0, 1)]
         assert losses[0] == losses[1], "the mean of all ranks"
