@@ -75,6 +75,8 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+    watch: bool = False
+    """`devices` shows them until Ctrl-C, with the trials on them."""
 
     @property
     def may_survey(self) -> bool:

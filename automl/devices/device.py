@@ -70,6 +70,12 @@ class DeviceSnapshot:
     """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
     lost: bool = False
     """Its fault is one that it will not recover from by itself."""
+    nvml_number: int | None = None
+    """Of the GPU in NVML's order, as `nvidia-smi` counts."""
+    cuda_number: int | None = None
+    """Of the GPU in CUDA's order, as torch counts; None: not known."""
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
 
     def __post_init__(self) -> None:
         assert self.total_bytes > 0, self

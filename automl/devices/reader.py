@@ -28,7 +28,7 @@ from automl.devices.device import (
 from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.processes import started_by
-from automl.devices.selection import hides_all, only, same_device, visible
+from automl.devices.selection import hides_all, names_by_number, only, same_device, visible
 from automl.errors import ConfigError
 from automl.trial import HOST_UUID, LOCAL_NODE
 
@@ -69,7 +69,8 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         shown = visible(setting, there)
         if not shown:
             raise ConfigError(_nothing_shown(setting, there))
-        reader.choose(only(wanted, shown))
+        order = _cuda_order(setting, shown, asked=names_by_number(wanted))
+        reader.choose(only(wanted, shown, order), order)
     except ConfigError:
         reader.close()
         raise
@@ -88,9 +89,10 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
         log.warning("devices=auto: no GPU is used: %s", error)
         return None
     try:
-        usable = _usable(reader)
+        order = torch_uuids() if reader.gpus else ()
+        usable = _usable(reader, order)
         if usable:
-            reader.choose(only(wanted, usable))
+            reader.choose(only(wanted, usable, order), order)
             return reader
     except ConfigError:
         reader.close()
@@ -99,11 +101,19 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
     return None
 
 
-def _usable(reader: NvmlReader) -> tuple[str, ...]:
+def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Sequence[str]:
+    """As far as it is known without torch, which under devices=nvml is only asked for numbers that
+    somebody gave."""
+    is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
+    if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return shown  # as that list counts, or NVML
+    return torch_uuids() if asked else ()
+
+
+def _usable(reader: NvmlReader, torch_sees: Sequence[str]) -> tuple[str, ...]:
     """The GPUs that NVML and torch both see, in NVML's order and by its names."""
     if not reader.gpus:
         return ()
-    torch_sees = torch_uuids()
     usable = [g.uuid for g in reader.gpus if any(same_device(g.uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(

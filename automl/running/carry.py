@@ -65,6 +65,8 @@ class Carrier:
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
         """The last report of each running trial, for the display."""
+        self.first: dict[int, Reported] = {}
+        """The first report of each running trial in this execution, by which its pace is told."""
         self.peaks: dict[int, int] = {}
         """The most bytes that each running trial, or the pack it is in, was seen to hold."""
         self.devices: dict[int, str] = {}
@@ -134,12 +136,14 @@ class Carrier:
         match event:
             case Reported():
                 if event.trial not in self.latest:  # its context is surely up by now
+                    self.first[event.trial] = event
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
             case MemoryPeak():
                 self._take_peak(event, held)
             case Outcome():
                 self.latest.pop(event.trial, None)
+                self.first.pop(event.trial, None)
                 self.peaks.pop(event.trial, None)
                 self._post(Ended(event))
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from automl.admission.account import DeviceAccount
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
 from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, impossible
@@ -109,6 +110,10 @@ class Loop:
     def reading(self) -> Reading | None:
         """The last one of the devices."""
         return self._placing.reading
+
+    def device_accounts(self) -> Sequence[DeviceAccount]:
+        """By that reading, if there is one."""
+        return self._placing.device_accounts()
 
     @property
     def held_back(self) -> Sequence[Waiting]:

@@ -50,7 +50,7 @@ class Placing:
         self._promise(now_seconds)
         if reading.error is not None:
             return
-        for here in self._accounts():
+        for here in self.device_accounts():
             self.ledger.note_foreign(here.device.address, here.foreign_bytes)
             if not here.is_undisturbed:
                 for execution in self.executions.values():
@@ -60,10 +60,12 @@ class Placing:
         """Hold each process to its promise, and to what is promised to nobody."""
         if self.reading is not None and self.executions:
             running = self.ledger.snapshot().reservations
-            self.ports.cap_memory(caps(self._accounts(), running))
+            self.ports.cap_memory(caps(self.device_accounts(), running))
 
-    def _accounts(self) -> list[DeviceAccount]:
-        assert self.reading is not None
+    def device_accounts(self) -> list[DeviceAccount]:
+        """By the last reading, if there is one."""
+        if self.reading is None:
+            return []
         ledger = self.ledger.snapshot()
         return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
 

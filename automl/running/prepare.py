@@ -264,7 +264,7 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = plain(config)
-    del settings["study"]["copy"]
+    del settings["study"]["copy"], settings["watch"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
