@@ -95,7 +95,8 @@ def _watched(reading: Reading, error: str | None, config: Config) -> Watched:
         trouble = f"the devices cannot be read now: {error}"
     elif age > OLD_SECONDS:
         trouble = f"the devices have not answered for {age:.0f} s"
-    return Watched(time.time(), devices, living_sweeps(Path(config.study.dir)), trouble)
+    folder = config.study.dir
+    return Watched(time.time(), devices, living_sweeps(Path(folder)), folder, trouble)
 
 
 def living_sweeps(folder: Path) -> list[SweepView]:

@@ -43,7 +43,8 @@ class Watched:
     time: float
     devices: Sequence[Seen]
     sweeps: Sequence[SweepView]
-    """Of living ones."""
+    """Of living ones, in `folder`."""
+    folder: str
     trouble: str | None = None
     """Why the devices are not as they are now."""
 
@@ -61,7 +62,7 @@ def picture(watched: Watched) -> RenderableType:
     for sweep in watched.sweeps:
         parts.extend(_queue(sweep, watched.time))
     if not watched.sweeps:
-        parts.append(Text("no sweep is at work in study.dir", "dim"))
+        parts.append(Text(f"study.dir={watched.folder}: no sweep is at work there", "dim"))
     return Group(*parts)
 
 
@@ -99,8 +100,8 @@ def _who_is_on(seen: Seen, sweeps: Sequence[SweepView]) -> Iterator[RenderableTy
     yield from _more(len(here) - MAX_TRIALS, "trials")
     tenants = others(seen.processes, row)
     for p in tenants[:MAX_OTHERS]:
-        used = "" if p.used_bytes is None else f"  {gib(p.used_bytes)}"
-        who = f"pid {p.pid} ({p.name or '?'}, user {p.user or '?'}){used}"
+        used = "" if p.used_bytes is None else f"{gib(p.used_bytes)} held by "
+        who = f"{used}pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
         yield Text(f"  {fit_line(who)}", "yellow", no_wrap=True, overflow="ellipsis")
     yield from _more(len(tenants) - MAX_OTHERS, "processes")
     yield Text("")

@@ -104,7 +104,7 @@ def test_nvml_gives_what_is_shown_and_wanted(
     ("setting", "only", "words"),
     [
         (None, ("GPU-1234",), ["devices.only=GPU-1234", SMALL, LARGE]),
-        (LARGE, (SMALL,), [f"devices.only={SMALL}", f"there is {LARGE}."]),
+        (LARGE, (SMALL,), [f"devices.only={SMALL}", f"there is {LARGE} (number 0)."]),
         ("", (), ["CUDA_VISIBLE_DEVICES=''", "hides every GPU", "Unset it", SMALL, LARGE]),
         ("-1", (), ["CUDA_VISIBLE_DEVICES='-1'", "hides every GPU"]),
         ("GPU-1234", (), ["CUDA_VISIBLE_DEVICES='GPU-1234'", SMALL, LARGE]),
@@ -310,3 +310,53 @@ def test_a_process_that_one_of_ours_started_is_said_to_be_its(loaded_nvml_stub: 
         child.communicate("\n")
     (device,) = reading.devices
     assert [p.started_by for p in device.processes] == [None, mine, mine, None]
+
+
+# --- devices.only by number ---
+
+
+def test_under_auto_a_number_counts_as_torch_does(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    """NVML has them the other way round."""
+    torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
+    with contextlib.closing(open_reader(config("auto", "0"))) as reader:
+        (device,) = reader.read()
+    assert device.address == device_id(LARGE)
+    assert (device.cuda_number, device.nvml_number) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", SMALL),
+        ("CUDA_VISIBLE_DEVICES", f"{LARGE},{SMALL}", LARGE),
+    ],
+)
+def test_without_torch_a_number_counts_where_the_order_is_known(
+    loaded_nvml_stub: NvmlStub,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    expected: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+        assert uuids(reader) == [expected]
+
+
+def test_under_nvml_torch_is_asked_for_a_number_alone(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
+    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+        assert uuids(reader) == [LARGE]
+    with contextlib.closing(open_reader(config("nvml"))) as reader:
+        assert [device.cuda_number for device in reader.read()] == [None, None]
+
+
+def test_one_name_needs_no_list() -> None:
+    assert DevicesConfig(only=0).only == ["0"]
+    assert DevicesConfig(only=[1, "GPU-a"]).only == ["1", "GPU-a"]
+    with pytest.raises(ConfigError, match=r"devices.only='': "):
+        open_reader(DevicesConfig(kind=DevicesKind.host, only=None))

@@ -198,18 +198,22 @@ int nvmlDeviceGetTotalEccErrors(struct device *d, int corrected, int aggregate, 
 }
 #endif
 
+#ifndef WITHOUT_nvmlDeviceGetPowerUsage
 int nvmlDeviceGetPowerUsage(struct device *d, uint32_t *out) {
     ENTER(POWER, d);
     *out = d->milliwatts;
     return *out ? SUCCESS : NOT_SUPPORTED;
 }
+#endif
 
+#ifndef WITHOUT_nvmlDeviceGetTemperature
 int nvmlDeviceGetTemperature(struct device *d, int sensor, uint32_t *out) {
     ENTER(TEMPERATURE, d);
     if (sensor != 0) return INVALID_ARGUMENT;
     *out = d->celsius;
     return *out ? SUCCESS : NOT_SUPPORTED;
 }
+#endif
 
 /* Seven places per GPU, as on an A100; slices fill every second one, so that places are empty. */
 int nvmlDeviceGetMaxMigDeviceCount(struct device *d, unsigned *count) {
