@@ -162,6 +162,12 @@ class Prepared:
 def prepare(config: Config) -> Prepared:
     """Check everything that needs no device. Raises ConfigError."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    check(
+        not config.watch,
+        "watch",
+        "true",
+        "is for another command: python -m automl devices watch=true",
+    )
     space = parse_space(config.space)
     for number, params in enumerate(config.study.enqueue):
         space.check(params, f"study.enqueue[{number}]")
