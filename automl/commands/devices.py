@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from automl.admission.account import DeviceAccount, account
 from automl.admission.ledger import Page
 from automl.admission.reasons import gib
-from automl.commands import watch
+from automl.commands.watch import watch
 from automl.config import Config
 from automl.devices.promises import Promises, folder_of
 from automl.devices.reader import open_reader, take_reading
@@ -23,7 +23,7 @@ COLUMNS = ("CUDA", "NVML", "device", "total", "free", "held by others", "reserve
 def run(config: Config, stored_config: str) -> int:
     """Print one reading of the devices, or go on showing them. Raises AutoMLError."""
     if config.watch:
-        return watch.run(config)
+        return watch(config)
     print_accounts(device_accounts(config))
     return 0
 

@@ -37,7 +37,7 @@ SHOWN_SECONDS = 1.0
 """From one picture to the next; a sweep writes its own as often."""
 
 
-def run(config: Config) -> int:
+def watch(config: Config) -> int:
     """Show them. Raises AutoMLError where they cannot be read at all."""
     console = open_console()
     with _readings(config) as readings:

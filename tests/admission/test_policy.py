@@ -444,8 +444,8 @@ def test_an_idle_process_of_just_these_devices_spares_a_trial_its_contexts() -> 
     ledger.release(0, NOW)
     now = reading(gpu(free=8), gpu("b", free=8), gpu("c", free=1))
 
-    def ask(idle: Idle) -> Placement | Refusal:
-        request, promised = Request(7 * GIB, n_devices=2), ledger.snapshot()
+    def ask(idle: Idle, size: int = 7) -> Placement | Refusal:
+        request, promised = Request(size * GIB, n_devices=2), ledger.snapshot()
         return place(request, now, promised, LIMITS, now_seconds=NOW, idle=idle)
 
     decision = ask({pair: [OTHER_WORKER]})
@@ -455,7 +455,7 @@ def test_an_idle_process_of_just_these_devices_spares_a_trial_its_contexts() -> 
     for idle in ({}, others):
         assert "7.0 GiB asked on each of 2 devices, 7.0 GiB room" in refusal(ask(idle))
     ledger.reserve(1, Placement(tuple(Share(device, "x", 0) for device in pair)))
-    assert "waiting" in refusal(ask({pair: [OTHER_WORKER]})), "another trial is to have it"
+    assert "waiting" in refusal(ask({pair: [OTHER_WORKER]}, 6)), "another trial is to have it"
 
 
 def test_what_a_trial_s_own_processes_hold_is_held_by_nobody_else() -> None:
