@@ -231,9 +231,11 @@ class Placement:
         assert len({(d.node, d.kind) for d in self.devices}) == 1, f"{self}: of one node and kind"
         assert len(set(self.devices)) == len(self.shares), f"{self}: a device has one share"
 
-    def shrunk_to(self, most_bytes: int) -> Placement:
-        """With at most so much of each device, beside others; its size is known then."""
-        sizes = (min(share.reservation_bytes, most_bytes) for share in self.shares)
+    def shrunk_to(self, most_bytes: Sequence[int]) -> Placement:
+        """With at most so much of each device, in their order, beside others; its size is
+        known then."""
+        most = zip(self.shares, most_bytes, strict=True)
+        sizes = [min(share.reservation_bytes, size) for share, size in most]
         shares = (replace(s, reservation_bytes=n) for s, n in zip(self.shares, sizes, strict=True))
         return Placement(tuple(shares))
 
@@ -301,7 +303,7 @@ class Checkpointed(TrialEvent):
 
 @dataclass(frozen=True)
 class MemoryPeak(TrialEvent):
-    """The most memory that the trial held on any of its devices so far."""
+    """The most memory that the trial held so far on the one of its devices where it held most."""
 
     peak_bytes: int
     n_lanes: int = 1
@@ -311,6 +313,13 @@ class MemoryPeak(TrialEvent):
     predicted_bytes: int | None = None
     """What was asked for, and how that was known; the sweep notes it, not the trial."""
     source: RequestSource | None = None
+    on_each_bytes: tuple[int, ...] = ()
+    """Of several devices the most on each, in the placement's order; one has `peak_bytes`."""
+
+    @property
+    def by_device(self) -> tuple[int, ...]:
+        """The most on each of its devices, in their order."""
+        return self.on_each_bytes or (self.peak_bytes,)
 
 
 @dataclass(frozen=True)

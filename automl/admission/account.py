@@ -213,9 +213,13 @@ def _used(
 
 
 def _by_process(device: DeviceSnapshot) -> Mapping[ProcessId, _Used]:
-    """NVML's word on each process, where it has one."""
-    return {
-        ProcessId(device.address.node, p.pid): _Used(p.least_bytes or 0, p.used_bytes)
-        for p in device.processes
-        if p.used_bytes is not None
-    }
+    """NVML's word on each process and those that it started, where it has one."""
+    found: dict[ProcessId, _Used] = {}
+    for p in device.processes:
+        if p.used_bytes is not None:
+            owner = ProcessId(device.address.node, p.owner)
+            before = found.get(owner, _Used(0, 0))
+            found[owner] = _Used(
+                before.low_bytes + (p.least_bytes or 0), before.high_bytes + p.used_bytes
+            )
+    return found

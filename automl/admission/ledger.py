@@ -29,15 +29,16 @@ class Reservation:
     placement: Placement
     process: ProcessId | None = None
     """That trains it; None until known."""
-    peak_bytes: int = 0
-    """The most it was seen to hold on any of its devices."""
+    peaks_bytes: tuple[int, ...] = ()
+    """The most it was seen to hold of each device, in the order of its shares; none: not seen."""
     settled: bool = False
     """The promise was shrunk to what was seen, which happens once."""
 
     def counted_bytes(self, device: DeviceId) -> int:
         """What admission counts: the promise, or the observed peak where that is larger."""
-        promises = (s.reservation_bytes for s in self.placement.shares if s.device == device)
-        return max(next(promises), self.peak_bytes)
+        number = self.placement.devices.index(device)
+        seen = self.peaks_bytes[number] if self.peaks_bytes else 0
+        return max(self.placement.shares[number].reservation_bytes, seen)
 
     @property
     def holder(self) -> ProcessId:
@@ -206,20 +207,24 @@ class Ledger:
                 if (context := self._contexts[device].pop(before.holder, None)) is not None:
                     self._await(device, process, context)
 
-    def observe_peak(self, key: int, peak_bytes: int) -> None:
+    def observe_peak(self, key: int, *peaks_bytes: int) -> None:
+        """It was seen to hold so much of each of its devices, in their order."""
         with self._lock:
             seen = self._reservations[key]
-            if peak_bytes > seen.peak_bytes:
-                self._put(replace(seen, peak_bytes=peak_bytes))
+            before = seen.peaks_bytes or (0,) * len(peaks_bytes)
+            peaks = tuple(map(max, zip(before, peaks_bytes, strict=True)))
+            if peaks != seen.peaks_bytes:
+                self._put(replace(seen, peaks_bytes=peaks))
 
-    def settle(self, key: int, size_bytes: int) -> bool:
+    def settle(self, key: int, *sizes_bytes: int) -> bool:
         """Shrink the promise to that on each of its devices, which it has to itself no longer;
         whether it was. It is never raised, nor put below what was seen, nor shrunk again."""
         with self._lock:
             seen = self._reservations[key]
             if seen.settled:
                 return False
-            enough = max(size_bytes, seen.peak_bytes)
+            peaks = seen.peaks_bytes or (0,) * len(sizes_bytes)
+            enough = [*map(max, zip(sizes_bytes, peaks, strict=True))]
             placement = seen.placement.shrunk_to(enough)
             self._put(replace(seen, placement=placement, settled=True))
             return True

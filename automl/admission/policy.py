@@ -10,7 +10,7 @@ formula of room, `host_share.py` that of the host, `reasons.py` the words of a r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -54,6 +54,7 @@ class Limits:
     """What the machine's cores keep busy."""
     sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
     """What was found of how many trials share a device; who is not named has no such limit."""
+    gpus_per_trial: int = 1
 
     def on(self, device: DeviceId) -> int:
         """The most trials on a device."""
@@ -61,9 +62,11 @@ class Limits:
         found = self.sharing.get(device)
         return most if found is None else min(most, found.n_most)
 
-    def at_once(self, devices: Iterable[DeviceId]) -> int:
+    def at_once(self, devices: Collection[DeviceId]) -> int:
         """The most trials over these devices; at least 1."""
-        most = sum(map(self.on, devices))
+        on_gpus = sum(self.on(device) for device in devices if not device.on_host)
+        on_hosts = sum(self.on(device) for device in devices if device.on_host)
+        most = on_hosts + on_gpus // self.gpus_per_trial
         cap = self.max_concurrent_trials
         return max(1, most if cap is None else min(most, cap))
 
@@ -244,7 +247,24 @@ class _Asked:
             fit = [a for a in team if self._fits(a, self._context_bytes(a))]
             if len(fit) >= self.request.n_devices:
                 fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=self.order))
-        return fitting
+        return fitting or list(self._used_again_together(teams))
+
+    def _used_again_together(
+        self, teams: Sequence[Sequence[DeviceAccount]]
+    ) -> Iterator[list[DeviceAccount]]:
+        """Several devices that have no room for the contexts of one more process, but one idle
+        process of ours on exactly these."""
+        if self.request.n_devices == 1:
+            return
+        here = {a.device.address: a for team in teams for a in team}
+        for devices, processes in self.idle.items():
+            if len(devices) != self.request.n_devices or not here.keys() >= set(devices):
+                continue
+            chosen = [here[device] for device in devices]
+            if len(processes) > max(a.page.n_coming for a in chosen) and all(
+                self._fits(a, 0) and all(map(a.page.has_context, processes)) for a in chosen
+            ):
+                yield chosen
 
     def order(self, a: DeviceAccount) -> tuple[float, float, int, DeviceId]:
         """Of those that have room the first is taken. Nobody knows how much one of unknown size
@@ -267,7 +287,8 @@ class _Asked:
 
     def placement(self, chosen: Sequence[DeviceAccount]) -> Placement:
         shares = tuple(
-            Share(a.device.address, a.device.name, self._reserved_bytes(a)) for a in chosen
+            Share(a.device.address, a.device.name, self._reserved_bytes(a))
+            for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
         )
         if not _is_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)

@@ -109,8 +109,10 @@ def too_large(request: Request, largest: DeviceAccount) -> Refusal:
     )
 
 
-def declare_less(never: Refusal) -> str:
-    """What is said to the user whose declared size `never` refuses."""
+def impossible(never: Refusal) -> str:
+    """What is said to the user of whom `never` refuses what each trial was to have."""
+    if never.excess is None:
+        return f"admission.devices_per_trial: {never.reason}; give each trial fewer."
     return f"admission.request: {never.reason}; declare less."
 
 
@@ -201,7 +203,7 @@ def _closed(device: DeviceSnapshot) -> str | None:
 
 def _tenant(a: DeviceAccount) -> str:
     own = {process.pid for process in a.own_processes}
-    others = [p for p in a.device.processes if p.computes and p.pid not in own]
+    others = [p for p in a.device.processes if p.computes and p.owner not in own]
     if a.n_trials or not others:
         return "one of this sweep"
     return _name(others[0])
@@ -219,7 +221,7 @@ def _asked(request: Request) -> str:
 
 def _largest_holder(a: DeviceAccount) -> str | None:
     own = {process.pid for process in a.own_processes}
-    known = [p for p in a.device.processes if p.used_bytes and p.pid not in own]
+    known = [p for p in a.device.processes if p.used_bytes and p.owner not in own]
     if not known or not a.foreign_bytes:
         return None
     p = max(known, key=lambda p: p.used_bytes or 0)

@@ -43,11 +43,17 @@ _ANYWHERE = frozenset(DeviceKind)
 class Requests:
     """Makes the requests of one sweep."""
 
-    def __init__(self, estimate: Callable[[Params], Request], declared_bytes: int | None) -> None:
+    def __init__(
+        self,
+        estimate: Callable[[Params], Request],
+        declared_bytes: int | None,
+        devices_per_trial: int = 1,
+    ) -> None:
         """`estimate` says what is known of params by arithmetic; what the user declared goes
-        before it."""
+        before it. `devices_per_trial` counts GPUs: on the host a trial has the host."""
         self._estimate = estimate
         self._declared_bytes = declared_bytes
+        self._devices_per_trial = devices_per_trial
         self._surveys: dict[object, Structure] = {}
         self._ran_out: dict[object, int] = {}
         """What was too little, by kind and params."""
@@ -60,7 +66,7 @@ class Requests:
     ) -> Request:
         """For a trial that ran out of memory so often, on whichever of these kinds of device: as
         much as it wants where it wants the most."""
-        estimate = self._estimate(params)
+        estimate = self._on_several(self._estimate(params), where)
         kinds = sorted(estimate.kinds & where or estimate.kinds, key=lambda kind: kind.value)
         request = max((self._on(kind, params, estimate) for kind in kinds), key=_size)
         if n_ran_out == 0:
@@ -90,9 +96,10 @@ class Requests:
         largest = max(known, key=lambda structure: structure.total_bytes)
         return self._fitted(pack, largest, kind, len(members))
 
-    def least(self) -> Request:
-        """What any trial asks for at least; none is asked for while not even that has room."""
-        return Request(self._declared_bytes or 0)
+    def least(self, where: AbstractSet[DeviceKind] = _ANYWHERE) -> Request:
+        """What any trial asks for at least on whichever of these kinds of device; none is asked for
+        while not even that has room."""
+        return self._on_several(Request(self._declared_bytes or 0), where)
 
     # --- learning ---
 
@@ -116,6 +123,13 @@ class Requests:
         little others were seen to hold."""
         key = same(params, kind)
         self._ran_out[key] = max(asked_bytes, self._ran_out.get(key, 0))
+
+    def _on_several(self, request: Request, where: AbstractSet[DeviceKind]) -> Request:
+        """As many GPUs as each trial has, where there are any: then it trains nowhere else."""
+        if self._devices_per_trial == 1 or DeviceKind.GPU not in request.kinds & where:
+            return request
+        gpus = frozenset({DeviceKind.GPU})
+        return replace(request, n_devices=self._devices_per_trial, kinds=gpus)
 
     # --- one kind of device ---
 

@@ -9,6 +9,7 @@ trial at once. Who then outgrows what is left to it is ended by its own worker, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from automl.trial import MemoryPeak, Placement, Request, RequestSource
 
@@ -28,6 +29,12 @@ def may_settle(request: Request, placement: Placement, n_lanes: int) -> bool:
     return predicted and n_lanes == 1 and not placement.on_host
 
 
-def settled_bytes(peak: MemoryPeak) -> int | None:
-    """What it shrinks to; None: nothing was seen (its memory is not torch's), so it stays."""
-    return math.ceil(SETTLED_MARGIN * peak.peak_bytes) if peak.peak_bytes > 0 else None
+def settled_bytes(peak: MemoryPeak, placement: Placement) -> Sequence[int] | None:
+    """What it shrinks to on each of its devices. Where nothing was seen it stays (the memory is not
+    torch's, or that of a process which the trial started); None: that is so everywhere."""
+    if peak.peak_bytes <= 0:
+        return None
+    return [
+        math.ceil(SETTLED_MARGIN * seen) if seen > 0 else share.reservation_bytes
+        for seen, share in zip(peak.by_device, placement.shares, strict=True)
+    ]

@@ -7,6 +7,7 @@ For others it is foreign memory, besides that which NVML shows them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -112,9 +113,11 @@ def _shown(
     """The least that the reading has of each process, by NVML or by its own word."""
     before, after = reading.held_before_on(device), reading.held_after_on(device)
     found = {process: min(size, after.get(process, 0)) for process, size in before.items()}
+    by_owner: dict[ProcessId, int] = defaultdict(int)
     for p in () if snapshot is None else snapshot.processes:
-        process = ProcessId(device.node, p.pid)
-        found[process] = max(found.get(process, 0), p.least_bytes or 0)
+        by_owner[ProcessId(device.node, p.owner)] += p.least_bytes or 0
+    for process, size in by_owner.items():
+        found[process] = max(found.get(process, 0), size)
     return found
 
 

@@ -82,7 +82,7 @@ _ALL = (
     ),
     Command(
         "devices",
-        "show what admission sees: memory, load, who else is there",
+        "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
         "automl.commands.devices:run",
     ),
     Command(

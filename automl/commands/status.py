@@ -73,7 +73,7 @@ def dead(view: SweepView, record: StudyRecord) -> SweepView:
     asked = {row.number for row in view.waiting if row.number is not None}
     asked |= {n for n, trial in record.trials.items() if not trial.state.is_final}
     counts = {TrialState.INTERRUPTED.value: len(asked)}
-    return replace(view, counts=counts, running=(), waiting=(), seconds_left=None)
+    return replace(view, counts=counts, running=(), waiting=(), devices=(), seconds_left=None)
 
 
 def _lives(path: Path) -> bool | OSError:

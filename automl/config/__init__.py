@@ -75,6 +75,8 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+    watch: bool = False
+    """`devices` shows them until Ctrl-C, with the trials on them."""
 
     @property
     def may_survey(self) -> bool:
@@ -82,5 +84,6 @@ class Config:
         return (
             self.admission.survey is SurveyKind.auto
             and self.admission.request is None
+            and self.admission.devices_per_trial == 1  # nobody sees what a trial's ranks take
             and self.execution.kind is not ExecutionKind.inline
         )

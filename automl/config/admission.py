@@ -22,6 +22,9 @@ class AdmissionConfig:
     """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
     headroom: str = "256MiB"
     """Memory kept free on every device."""
+    devices_per_trial: int = 1
+    """GPUs that each trial has, all of them or none; on the host a trial has the host. Above 1 only
+    for a function of the user's, which finds them in `trial.devices`."""
     survey: SurveyKind = SurveyKind.auto
     """Whether an objective or network of the user's is run once on fake tensors, to see what memory
     its trials will take of a GPU; auto: where nothing is declared."""
@@ -45,6 +48,12 @@ class AdmissionConfig:
                 "must be greater than 0.",
             )
         parse_bytes("admission.headroom", self.headroom)
+        check(
+            self.devices_per_trial >= 1,
+            "admission.devices_per_trial",
+            self.devices_per_trial,
+            "must be at least 1.",
+        )
         check(
             self.max_concurrent_trials is None or self.max_concurrent_trials >= 1,
             "admission.max_concurrent_trials",

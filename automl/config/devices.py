@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
 from automl.config.checks import check_positive
 
@@ -20,10 +21,12 @@ class DevicesConfig:
 
     kind: DevicesKind = DevicesKind.auto
     """auto: the GPUs that both NVML and torch see, else the host; nvml: NVML's word alone."""
-    only: list[str] = field(default_factory=list)
-    """UUIDs, or their beginnings; empty: all."""
+    only: Any = field(default_factory=list)
+    """Numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty: all."""
     interval_seconds: float = 0.5
     """Time from one reading to the next."""
 
     def __post_init__(self) -> None:
+        names = self.only if isinstance(self.only, list | tuple) else [self.only]
+        self.only = ["" if name is None else str(name) for name in names]
         check_positive("devices.interval_seconds", self.interval_seconds)

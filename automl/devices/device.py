@@ -42,6 +42,14 @@ class DeviceProcess:
     user: str | None = None
     computes: bool = True
     """False: it only draws, which no compute mode forbids."""
+    started_by: int | None = None
+    """The process of ours that started it, or whose child did: a rank of a trial; None: nobody's of
+    ours, or ours itself."""
+
+    @property
+    def owner(self) -> int:
+        """The process to which its memory counts."""
+        return self.pid if self.started_by is None else self.started_by
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,12 @@ class DeviceSnapshot:
     """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
     lost: bool = False
     """Its fault is one that it will not recover from by itself."""
+    nvml_number: int | None = None
+    """Of the GPU in NVML's order, as `nvidia-smi` counts."""
+    cuda_number: int | None = None
+    """Of the GPU in CUDA's order, as torch counts; None: not known."""
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
 
     def __post_init__(self) -> None:
         assert self.total_bytes > 0, self

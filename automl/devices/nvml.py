@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_uint
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,11 +28,14 @@ from automl.devices.nvml_figures import (
     memory,
     n_uncorrected,
     only_drawing,
+    power_watts,
     processes,
+    temperature_celsius,
     used_by_pid,
     utilisation,
     words,
 )
+from automl.devices.selection import numbered
 from automl.errors import AutoMLError
 from automl.trial import LOCAL_NODE, DeviceId
 
@@ -69,6 +72,8 @@ class Gpu:
 
     uuid: str
     name: str
+    nvml_number: int
+    """Of the GPU; slices of one have the same."""
 
 
 class NvmlReader(DeviceReader):
@@ -84,6 +89,8 @@ class NvmlReader(DeviceReader):
         """Of GPUs that are not well, as they were said."""
         self._n_uncorrected: dict[str, int | None] = {}
         """Memory errors of each GPU when it was read first."""
+        self._cuda_numbers: Mapping[str, int] = {}
+        """Of those GPUs whose number is known."""
         self._open = False
         try:
             py3nvml.nvmlInit()
@@ -100,9 +107,10 @@ class NvmlReader(DeviceReader):
     def addresses(self) -> tuple[DeviceId, ...]:
         return tuple(DeviceId(LOCAL_NODE, gpu.uuid) for gpu in self.gpus)
 
-    def choose(self, uuids: Sequence[str]) -> None:
+    def choose(self, uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> None:
         """Read these alone from now on."""
         self.gpus = tuple(gpu for gpu in self.gpus if gpu.uuid in uuids)
+        self._cuda_numbers = numbered(uuids, in_cuda_order)
 
     def read(self) -> tuple[DeviceSnapshot, ...]:
         """A GPU that errs is shown as it was last, with its fault and no free memory; one of which
@@ -156,6 +164,10 @@ class NvmlReader(DeviceReader):
             max_processes=max_processes(handle),
             fault=_ECC_FAULT if has_erred else None,
             lost=has_erred,
+            nvml_number=gpu.nvml_number,
+            cuda_number=self._cuda_numbers.get(gpu.uuid),
+            power_watts=power_watts(handle),
+            temperature_celsius=temperature_celsius(handle),
         )
 
     def _well(self, gpu: Gpu, snapshot: DeviceSnapshot) -> DeviceSnapshot:
@@ -174,7 +186,8 @@ class NvmlReader(DeviceReader):
         self._say_once(gpu, fault)
         if last is None:
             return None
-        return replace(last, free_bytes=0, utilisation=None, processes=(), fault=fault, lost=lost)
+        unknown = replace(last, utilisation=None, power_watts=None, temperature_celsius=None)
+        return replace(unknown, free_bytes=0, processes=(), fault=fault, lost=lost)
 
     def _say_once(self, gpu: Gpu, fault: str) -> None:
         """Each fault once, until it is well again."""
@@ -198,7 +211,7 @@ def _list_gpus() -> tuple[Gpu, ...]:
     failures: list[str] = []
     for index in range(n_gpus):
         try:
-            gpus += _units(py3nvml.nvmlDeviceGetHandleByIndex(index))
+            gpus += _units(py3nvml.nvmlDeviceGetHandleByIndex(index), index)
         except py3nvml.NVMLError as error:  # lost, or closed to this container
             failures.append(f"GPU {index} of NVML: {words(error)}")
     if failures and not gpus:
@@ -208,11 +221,13 @@ def _list_gpus() -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _units(handle: Any) -> list[Gpu]:
+def _units(handle: Any, number: int) -> list[Gpu]:
     """The GPU itself, or its slices where MIG is on."""
     mode = _mig_mode(handle)
     handles = [handle] if mode != _MIG_ENABLED else list(_mig_handles(handle))
-    return [Gpu(py3nvml.nvmlDeviceGetUUID(h), py3nvml.nvmlDeviceGetName(h)) for h in handles]
+    return [
+        Gpu(py3nvml.nvmlDeviceGetUUID(h), py3nvml.nvmlDeviceGetName(h), number) for h in handles
+    ]
 
 
 def _mig_mode(handle: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""What NVML says of one GPU: memory, load, who is on it, compute mode, memory errors.
+"""What NVML says of one GPU: memory, load, power, heat, who is on it, compute mode, errors.
 
 All but memory is advisory: a driver that does not tell is no failure.
 """
@@ -36,6 +36,18 @@ def utilisation(handle: Any) -> float | None:
     """0 to 1, or None: it is a preference among devices, no more (MIG and WSL never tell)."""
     rates = _advisory(py3nvml.nvmlDeviceGetUtilizationRates, handle)
     return None if rates is None else min(1.0, rates.gpu / 100)
+
+
+def power_watts(handle: Any) -> float | None:
+    """What it draws now; None: it does not tell."""
+    milliwatts = _advisory(py3nvml.nvmlDeviceGetPowerUsage, handle)
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def temperature_celsius(handle: Any) -> float | None:
+    """Of the GPU's core; None: it does not tell."""
+    degrees = _advisory(_core_temperature, handle)
+    return None if degrees is None else float(degrees)
 
 
 def processes(
@@ -100,6 +112,10 @@ def _ecc_errors(handle: Any) -> Any:
     return py3nvml.nvmlDeviceGetTotalEccErrors(
         handle, py3nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, py3nvml.NVML_VOLATILE_ECC
     )
+
+
+def _core_temperature(handle: Any) -> Any:
+    return py3nvml.nvmlDeviceGetTemperature(handle, py3nvml.NVML_TEMPERATURE_GPU)
 
 
 def _advisory(ask: Callable[[Any], Any], handle: Any) -> Any:

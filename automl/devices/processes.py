@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from contextlib import suppress
 from functools import lru_cache
 
 import psutil
@@ -13,6 +15,13 @@ def name_and_user(pid: int) -> tuple[str | None, str | None]:
         return _look_up(pid, psutil.Process(pid).create_time())
     except (psutil.Error, OSError):
         return None, None
+
+
+def started_by(pid: int, ours: Set[int]) -> int | None:
+    """Which of our processes started this one, itself or by way of others; None: none of them."""
+    with suppress(psutil.Error, OSError):
+        return next((p.pid for p in psutil.Process(pid).parents() if p.pid in ours), None)
+    return None
 
 
 @lru_cache(maxsize=256)

@@ -11,17 +11,26 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from typing import TypeAlias
 
 from automl.config import DevicesConfig, DevicesKind
 from automl.devices.cuda_order import torch_uuids
-from automl.devices.device import DeviceReader, DeviceReadError, Elsewhere, HeldBytes, Reading
+from automl.devices.device import (
+    DeviceReader,
+    DeviceReadError,
+    DeviceSnapshot,
+    Elsewhere,
+    HeldBytes,
+    Reading,
+)
 from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
-from automl.devices.selection import hides_all, only, same_device, visible
+from automl.devices.processes import started_by
+from automl.devices.selection import hides_all, names_by_number, only, same_device, visible
 from automl.errors import ConfigError
-from automl.trial import HOST_UUID
+from automl.trial import HOST_UUID, LOCAL_NODE
 
 __all__ = ["DeviceReadError", "DeviceReader", "ReaderThread", "open_reader", "take_reading"]
 
@@ -60,7 +69,8 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         shown = visible(setting, there)
         if not shown:
             raise ConfigError(_nothing_shown(setting, there))
-        reader.choose(only(wanted, shown))
+        order = _cuda_order(setting, shown, asked=names_by_number(wanted))
+        reader.choose(only(wanted, shown, order), order)
     except ConfigError:
         reader.close()
         raise
@@ -79,9 +89,10 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
         log.warning("devices=auto: no GPU is used: %s", error)
         return None
     try:
-        usable = _usable(reader)
+        order = torch_uuids() if reader.gpus else ()
+        usable = _usable(reader, order)
         if usable:
-            reader.choose(only(wanted, usable))
+            reader.choose(only(wanted, usable, order), order)
             return reader
     except ConfigError:
         reader.close()
@@ -90,11 +101,19 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
     return None
 
 
-def _usable(reader: NvmlReader) -> tuple[str, ...]:
+def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Sequence[str]:
+    """As far as it is known without torch, which under devices=nvml is only asked for numbers that
+    somebody gave."""
+    is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
+    if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return shown  # as that list counts, or NVML
+    return torch_uuids() if asked else ()
+
+
+def _usable(reader: NvmlReader, torch_sees: Sequence[str]) -> tuple[str, ...]:
     """The GPUs that NVML and torch both see, in NVML's order and by its names."""
     if not reader.gpus:
         return ()
-    torch_sees = torch_uuids()
     usable = [g.uuid for g in reader.gpus if any(same_device(g.uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(
@@ -175,5 +194,20 @@ def take_reading(
     except Exception as failure:  # were this thread to die, trials would wait mutely
         log.debug("a reading failed in a way that was not foreseen", exc_info=True)
         devices, error = (), f"{type(failure).__name__}: {failure}"
+    after = dict(reserved())
+    devices = tuple(
+        _with_ranks(device, {process.pid for _, process in after}) for device in devices
+    )
     host = None if all(device.address.on_host for device in devices) else host_state()
-    return Reading(begun, devices, before, dict(reserved()), promised, host, error)
+    return Reading(begun, devices, before, after, promised, host, error)
+
+
+def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
+    """Who on it was started by a process of ours is said to be."""
+    if not ours or device.address.node != LOCAL_NODE:
+        return device
+    processes = tuple(
+        p if p.pid in ours else replace(p, started_by=started_by(p.pid, ours))
+        for p in device.processes
+    )
+    return replace(device, processes=processes)

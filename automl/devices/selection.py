@@ -7,7 +7,7 @@ entry which names nothing; an entry named twice hides everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from automl.errors import ConfigError
 
@@ -31,20 +31,38 @@ def hides_all(setting: str | None) -> bool:
     return setting is not None and (setting.strip() == "" or setting.strip().startswith("-"))
 
 
-def only(prefixes: Sequence[str], uuids: Sequence[str]) -> tuple[str, ...]:
-    """The UUIDs that begin with one of `devices.only`, all if that is empty.
+def only(
+    names: Sequence[str], uuids: Sequence[str], in_cuda_order: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The UUIDs that `devices.only` names by number or beginning, all if that is empty.
 
-    Raises ConfigError for an entry that matches nothing, with the list of what there is.
+    A number counts `in_cuda_order`, where that is known. Raises ConfigError for an entry that names
+    nothing, with the list of what there is.
     """
-    for prefix in prefixes:
-        if not prefix or not any(_begins(uuid, prefix) for uuid in uuids):
-            raise ConfigError(
-                f"devices.only={prefix or repr(prefix)}: names no device by its UUID or the "
-                f"beginning of it; there {_listed(uuids)}."
-            )
-    if not prefixes:
+    if not names:
         return tuple(uuids)
-    return tuple(u for u in uuids if any(_begins(u, prefix) for prefix in prefixes))
+    chosen = [u for name in names for u in _named(name, uuids, in_cuda_order)]
+    return tuple(u for u in uuids if u in chosen)
+
+
+def names_by_number(names: Sequence[str]) -> bool:
+    """Whether `devices.only` needs CUDA's order."""
+    return any(name.isdecimal() for name in names)
+
+
+def _named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> list[str]:
+    if name.isdecimal() and int(name) < len(in_cuda_order):
+        number = in_cuda_order[int(name)]
+        found = [uuid for uuid in uuids if same_device(uuid, number)]
+    else:
+        found = [uuid for uuid in uuids if name and _begins(uuid, name)]
+    if found:
+        return found
+    raise ConfigError(
+        f"devices.only={name or repr(name)}: names no device by its number in CUDA's order, its "
+        f"UUID or the beginning of it; there {_listed(uuids, in_cuda_order)}."
+        + ("" if in_cuda_order or not name.isdecimal() else " CUDA's order is not known here.")
+    )
 
 
 def same_device(a: str, b: str) -> bool:
@@ -90,8 +108,20 @@ def _bare(uuid: str) -> str:
     return uuid.casefold().removeprefix("gpu-").removeprefix("mig-")
 
 
-def _listed(uuids: Sequence[str]) -> str:
-    """`are GPU-1…, GPU-2…`, or `is none`."""
+def _listed(uuids: Sequence[str], in_cuda_order: Sequence[str] = ()) -> str:
+    """`are GPU-1…, GPU-2…`, or `is none`; with their numbers where these are known."""
     if not uuids:
         return "is none"
-    return f"{'is' if len(uuids) == 1 else 'are'} {', '.join(uuids)}"
+    numbers = numbered(uuids, in_cuda_order)
+    shown = [f"{uuid} (number {numbers[uuid]})" if uuid in numbers else uuid for uuid in uuids]
+    return f"{'is' if len(uuids) == 1 else 'are'} {', '.join(shown)}"
+
+
+def numbered(uuids: Sequence[str], in_cuda_order: Sequence[str]) -> Mapping[str, int]:
+    """CUDA's number of each, where it has one."""
+    return {
+        uuid: number
+        for uuid in uuids
+        for number, other in enumerate(in_cuda_order)
+        if same_device(uuid, other)
+    }

@@ -125,8 +125,10 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
     elif kind is Checkpointed:
         values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
-    elif kind is MemoryPeak and values.get("source") is not None:
-        values["source"] = RequestSource(values["source"])
+    elif kind is MemoryPeak:
+        if values.get("source") is not None:
+            values["source"] = RequestSource(values["source"])
+        values["on_each_bytes"] = tuple(map(int, values.get("on_each_bytes", ())))
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

@@ -40,6 +40,7 @@ class _Held:
 
     key: int
     request: Request
+    placement: Placement
     may_settle: bool
 
 
@@ -64,6 +65,8 @@ class Carrier:
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
         """The last report of each running trial, for the display."""
+        self.first: dict[int, Reported] = {}
+        """The first report of each running trial in this execution, by which its pace is told."""
         self.peaks: dict[int, int] = {}
         """The most bytes that each running trial, or the pack it is in, was seen to hold."""
         self.devices: dict[int, str] = {}
@@ -72,7 +75,7 @@ class Carrier:
     def carry(self, key: int, feed: TrialFeed, placement: Placement, request: Request) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
         shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
-        held = _Held(key, request, shrinks)
+        held = _Held(key, request, placement, shrinks)
         try:
             with self._ledger.held(key):
                 self._executor.execute(feed, placement, self._on_events(held))
@@ -133,19 +136,21 @@ class Carrier:
         match event:
             case Reported():
                 if event.trial not in self.latest:  # its context is surely up by now
+                    self.first[event.trial] = event
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
             case MemoryPeak():
                 self._take_peak(event, held)
             case Outcome():
                 self.latest.pop(event.trial, None)
+                self.first.pop(event.trial, None)
                 self.peaks.pop(event.trial, None)
                 self._post(Ended(event))
 
     def _take_peak(self, peak: MemoryPeak, held: _Held) -> None:
         self.peaks[peak.trial] = peak.peak_bytes
-        self._ledger.observe_peak(held.key, peak.peak_bytes)
-        size_bytes = settled_bytes(peak) if held.may_settle else None
-        if size_bytes is not None:
-            self._ledger.settle(held.key, size_bytes)
+        self._ledger.observe_peak(held.key, *peak.by_device)
+        sizes_bytes = settled_bytes(peak, held.placement) if held.may_settle else None
+        if sizes_bytes is not None:
+            self._ledger.settle(held.key, *sizes_bytes)
         self._post(Measured(peak))  # which has the main thread look who may start

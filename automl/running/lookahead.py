@@ -43,8 +43,7 @@ class Lookahead:
         if not (self.n_ahead and self.placing.shows_the_last_end) or seen == self._seen:
             return False
         self._seen = seen
-        least = self.placing.requests.least()
-        if isinstance(self.placing.place(least, now_seconds), Refusal):
+        if isinstance(self.placing.place(self.placing.least, now_seconds), Refusal):
             return False
         if head.trial.number != self._head:
             self._head, self.until_seconds = head.trial.number, math.inf

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from automl.admission.account import DeviceAccount
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, declare_less
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, impossible
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
@@ -118,6 +119,10 @@ class Loop:
     def reading(self) -> Reading | None:
         """The last one of the devices."""
         return self._placing.reading
+
+    def device_accounts(self) -> Sequence[DeviceAccount]:
+        """By that reading, if there is one."""
+        return self._placing.device_accounts()
 
     @property
     def held_back(self) -> Sequence[Waiting]:
@@ -277,10 +282,10 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
-        smallest = self._placing.place(self.requests.least(), now_seconds)
+        smallest = self._placing.place(self._placing.least, now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
-                self.break_off(ConfigError(declare_less(smallest)))
+                self.break_off(ConfigError(impossible(smallest)))
                 return False
             self.refusal = smallest
             self._placing.make_room(smallest)

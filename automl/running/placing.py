@@ -21,7 +21,7 @@ from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
-from automl.trial import DeviceId, Placement, ProcessId, Request, RequestSource
+from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, RequestSource
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Placing:
         if reading.error is not None:
             return
         self._govern(reading, now_seconds)
-        for here in self._accounts():
+        for here in self.device_accounts():
             self.ledger.note_foreign(here.device.address, here.foreign_bytes)
             if not here.is_undisturbed:
                 for execution in self.executions.values():
@@ -81,10 +81,12 @@ class Placing:
         """Hold each process to its promise, and to what is promised to nobody."""
         if self.reading is not None and self.executions:
             running = self.ledger.snapshot().reservations
-            self.ports.cap_memory(caps(self._accounts(), running))
+            self.ports.cap_memory(caps(self.device_accounts(), running))
 
-    def _accounts(self) -> list[DeviceAccount]:
-        assert self.reading is not None
+    def device_accounts(self) -> list[DeviceAccount]:
+        """By the last reading, if there is one."""
+        if self.reading is None:
+            return []
         ledger = self.ledger.snapshot()
         return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
 
@@ -108,7 +110,7 @@ class Placing:
     def n_side_by_side(self) -> int:
         """How many can run at once with a core each, at least 1."""
         devices = () if self.reading is None else self.reading.devices
-        n_places = self.limits.at_once(device.address for device in devices)
+        n_places = self.limits.at_once([device.address for device in devices])
         return min(n_places, self.limits.max_on_host)
 
     @property
@@ -119,10 +121,19 @@ class Placing:
 
     def request(self, waiting: Waiting) -> Request:
         """What it asks for, by what is known now."""
-        devices = () if self.reading is None else self.reading.devices
-        kinds = {device.address.kind for device in devices}
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, self._kinds)
         return replace(request, undisturbed=waiting.undisturbed)
+
+    @property
+    def least(self) -> Request:
+        """What any trial asks for at least."""
+        return self.requests.least(self._kinds)
+
+    @property
+    def _kinds(self) -> frozenset[DeviceKind]:
+        """Of device, that there are."""
+        devices = () if self.reading is None else self.reading.devices
+        return frozenset(device.address.kind for device in devices)
 
     def known_request(self, waiting: Waiting) -> Request | None:
         """The same; None: what it will want is being found out."""

@@ -18,6 +18,7 @@ from automl.config import (
     ObjectiveKind,
     PrunerConfig,
     SamplerConfig,
+    check,
 )
 from automl.config.defaults import defaults_of, unset
 from automl.data.dataset import Dataset
@@ -101,6 +102,7 @@ class Prepared:
             stale_seconds=admission.stale_seconds,
             max_per_gpu=admission.max_trials_per_device or MAX_PER_GPU,
             max_on_host=admission.max_concurrent_trials or per_core,
+            gpus_per_trial=admission.devices_per_trial,
         )
 
     @property
@@ -149,6 +151,7 @@ class Prepared:
         return Requests(
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
+            self.config.admission.devices_per_trial,
         )
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
@@ -161,6 +164,12 @@ class Prepared:
 def prepare(config: Config) -> Prepared:
     """Check everything that needs no device. Raises ConfigError."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    check(
+        not config.watch,
+        "watch",
+        "true",
+        "is for another command: python -m automl devices watch=true",
+    )
     space = parse_space(config.space)
     for number, params in enumerate(config.study.enqueue):
         space.check(params, f"study.enqueue[{number}]")
@@ -175,6 +184,7 @@ def prepare(config: Config) -> Prepared:
     )
     dataset = None
     if config.objective.kind is ObjectiveKind.builtin:
+        _check_one_device(config)
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
@@ -190,6 +200,16 @@ def prepare(config: Config) -> Prepared:
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
     return Prepared(config, space, plan, dataset, declaration, notes)
+
+
+def _check_one_device(config: Config) -> None:
+    check(
+        config.admission.devices_per_trial == 1,
+        "admission.devices_per_trial",
+        config.admission.devices_per_trial,
+        "the built-in training uses one device. Leave it at 1, which trains as many trials at once "
+        "as the devices take, or train in a function of your own (objective=python).",
+    )
 
 
 def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
@@ -252,7 +272,7 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = plain(config)
-    del settings["study"]["copy"]
+    del settings["study"]["copy"], settings["watch"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

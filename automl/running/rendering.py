@@ -13,6 +13,7 @@ from rich.text import Text
 
 from automl.record.files import StudyFiles
 from automl.record.texts import fit_line
+from automl.running.device_lines import DeviceLines
 from automl.running.readable import clock, params_text
 from automl.running.running_table import RunningTable
 from automl.running.view import BestRow, SweepView, WaitingRow
@@ -32,6 +33,8 @@ _MAX_WAITING_ROWS = 3
 def render(view: SweepView) -> RenderableType:
     """The whole view as one block, readable from 80 columns on."""
     parts: list[RenderableType] = [*_head(view)]
+    if view.devices and view.ended is None:
+        parts.append(DeviceLines(view.devices))
     if view.running:
         parts.append(RunningTable(view.running[:_MAX_RUNNING_ROWS], view.metric))
         if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:

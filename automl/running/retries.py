@@ -33,7 +33,7 @@ def after_out_of_memory(
     n_alone = waiting.n_alone + 1
     if n_alone < MAX_ALONE:
         return replace(waiting, n_alone=n_alone)
-    share = was.placement.shares[0]
+    share = min(was.placement.shares, key=lambda share: share.reservation_bytes)
     return DoesNotFit(
         f"does not fit, even alone on {share.device_name}: {outcome.cause}",
         *excess_of_ran_out(was.peak_bytes, predicted_bytes, share.reservation_bytes),

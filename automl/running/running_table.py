@@ -35,7 +35,7 @@ class RunningTable:
             "step": ["" if row.step is None else str(row.step) for row in self._rows],
         }
         if any(row.peak_bytes for row in self._rows):
-            columns["memory"] = [_memory_text(row) for row in self._rows]
+            columns["memory"] = [memory_text(row) for row in self._rows]
         least = max(_width(_report_text(r.metrics, self._metric, _NARROW)) for r in self._rows)
         for name in ("memory", "device", "time", "step"):
             if _room(columns, options.max_width) < least:
@@ -57,7 +57,7 @@ class RunningTable:
         yield table
 
 
-def _memory_text(row: RunningRow) -> str:
+def memory_text(row: RunningRow) -> str:
     """`1.2/3.0 GiB`: what it holds at most, of what it asked for."""
     asked = "?" if row.request_bytes is None else f"{row.request_bytes / GIB:.1f}"
     return f"{row.peak_bytes / GIB:.1f}/{asked} GiB" if row.peak_bytes else ""

@@ -20,7 +20,7 @@ from automl.admission.caps import Caps
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
-from automl.admission.reasons import Refusal, RefusalKind, declare_less
+from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.config import Config, ExecutionKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
@@ -96,7 +96,7 @@ def run_sweep(
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
     with contextlib.closing(open_reader(config.devices)) as reader:
-        _refuse_too_large(reader, prepared)
+        _refuse_impossible(reader, prepared)
         with (
             StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
             open_parts(
@@ -108,17 +108,17 @@ def run_sweep(
             return Sweep(parts, display, pictures).run()
 
 
-def _refuse_too_large(reader: DeviceReader, prepared: Prepared) -> None:
-    """Raise ConfigError where the declared memory is on no device, even an empty one. The devices
-    are not read for it where nothing is declared."""
-    least = prepared.requests.least()
-    if not least.memory_bytes:
+def _refuse_impossible(reader: DeviceReader, prepared: Prepared) -> None:
+    """Raise ConfigError where no device, even an empty one, has the declared memory, or a trial is
+    to have more GPUs than there are. The devices are not read for it where nothing is declared."""
+    least = prepared.requests.least({device.kind for device in reader.addresses})
+    if not least.memory_bytes and least.n_devices == 1:
         return
     reading = take_reading(reader, dict)
     now = reading.begun_seconds
     found = place(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
     if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(declare_less(found))
+        raise ConfigError(impossible(found))
 
 
 class Sweep:

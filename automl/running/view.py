@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from automl.errors import ConfigError
 from automl.record.disk import open_at_once, write_atomically
+from automl.running.device_rows import DeviceRow
 from automl.trial import Params, TrialState
 
 MAX_BYTES = 2**24
@@ -35,6 +36,8 @@ class RunningRow:
     """What it asked for, or its pack; None: of unknown size."""
     peak_bytes: int = 0
     """The most that it, or its pack, was seen to hold so far; 0: not known."""
+    seconds_per_step: float | None = None
+    """By the reports of this execution; None before the second."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class SweepView:
     best: BestRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+    """As the sweep sees them; none where they cannot be read now."""
     failures: tuple[FailureRow, ...] = ()
     """The most frequent causes; `counts` has the number of all that failed."""
     seconds: float = 0.0
@@ -137,24 +142,49 @@ def _view_of(plain: Any) -> SweepView:
             "best": None if best is None else BestRow(**best),
             "running": tuple(RunningRow(**row) for row in plain["running"]),
             "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
+            "devices": tuple(_device_row(row) for row in plain.get("devices", ())),
             "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
         }
     )
 
 
+def _device_row(plain: Any) -> DeviceRow:
+    return DeviceRow(**plain | {"pids": tuple(plain["pids"])})
+
+
 def _checked(view: SweepView) -> SweepView:
     """Raises TypeError, ValueError or ArithmeticError for what no sweep has written."""
     best = () if view.best is None else (view.best.value,)
-    for number in (view.time, view.n_trials, *view.counts.values(), *best):
+    for number in (view.time, view.n_trials, *view.counts.values(), *best, *_numbers(view)):
         if not isinstance(number, int | float):
             raise TypeError(f"{number!r} is no number")
         float(number)  # whole numbers have no end
-    for text in (view.study, view.metric, view.ended or ""):
+    for text in (view.study, view.metric, view.ended or "", *_texts(view)):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no text")
     if not math.isfinite(view.time):
         raise ValueError(f"{view.time} is no time")
     return view
+
+
+def _numbers(view: SweepView) -> Iterator[object]:
+    """Of the rows."""
+    for row in view.running:
+        yield from (row.number, row.seconds, row.peak_bytes)
+        yield from (row.step or 0, row.request_bytes or 0, row.seconds_per_step or 0)
+    for device in view.devices:
+        yield from (device.total_bytes, device.ours_bytes, device.reserved_bytes)
+        yield from (device.foreign_bytes, *device.pids)
+        yield from (device.load or 0, device.power_watts or 0, device.temperature_celsius or 0)
+
+
+def _texts(view: SweepView) -> Iterator[object]:
+    for row in view.running:
+        yield row.device
+    for waiting in view.waiting:
+        yield waiting.reason
+    for device in view.devices:
+        yield from (device.uuid, device.name, device.fault or "")
 
 
 def not_readable(path: Path, error: OSError) -> str:

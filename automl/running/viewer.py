@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.running.carry import Carrier
+from automl.running.device_rows import DeviceRow, device_row
 from automl.running.failures import Failures
 from automl.running.loop import Loop
 from automl.running.parts import Parts
 from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
-from automl.trial import TrialState
+from automl.trial import Reported, TrialState
 
 
 class Viewer:
@@ -43,6 +44,7 @@ class Viewer:
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=tuple(self._running_rows()),
             waiting=tuple(self._waiting_rows()),
+            devices=tuple(self._device_rows()),
             failures=self._failures.rows(),
             seconds=seconds,
             seconds_left=self._seconds_left(seconds),
@@ -64,7 +66,14 @@ class Viewer:
                 metrics={} if report is None else report.metrics,
                 request_bytes=running.request.memory_bytes,
                 peak_bytes=self._carrier.peaks.get(number, 0),
+                seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
             )
+
+    def _device_rows(self) -> Iterator[DeviceRow]:
+        reading = self._loop.reading
+        if reading is not None and reading.error is None:
+            for account in self._loop.device_accounts():
+                yield device_row(account, reading)
 
     def _waiting_rows(self) -> Iterator[WaitingRow]:
         for waiting in (*self._loop.waiting, *self._loop.held_back):
@@ -82,6 +91,13 @@ class Viewer:
         ended = self.n_ended
         here = ended - self._n_ended_before
         return None if here <= 0 else seconds / here * (self._loop.n_trials - ended)
+
+
+def seconds_per_step(first: Reported | None, latest: Reported | None) -> float | None:
+    """The pace between two reports of one trial; None where there are no two."""
+    if first is None or latest is None or latest.step <= first.step:
+        return None
+    return max(0.0, latest.time - first.time) / (latest.step - first.step)
 
 
 def _waiting_row(number: int | None, refusal: Refusal) -> WaitingRow:

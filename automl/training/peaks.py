@@ -38,6 +38,19 @@ class Peak(NamedTuple):
     """Of a GPU what torch took of it, of the host what the process has grown."""
     allocated_bytes: int = 0
     """Of a GPU the part that tensors had."""
+    on_each_bytes: tuple[int, ...] = ()
+    """What was held of each of several GPUs, in their order."""
+
+    def exceeds(self, told: Peak, factor: float) -> bool:
+        """Whether more is held than so many times what was told, on any device."""
+        now, before = self._by_device, told._by_device
+        if len(before) < len(now):  # nothing was told yet
+            before = (0,) * len(now)
+        return any(new > factor * old for new, old in zip(now, before, strict=True))
+
+    @property
+    def _by_device(self) -> tuple[int, ...]:
+        return self.on_each_bytes or (self.held_bytes,)
 
 
 GetPeak: TypeAlias = Callable[[], "Peak | None"]
@@ -79,7 +92,7 @@ class MemoryPeaks:
         if alone:
             for device in devices:
                 torch.cuda.reset_peak_memory_stats(device)
-        return lambda: max(map(_cuda_peak, devices))
+        return lambda: largest(list(map(_cuda_peak, devices)))
 
     def _host_peak(self) -> Peak:
         # As VmHWM, but 25 times as fast, and a process that was never replaced starts at 0.
@@ -95,7 +108,7 @@ class PeakTeller:
         self, get_peak: GetPeak = lambda: None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._get_peak, self._clock = get_peak, clock
-        self._told_bytes = 0
+        self._told = Peak(0)
         self._look_at = -float("inf")
 
     def grown(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeak]:
@@ -103,17 +116,31 @@ class PeakTeller:
         now = self._clock()
         if now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
-            yield from self._if_above(GROWTH * self._told_bytes, trial, n_lanes)
+            yield from self._if_above(GROWTH, trial, n_lanes)
 
     def last(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeak]:
         """At the end, where it is more than was told."""
-        return self._if_above(self._told_bytes, trial, n_lanes)
+        return self._if_above(1.0, trial, n_lanes)
 
-    def _if_above(self, limit: float, trial: int, n_lanes: int) -> Iterator[MemoryPeak]:
+    def _if_above(self, factor: float, trial: int, n_lanes: int) -> Iterator[MemoryPeak]:
         peak = self._get_peak()
-        if peak is not None and peak.held_bytes > limit:
-            self._told_bytes = peak.held_bytes
-            yield MemoryPeak(trial, time.time(), peak.held_bytes, n_lanes, peak.allocated_bytes)
+        if peak is not None and peak.exceeds(self._told, factor):
+            self._told = peak
+            yield MemoryPeak(
+                trial,
+                time.time(),
+                peak.held_bytes,
+                n_lanes,
+                peak.allocated_bytes,
+                on_each_bytes=peak.on_each_bytes,
+            )
+
+
+def largest(peaks: Sequence[Peak]) -> Peak:
+    """Of a trial with a device or several: the largest, which says what was held of each."""
+    if len(peaks) == 1:
+        return peaks[0]
+    return max(peaks)._replace(on_each_bytes=tuple(peak.held_bytes for peak in peaks))
 
 
 def _cuda_peak(device: str) -> Peak:

@@ -242,9 +242,9 @@ class Sweep(Machine):
         peak = MemoryPeak(number, self.now, self.trials[number].peak_bytes)
         self.ledger.observe_peak(number, peak.peak_bytes)
         execution = self.loop.executions[number]
-        size_bytes = settled_bytes(peak)
-        if size_bytes is not None and may_settle(execution.request, execution.placement, 1):
-            self.ledger.settle(number, size_bytes)
+        sizes = settled_bytes(peak, execution.placement)
+        if sizes is not None and may_settle(execution.request, execution.placement, 1):
+            self.ledger.settle(number, *sizes)
         self._handle(Measured(peak))
 
     def cap_bytes(self, number: int, device: DeviceId) -> int:

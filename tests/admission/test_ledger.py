@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from automl.admission.ledger import Ledger
-from automl.trial import HOST, HOST_UUID
+from automl.admission.settling import settled_bytes
+from automl.trial import HOST, HOST_UUID, MemoryPeak, Placement, Share
 from tests.places import device_id, placed, process_id
 
 PLACEMENT = placed(HOST_UUID, 5)
@@ -155,3 +156,25 @@ def test_a_promise_never_grows_nor_falls_below_what_was_seen(asked: int, left: i
     ledger.settle(1, asked)
     (settled,) = ledger.snapshot().reservations
     assert settled.placement.shares[0].reservation_bytes == left
+
+
+PAIR = Placement((Share(GPU, "x", 20), Share(device_id("GPU-b"), "x", 20)), exclusive=True)
+
+
+def test_of_several_devices_each_has_its_own_peak_and_promise() -> None:
+    ledger, other = Ledger(), device_id("GPU-b")
+    ledger.reserve(1, PAIR)
+    ledger.observe_peak(1, 25, 3)
+    ledger.observe_peak(1, 4, 7)
+    (held,) = ledger.snapshot().reservations
+    assert (held.counted_bytes(GPU), held.counted_bytes(other)) == (25, 20)
+    assert ledger.settle(1, 27, 8)
+    (held,) = ledger.snapshot().reservations
+    assert [share.reservation_bytes for share in held.placement.shares] == [20, 8]
+
+
+def test_on_a_device_where_nothing_was_seen_the_promise_stays() -> None:
+    """A rank in a process of its own trains there; of the other 10 were seen."""
+    peak = MemoryPeak(1, 0.0, 10, on_each_bytes=(10, 0))
+    assert settled_bytes(peak, PAIR) == [11, 20]
+    assert settled_bytes(MemoryPeak(1, 0.0, 0, on_each_bytes=(0, 0)), PAIR) is None

@@ -14,7 +14,16 @@ from automl.admission.ledger import Ledger, LedgerSnapshot, Page
 from automl.admission.policy import Idle, Limits, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
-from automl.trial import HOST, HOST_UUID, DeviceId, Placement, ProcessId, Request, RequestSource
+from automl.trial import (
+    HOST,
+    HOST_UUID,
+    DeviceId,
+    Placement,
+    ProcessId,
+    Request,
+    RequestSource,
+    Share,
+)
 from tests.places import device_id, placed, process_id
 
 ME, OTHER_WORKER = process_id(100), process_id(101)
@@ -479,3 +488,74 @@ def test_accounts_are_kept_until_the_reading_or_the_promises_change() -> None:
     before = look(now)
     ledger.reserve(1, placed("GPU-a", 5 * GIB))
     assert before.room_bytes - look(now).room_bytes == 5 * GIB + CONTEXT_BOUND_BYTES
+
+
+# --- several devices for one trial ---
+
+
+def test_devices_of_different_sizes_may_go_together_and_the_smallest_counts() -> None:
+    small_and_large = reading(gpu(), gpu("b", total=8, free=8))
+    decision = decide(Request(6 * GIB, n_devices=2), small_and_large)
+    assert isinstance(decision, Placement)
+    assert [share.reservation_bytes for share in decision.shares] == [6 * GIB, 6 * GIB]
+    never = decide(Request(7 * GIB, n_devices=2), small_and_large)
+    assert isinstance(never, Refusal)
+    assert never.kind is RefusalKind.NEVER
+    assert "at most 6.0 GiB fit on each of the 2 largest devices (GPU-b…" in never.reason
+
+
+def test_of_unknown_size_it_has_all_of_each_device() -> None:
+    decision = decide(Request(None, n_devices=2), reading(gpu(), gpu("b", total=8, free=8)))
+    assert isinstance(decision, Placement)
+    assert decision.exclusive
+    assert [share.reservation_bytes for share in decision.shares] == [22 * GIB, 6 * GIB]
+
+
+def test_a_set_of_devices_is_named_in_one_order_whatever_is_on_them() -> None:
+    """Another order would be another worker."""
+    for busy in "ab":
+        ledger = ledger_with((f"GPU-{busy}", 2, OTHER_WORKER))
+        decision = decide(Request(GIB, n_devices=2), reading(gpu(), gpu("b")), ledger)
+        assert isinstance(decision, Placement)
+        assert [device.uuid for device in decision.devices] == ["GPU-a", "GPU-b"]
+
+
+def test_an_idle_process_of_just_these_devices_spares_a_trial_its_contexts() -> None:
+    pair: tuple[DeviceId, ...] = (GPU, device_id("GPU-b"))
+    ledger = Ledger()
+    ledger.reserve(0, Placement(tuple(Share(device, "x", 0) for device in pair)), OTHER_WORKER)
+    ledger.context_up(0, NOW - 1)
+    ledger.release(0, NOW)
+    now = reading(gpu(free=8), gpu("b", free=8), gpu("c", free=1))
+
+    def ask(idle: Idle, size: int = 7) -> Placement | Refusal:
+        request, promised = Request(size * GIB, n_devices=2), ledger.snapshot()
+        return place(request, now, promised, LIMITS, now_seconds=NOW, idle=idle)
+
+    decision = ask({pair: [OTHER_WORKER]})
+    assert isinstance(decision, Placement)
+    assert decision.devices == pair
+    others: Idle = {(GPU, device_id("GPU-c")): [OTHER_WORKER]}
+    for idle in ({}, others):
+        assert "7.0 GiB asked on each of 2 devices, 7.0 GiB room" in refusal(ask(idle))
+    ledger.reserve(1, Placement(tuple(Share(device, "x", 0) for device in pair)))
+    assert "waiting" in refusal(ask({pair: [OTHER_WORKER]}, 6)), "another trial is to have it"
+
+
+def test_what_a_trial_s_own_processes_hold_is_held_by_nobody_else() -> None:
+    """Ranks of a trial: without them it would look as if strangers had come."""
+    ledger = ledger_with(("GPU-a", 10, OTHER_WORKER))
+    pid = OTHER_WORKER.pid
+    ranks = (
+        DeviceProcess(pid, GIB, GIB),
+        DeviceProcess(4000, 6 * GIB, 6 * GIB, started_by=pid),
+        DeviceProcess(4001, 5 * GIB, 5 * GIB, started_by=pid),
+    )
+    a = account(
+        gpu(free=12, processes=ranks), reading(gpu()), ledger.snapshot().on(GPU), headroom_bytes=0
+    )
+    assert (a.foreign_bytes, a.hold_bytes) == (0, 12 * GIB)
+
+
+def test_places_are_counted_by_trials() -> None:
+    assert replace(LIMITS, max_per_gpu=16, gpus_per_trial=4).at_once([GPU] * 8) == 32

@@ -306,3 +306,21 @@ def test_who_ran_out_beside_others_gets_a_device_to_itself() -> None:
         requests.learn({"width": n}, peak(n, 100), GPU)
     again = requests.of(PARAMS, n_ran_out=1)
     assert (again.alone, again.joins_at_bytes, again.source) == (True, None, RequestSource.RAN_OUT)
+
+
+# --- several devices for each ---
+
+
+def test_several_devices_are_asked_for_where_there_are_gpus_and_nowhere_else_then() -> None:
+    """`admission.devices_per_trial=2`: the host is one, whatever it says."""
+    requests = Requests(in_gib, None, 2)
+    for where in ({GPU}, {CPU, GPU}):
+        request = requests.of(PARAMS, 0, where)
+        assert (request.n_devices, request.kinds) == (2, ON_GPU)
+        assert requests.least(where).n_devices == 2
+    assert requests.of(PARAMS, 0, {CPU}).n_devices == requests.least({CPU}).n_devices == 1
+
+
+def test_one_that_ran_out_asks_for_as_many_devices_again() -> None:
+    requests = Requests(in_gib, None, 2)
+    assert [requests.of(PARAMS, n, {GPU}).n_devices for n in (1, 2)] == [2, 2]

@@ -106,7 +106,6 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("study.direction=min", "expected one of [minimize, maximize]"),
         ("study.dir=null", "study.dir=null: "),
         ("study=3", "study=3: "),
-        ("devices.only=GPU-8f", "It takes list[str]"),
         ("devices.only=GPU-8f,GPU-9a", "a list is written devices.only=[a,b]"),
         ("training.epochs=10,20", "one value for training.epochs"),
         ("training.epochs=range(1,3)", "one value for training.epochs"),

@@ -1,5 +1,6 @@
 """The real py3nvml on a stub of the driver: values, errors, tenants, slices, old drivers."""
 
+import contextlib
 import json
 import logging
 import os
@@ -49,9 +50,11 @@ def test_gpus_come_in_nvmls_order_with_what_nvml_says(loaded_nvml_stub: NvmlStub
     loaded_nvml_stub.gpu(LARGE).use(10 * GIB)
     loaded_nvml_stub.gpu(LARGE).load(75)
     small, large = open_reader(NVML).read()
-    assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, utilisation=0.0)
+    assert small == DeviceSnapshot(
+        device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, utilisation=0.0, nvml_number=0
+    )
     assert large == DeviceSnapshot(
-        device_id(LARGE), "Stub A10", 24 * GIB, 14 * GIB, utilisation=0.75
+        device_id(LARGE), "Stub A10", 24 * GIB, 14 * GIB, utilisation=0.75, nvml_number=1
     )
 
 
@@ -96,11 +99,13 @@ def test_an_old_driver_lacks_functions(
         "MigMode",
         "ComputeMode",
         "TotalEccErrors",
+        "PowerUsage",
+        "Temperature",
     )
     functions = [f"nvmlDeviceGet{name}" for name in missing]
     load(compile_or_skip(tmp_path / "old", *functions), monkeypatch)
     small, _ = open_reader(NVML).read()
-    assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB)
+    assert small == DeviceSnapshot(device_id(SMALL), "Stub T4", 8 * GIB, 8 * GIB, nvml_number=0)
 
 
 def test_a_gpu_without_memory_of_its_own_shares_the_machines(loaded_nvml_stub: NvmlStub) -> None:
@@ -258,3 +263,13 @@ def read_in_a_process(environment: dict[str, str]) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, "-c", READ], env=environment, capture_output=True, text=True, check=False
     )
+
+
+def test_power_and_temperature_are_told_where_the_gpu_tells_them(
+    loaded_nvml_stub: NvmlStub,
+) -> None:
+    loaded_nvml_stub.gpu(LARGE).heat(211.4, 64)
+    with contextlib.closing(NvmlReader()) as reader:
+        small, large = reader.read()
+    assert (small.power_watts, small.temperature_celsius) == (None, None)
+    assert (large.power_watts, large.temperature_celsius) == (211.4, 64.0)

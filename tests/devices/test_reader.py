@@ -1,8 +1,13 @@
 """Which devices a sweep gets, and the thread that reads them."""
 
+import contextlib
+import os
 import queue
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -14,7 +19,7 @@ from automl.errors import ConfigError
 from automl.trial import HOST, HOST_UUID
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
 from tests.nvml_stub.stub import UNKNOWN, NvmlStub
-from tests.places import process_id
+from tests.places import device_id, process_id
 
 MEMORY = "nvmlDeviceGetMemoryInfo"
 SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
@@ -99,7 +104,7 @@ def test_nvml_gives_what_is_shown_and_wanted(
     ("setting", "only", "words"),
     [
         (None, ("GPU-1234",), ["devices.only=GPU-1234", SMALL, LARGE]),
-        (LARGE, (SMALL,), [f"devices.only={SMALL}", f"there is {LARGE}."]),
+        (LARGE, (SMALL,), [f"devices.only={SMALL}", f"there is {LARGE} (number 0)."]),
         ("", (), ["CUDA_VISIBLE_DEVICES=''", "hides every GPU", "Unset it", SMALL, LARGE]),
         ("-1", (), ["CUDA_VISIBLE_DEVICES='-1'", "hides every GPU"]),
         ("GPU-1234", (), ["CUDA_VISIBLE_DEVICES='GPU-1234'", SMALL, LARGE]),
@@ -286,3 +291,72 @@ def test_a_driver_that_hung_goes_on_with_fresh_readings(
     reading = readings.get(timeout=WAIT_SECONDS)
     assert [device.free_bytes for device in reading.devices][1] == 0
     assert thread.stop(WAIT_SECONDS)
+
+
+def test_a_process_that_one_of_ours_started_is_said_to_be_its(loaded_nvml_stub: NvmlStub) -> None:
+    """This process is ours here, and has a child and a grandchild on a GPU."""
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    waits = "import os; print(os.getpid(), os.getppid(), flush=True); input()"
+    command = [sys.executable, "-c", script, waits]
+    with (
+        subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as child,
+        contextlib.closing(open_reader(config("nvml", LARGE))) as reader,
+    ):
+        assert child.stdout is not None
+        grandchild, pid = map(int, child.stdout.readline().split())
+        mine, stranger = os.getpid(), os.getppid()
+        loaded_nvml_stub.gpu(LARGE).host([(p, 1) for p in (mine, pid, grandchild, stranger)])
+        reading = take_reading(reader, lambda: {(device_id(LARGE), process_id(mine)): 1})
+        child.communicate("\n")
+    (device,) = reading.devices
+    assert [p.started_by for p in device.processes] == [None, mine, mine, None]
+
+
+# --- devices.only by number ---
+
+
+def test_under_auto_a_number_counts_as_torch_does(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    """NVML has them the other way round."""
+    torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
+    with contextlib.closing(open_reader(config("auto", "0"))) as reader:
+        (device,) = reader.read()
+    assert device.address == device_id(LARGE)
+    assert (device.cuda_number, device.nvml_number) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", SMALL),
+        ("CUDA_VISIBLE_DEVICES", f"{LARGE},{SMALL}", LARGE),
+    ],
+)
+def test_without_torch_a_number_counts_where_the_order_is_known(
+    loaded_nvml_stub: NvmlStub,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    expected: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+        assert uuids(reader) == [expected]
+
+
+def test_under_nvml_torch_is_asked_for_a_number_alone(
+    loaded_nvml_stub: NvmlStub, torch_sees: Callable[..., None]
+) -> None:
+    torch_sees(*[("Stub", uuid.removeprefix("GPU-")) for uuid in CUDA_ORDER])
+    with contextlib.closing(open_reader(config("nvml", "0"))) as reader:
+        assert uuids(reader) == [LARGE]
+    with contextlib.closing(open_reader(config("nvml"))) as reader:
+        assert [device.cuda_number for device in reader.read()] == [None, None]
+
+
+def test_one_name_needs_no_list() -> None:
+    assert DevicesConfig(only=0).only == ["0"]
+    assert DevicesConfig(only=[1, "GPU-a"]).only == ["1", "GPU-a"]
+    with pytest.raises(ConfigError, match=r"devices.only='': "):
+        open_reader(DevicesConfig(kind=DevicesKind.host, only=None))

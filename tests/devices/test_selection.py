@@ -87,6 +87,22 @@ def test_only_takes_uuids_and_their_beginnings(
     assert only(prefixes, [A, B, C]) == chosen
 
 
+@pytest.mark.parametrize(
+    ("names", "chosen"), [(["0"], (C,)), (["1", "GPU-b"], (A, B, C)), (["2", "0"], (B, C))]
+)
+def test_a_number_counts_in_cuda_s_order(names: list[str], chosen: tuple[str, ...]) -> None:
+    in_cuda_order = [uuid.removeprefix("GPU-").upper() for uuid in (C, A, B)]
+    assert only(names, [A, B, C], in_cuda_order) == chosen
+
+
+def test_a_number_that_is_too_large_is_told_those_that_are_there() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        only(["2"], [A, B], [B, A])
+    assert f"there are {A} (number 1), {B} (number 0)." in str(refusal.value)
+    with pytest.raises(ConfigError, match="CUDA's order is not known here"):
+        only(["0"], [A, B])
+
+
 @pytest.mark.parametrize("prefix", ["GPU-9", "0", "", "aaaa1111"])
 def test_only_refuses_what_matches_nothing_and_lists_what_there_is(prefix: str) -> None:
     with pytest.raises(ConfigError) as refusal:

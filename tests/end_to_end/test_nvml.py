@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from itertools import pairwise
@@ -150,3 +151,53 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
 def most_at_once(spans: list[tuple[str, float, float]], uuid: str) -> int:
     here = [(begin, end) for where, begin, end in spans if where == uuid]
     return max((sum(b <= at < e for b, e in here) for at, _ in here), default=0)
+
+
+IN_RANKS = (
+    "devices=nvml",
+    "devices.interval_seconds=0.1",
+    "admission.devices_per_trial=2",
+    "objective=python",
+    "objective.target=tests.end_to_end.ranks:trains_in_ranks",
+    "space={x: 1}",
+)
+
+
+def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(
+    program: Program, nvml_stub: NvmlStub
+) -> None:
+    """DistributedDataParallel with Gloo: torch cannot use the stub's GPUs."""
+    program.environment = nvml_stub.environment(program.environment)
+    done = program.run("study.name=ranks", "study.n_trials=2", *IN_RANKS)
+    assert (done.code, done.stderr) == (0, "")
+    records = Records(program.folder, "ranks")
+    both = f"Stub A10 {LARGE}, Stub T4 {SMALL}"
+    assert {r.data.tags["automl.device"] for r in records.trial_runs().values()} == {both}
+    for number in range(2):
+        folder = program.folder / "studies/ranks/checkpoints" / f"trial-{number:05d}"
+        told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+        assert [rank["sees"] for rank in told] == [f"{LARGE},{SMALL}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("admission.devices_per_trial=3",),
+            "admission.devices_per_trial: 3 devices (GPU) asked, but no machine has more than 2; "
+            "give each trial fewer.",
+        ),
+        (
+            ("admission.request=12GiB",),
+            "admission.request: 12.0 GiB asked on each of 2 devices, but at most 6.8 GiB fit on "
+            "each of the 2 largest devices (GPU-bbbb2222… (Stub T4)); declare less.",
+        ),
+    ],
+)
+def test_more_than_the_gpus_are_is_refused_before_anything_is_written(
+    program: Program, nvml_stub: NvmlStub, words: tuple[str, ...], message: str
+) -> None:
+    program.environment = nvml_stub.environment(program.environment)
+    done = program.run("study.name=much", *IN_RANKS, *words)
+    assert (done.code, done.stderr) == (2, f"automl: {message}\n")
+    assert not (program.folder / "studies").exists()

@@ -17,7 +17,8 @@
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
 enum { INIT, SHUTDOWN, COUNT, BY_INDEX, BY_UUID, NAME, UUID, MEMORY, UTILISATION, COMPUTE, GRAPHICS,
-       MIG_MODE, MIG_COUNT, MIG_BY_INDEX, COMPUTE_MODE, ECC_ERRORS, N_FUNCTIONS };
+       MIG_MODE, MIG_COUNT, MIG_BY_INDEX, COMPUTE_MODE, ECC_ERRORS, POWER, TEMPERATURE,
+       N_FUNCTIONS };
 enum { MAX_DEVICES = 16, MAX_PROCESSES = 16, NO_PARENT = -1 };
 
 struct tenant { uint32_t pid, graphics; uint64_t used_bytes; };
@@ -29,6 +30,7 @@ struct device {
     int32_t parent;                    /* of a MIG slice: its GPU; NO_PARENT: a GPU */
     uint32_t n_tenants, compute_mode;
     uint64_t n_ecc_errors;             /* uncorrected, since the driver was loaded */
+    uint32_t milliwatts, celsius;      /* 0: it does not tell */
     struct tenant tenants[MAX_PROCESSES];
 };
 struct function { int32_t code, hangs; uint32_t delay_ms, n_calls; };
@@ -193,6 +195,23 @@ int nvmlDeviceGetTotalEccErrors(struct device *d, int corrected, int aggregate, 
     if (corrected != 1 || aggregate != 0) return INVALID_ARGUMENT;
     *count = d->n_ecc_errors;
     return SUCCESS;
+}
+#endif
+
+#ifndef WITHOUT_nvmlDeviceGetPowerUsage
+int nvmlDeviceGetPowerUsage(struct device *d, uint32_t *out) {
+    ENTER(POWER, d);
+    *out = d->milliwatts;
+    return *out ? SUCCESS : NOT_SUPPORTED;
+}
+#endif
+
+#ifndef WITHOUT_nvmlDeviceGetTemperature
+int nvmlDeviceGetTemperature(struct device *d, int sensor, uint32_t *out) {
+    ENTER(TEMPERATURE, d);
+    if (sensor != 0) return INVALID_ARGUMENT;
+    *out = d->celsius;
+    return *out ? SUCCESS : NOT_SUPPORTED;
 }
 #endif
 

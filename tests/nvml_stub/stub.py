@@ -42,6 +42,8 @@ FUNCTIONS = (  # in the order of the enum in stub.c
     "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetComputeMode",
     "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTemperature",
 )
 _NO_PARENT = -1
 _MAX_DEVICES = _MAX_TENANTS = 16
@@ -69,6 +71,8 @@ class _Device(ctypes.Structure):
         ("n_tenants", ctypes.c_uint32),
         ("compute_mode", ctypes.c_uint32),
         ("n_ecc_errors", ctypes.c_uint64),
+        ("milliwatts", ctypes.c_uint32),
+        ("celsius", ctypes.c_uint32),
         ("tenants", _Tenant * _MAX_TENANTS),
     )
 
@@ -149,6 +153,10 @@ class StubGpu:
 
     def load(self, percent: int) -> None:
         self._plain.utilisation_percent = percent
+
+    def heat(self, watts: float, celsius: int) -> None:
+        """It draws so much, and is so hot; before, it tells neither."""
+        self._plain.milliwatts, self._plain.celsius = int(1000 * watts), celsius
 
     def host(
         self, tenants: Sequence[tuple[int, int]], graphics: Sequence[tuple[int, int]] = ()

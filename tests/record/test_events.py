@@ -49,6 +49,7 @@ EVENTS: list[Event] = [
     Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
     MemoryPeak(3, 2.75, peak_bytes=2**40),
     MemoryPeak(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
+    MemoryPeak(3, 2.75, 2**40, on_each_bytes=(2**40, 2**30)),
     Finished(3, 3.5, value=-0.5),
     Pruned(4, 3.5, step=2, value=1.0),
     Interrupted(5, 3.5, cause="killed", by_worker_death=True),

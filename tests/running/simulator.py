@@ -322,7 +322,8 @@ class World:
             self._dissolve(execution)
             return
         peak = min(lane.plan.peak_bytes, self.machine.can_get(execution, lane, self.now))
-        self.ledger.observe_peak(execution.key, 0 if in_pack else peak)
+        seen = 0 if in_pack else peak
+        self.ledger.observe_peak(execution.key, *[seen] * len(execution.placement.shares))
         self._tell_end(execution, self._outcome(lane, too_large=too_large, dies=dies))
 
     def _outcome(self, lane: Lane, *, too_large: bool, dies: bool) -> Outcome:

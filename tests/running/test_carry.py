@@ -16,6 +16,7 @@ from automl.execution.workers import WorkersExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
+from automl.running.viewer import seconds_per_step
 from automl.search.pruners.median import Median
 from automl.search.study import Study
 from automl.trial import (
@@ -137,7 +138,7 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
     assert list(hosted.on(gpu).contexts) == [PROCESS]
     assert hosted.on(gpu).contexts[PROCESS].is_awaited
     assert not reported.on(gpu).contexts[PROCESS].is_awaited
-    assert [r.peak_bytes for r in peaked.reservations] == [9]
+    assert [r.peaks_bytes for r in peaked.reservations] == [(9,)]
     assert Measured(stamped(peak)) in scene.messages
 
 
@@ -225,3 +226,15 @@ def test_a_feed_records_the_begin_of_a_trial_that_is_taken(scene: Scene) -> None
     scene.carry(FINISHED)
     (started, _), *_ = read_events(scene.log_path)
     assert started == Started(KEY, started.time, {"lr": 0.1}, "x GPU-a")
+
+
+def test_the_pace_is_told_between_the_first_report_of_this_execution_and_the_last(
+    scene: Scene,
+) -> None:
+    """It went on from a checkpoint, at step 40."""
+    first = Reported(KEY, 10.0, 40, {"val_loss": 0.5})
+    assert seconds_per_step(first, replace(first, time=16.0, step=43)) == 2.0
+    assert seconds_per_step(first, first) is None
+    assert seconds_per_step(None, None) is None
+    scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, replace(REPORT, step=REPORT.step + 1), FINISHED)
+    assert scene.carrier.first == {}

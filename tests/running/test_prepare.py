@@ -162,3 +162,16 @@ def test_a_sampler_that_learns_looks_less_far_ahead(
         small({"width": 8}), sampler=sampler, admission=AdmissionConfig(lookahead=lookahead)
     )
     assert prepare(config).n_ahead == n_ahead
+
+
+def test_the_built_in_training_has_one_device() -> None:
+    several = AdmissionConfig(devices_per_trial=2)
+    with pytest.raises(ConfigError, match=r"devices_per_trial=2: the built-in .*objective=python"):
+        prepare(replace(small({"lr": 0.1}), admission=several))
+    with pytest.raises(ConfigError, match=r"admission.devices_per_trial=0: must be at least 1"):
+        AdmissionConfig(devices_per_trial=0)
+
+
+def test_who_wants_to_watch_does_not_start_a_sweep() -> None:
+    with pytest.raises(ConfigError, match=r"watch=true: is for another command: .* devices"):
+        prepare(replace(small({"lr": 0.1}), watch=True))

@@ -106,9 +106,9 @@ class Settling(World):
         request = self.loop.executions[execution.key].request
         self.ledger.observe_peak(execution.key, peak.peak_bytes)
         shrinks = may_settle(request, execution.placement, execution.n_lanes)
-        size = settled_bytes(peak)
-        if shrinks and size is not None and not self.unsettled:
-            self.ledger.settle(execution.key, size)
+        sizes = settled_bytes(peak, execution.placement)
+        if shrinks and sizes is not None and not self.unsettled:
+            self.ledger.settle(execution.key, *sizes)
             (held,) = (r for r in self.ledger.snapshot().reservations if r.key == execution.key)
             execution.placement = held.placement
         self._post(Measured(peak))

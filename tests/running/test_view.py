@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import ConfigError
+from automl.running.device_rows import DeviceRow
 from automl.running.view import (
     MAX_BYTES,
     BestRow,
@@ -29,7 +30,8 @@ VIEW = SweepView(
     metric="val_loss",
     counts={"running": 1, "finished": 3, "pruned": 4, "failed": 1, "interrupted": 2},
     best=BestRow(3, 0.033, {"depth": 3, "lr": 0.0283, "optimizer": "sgd", "nesterov": True}),
-    running=(RunningRow(8, "cpu", {"depth": 4}, 12.5, None, {}, 2**30, 2**29),),
+    devices=(DeviceRow("host", "cpu", 2**34, 2**30, load=0.5, cuda_number=0, pids=(1, 2)),),
+    running=(RunningRow(8, "cpu", {"depth": 4}, 12.5, None, {}, 2**30, 2**29, 0.5),),
     waiting=(WaitingRow(None, "waiting: 1 trials run"), WaitingRow(9, "waiting: 3.0 GiB asked")),
     failures=(FailureRow(1, "no table", 2),),
     seconds=75.0,
@@ -76,9 +78,14 @@ def changed(**values: object) -> str:
         changed(best={"number": 3, "value": 10**400, "params": {}}),
         changed(metric=["val_loss"]),
         changed(ended=3),
+        changed(running=[asdict(VIEW.running[0]) | {"seconds": "long"}]),
+        changed(running=[asdict(VIEW.running[0]) | {"device": 3}]),
+        changed(waiting=[{"number": 3, "reason": ["x"]}]),
+        changed(devices=[{"uuid": "x", "name": "y", "total_bytes": "z", "pids": []}]),
+        changed(devices=[asdict(VIEW.devices[0]) | {"pids": ["1"]}]),
         changed(study="x" * MAX_BYTES),
     ],
-    ids=range(14),
+    ids=range(19),
 )
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "status.json"

@@ -12,7 +12,7 @@ from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
 from automl.training.objective import TrialContext
-from automl.training.peaks import MemoryPeaks, Peak, PeakTeller
+from automl.training.peaks import MemoryPeaks, Peak, PeakTeller, largest
 from automl.training.reports import Goal, TrialReports
 from automl.trial import Direction, Entry, Finished, MemoryPeak, OnEvents, Reported
 from tests.places import ON_HOST
@@ -140,3 +140,14 @@ def test_the_host_shows_each_trials_own_peak(tmp_path: Path, executor: WorkersEx
 
 def on_events(listener: Listener) -> OnEvents:
     return lambda events: {event.trial: listener(event) for event in events}
+
+
+def test_of_several_devices_each_has_its_peak_and_any_that_grew_is_told() -> None:
+    held = [Peak(100, 50), Peak(80, 70)]
+    teller = PeakTeller(lambda: largest(held))
+    (first,) = teller.grown(0)
+    assert (first.peak_bytes, first.allocated_bytes, first.by_device) == (100, 50, (100, 80))
+    held[1] = Peak(90, 70)
+    (second,) = teller.last(0)
+    assert (second.peak_bytes, second.by_device) == (100, (100, 90))
+    assert [*teller.last(0)] == []

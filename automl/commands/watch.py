@@ -1,0 +1,126 @@
+"""`devices watch=true`: every device, the trials on it, who else is there, and the queues.
+
+Memory is read here; what of it is ours, and what waits, is read from the pictures that the sweeps
+in `study.dir` write to their `status.json`. In a terminal until Ctrl-C, else once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from automl.admission.account import account
+from automl.admission.ledger import Page
+from automl.config import Config
+from automl.devices.device import Reading
+from automl.devices.promises import Promises, folder_of
+from automl.devices.reader import ReaderThread, open_reader
+from automl.errors import AutoMLError
+from automl.record.directory import is_held
+from automl.record.files import StudyFiles
+from automl.record.studies import study_names
+from automl.running.console import open_console
+from automl.running.device_rows import device_row
+from automl.running.view import SweepView, load_view
+from automl.running.watching import OLD_SECONDS, Seen, Watched, show_once, show_until_stopped
+
+FIRST_SECONDS = 30.0
+"""How long the driver may take to answer at all."""
+SHOWN_SECONDS = 1.0
+"""From one picture to the next; a sweep writes its own as often."""
+
+
+def watch(config: Config) -> int:
+    """Show them. Raises AutoMLError where they cannot be read at all."""
+    console = open_console()
+    with _readings(config) as readings:
+        seen = _seen(readings, config)
+        if not console.is_terminal:
+            show_once(console, next(seen))
+            return 0
+        with _ended_by_sigterm():
+            show_until_stopped(console, seen, lambda: time.sleep(SHOWN_SECONDS))
+    return 0
+
+
+@contextlib.contextmanager
+def _readings(config: Config) -> Iterator[queue.SimpleQueue[Reading]]:
+    """As they come: a thread takes them, so that Ctrl-C is heard while the driver hangs."""
+    found: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    with (
+        contextlib.closing(open_reader(config.devices)) as reader,
+        contextlib.closing(Promises(folder_of(reader.addresses, os.environ))) as promises,
+    ):
+        interval_seconds = config.devices.interval_seconds
+        thread = ReaderThread(reader, interval_seconds, dict, found.put, promises.others)
+        thread.start()
+        try:
+            yield found
+        finally:
+            thread.stop()
+
+
+def _seen(readings: queue.SimpleQueue[Reading], config: Config) -> Iterator[Watched]:
+    try:
+        last = newest = readings.get(timeout=FIRST_SECONDS)
+    except queue.Empty:
+        raise AutoMLError(
+            f"the devices have not answered for {FIRST_SECONDS:g} s; does nvidia-smi answer?"
+        ) from None
+    if last.error is not None:
+        raise AutoMLError(f"the devices cannot be read: {last.error}")
+    while True:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                newest = readings.get_nowait()
+                last = last if newest.error is not None else newest
+        yield _watched(last, newest.error, config)
+
+
+def _watched(reading: Reading, error: str | None, config: Config) -> Watched:
+    headroom = config.admission.headroom_bytes
+    devices = [
+        Seen(device_row(account(d, reading, Page(), headroom), reading), d.processes)
+        for d in reading.devices
+    ]
+    age, trouble = time.monotonic() - reading.begun_seconds, None
+    if error is not None:
+        trouble = f"the devices cannot be read now: {error}"
+    elif age > OLD_SECONDS:
+        trouble = f"the devices have not answered for {age:.0f} s"
+    folder = config.study.dir
+    return Watched(time.time(), devices, living_sweeps(Path(folder)), folder, trouble)
+
+
+def living_sweeps(folder: Path) -> list[SweepView]:
+    """What the sweeps show that are at work on a study of the folder, by name. One that may not be
+    looked into, or has shown nothing yet, is left out."""
+    found = []
+    for name in sorted(study_names(folder)):
+        with contextlib.suppress(OSError, ValueError):
+            if is_held(folder / name):
+                view = load_view(StudyFiles(folder / name).status)
+                if view.ended is None:
+                    found.append(view)
+    return found
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Not before the terminal has its cursor back."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,162 @@
+"""All devices of the machine with the trials on them, from the pictures that sweeps write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from automl.admission.reasons import gib
+from automl.devices.device import DeviceProcess
+from automl.record.texts import fit_line
+from automl.running.console import CommandConsole
+from automl.running.device_lines import DeviceHead, n_columns_beside_bar
+from automl.running.device_rows import DeviceRow, others, with_sweeps
+from automl.running.readable import clock
+from automl.running.running_table import memory_text
+from automl.running.view import RunningRow, SweepView
+
+MAX_TRIALS, MAX_OTHERS, MAX_WAITING = 16, 4, 6
+"""Lines for each device, and for each study."""
+OLD_SECONDS = 5.0
+"""A picture that is older is said to be."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A device as it was read, and who is on it."""
+
+    row: DeviceRow
+    processes: Sequence[DeviceProcess]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What there is to be seen at one time (`time.time()`)."""
+
+    time: float
+    devices: Sequence[Seen]
+    sweeps: Sequence[SweepView]
+    """Of living ones, in `folder`."""
+    folder: str
+    trouble: str | None = None
+    """Why the devices are not as they are now."""
+
+
+def picture(watched: Watched) -> RenderableType:
+    """As one block, readable from 80 columns on."""
+    parts: list[RenderableType] = []
+    shown = [_with_sweeps(seen, watched.sweeps) for seen in watched.devices]
+    n_beside = max((n_columns_beside_bar(seen.row) for seen in shown), default=0)
+    for seen in shown:
+        parts.append(DeviceHead(seen.row, n_beside))
+        parts.extend(_who_is_on(seen, watched.sweeps))
+    if watched.trouble is not None:
+        parts.append(Text(fit_line(watched.trouble), "red"))
+    for sweep in watched.sweeps:
+        parts.extend(_queue(sweep, watched.time))
+    if not watched.sweeps:
+        parts.append(Text(f"study.dir={watched.folder}: no sweep is at work there", "dim"))
+    return Group(*parts)
+
+
+def show_once(console: CommandConsole, watched: Watched) -> None:
+    """As lines that stay."""
+    console.print(picture(watched))
+
+
+def show_until_stopped(
+    console: CommandConsole, seen: Iterator[Watched], sleep: Callable[[], object]
+) -> None:
+    """Each in the place of the last, until Ctrl-C; the last one stays."""
+    live = Live(console=console, auto_refresh=False)
+    try:
+        with live:
+            for watched in seen:
+                # As in the live table: `^C` behind the last line must not break it in two.
+                shown = Constrain(picture(watched), console.width - len("^C^C"))
+                live.update(shown, refresh=True)
+                sleep()
+    except KeyboardInterrupt:
+        return
+
+
+def _with_sweeps(seen: Seen, sweeps: Sequence[SweepView]) -> Seen:
+    rows = [row for sweep in sweeps for row in sweep.devices]
+    return replace(seen, row=with_sweeps(seen.row, rows))
+
+
+def _who_is_on(seen: Seen, sweeps: Sequence[SweepView]) -> Iterator[RenderableType]:
+    row = seen.row
+    here = [(s, r) for s in sweeps for r in s.running if _is_on(r, row)]
+    if here:
+        yield _trials(here[:MAX_TRIALS])
+    yield from _more(len(here) - MAX_TRIALS, "trials")
+    tenants = others(seen.processes, row)
+    for p in tenants[:MAX_OTHERS]:
+        used = "" if p.used_bytes is None else f"{gib(p.used_bytes)} held by "
+        who = f"{used}pid {p.pid} ({p.name or '?'}, user {p.user or '?'})"
+        yield Text(f"  {fit_line(who)}", "yellow", no_wrap=True, overflow="ellipsis")
+    yield from _more(len(tenants) - MAX_OTHERS, "processes")
+    yield Text("")
+
+
+def _trials(here: Sequence[tuple[SweepView, RunningRow]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    for justify in ("left", "left", "right", "right", "right", "right"):
+        table.add_column(justify=justify, no_wrap=True, overflow="ellipsis")
+    for sweep, row in here:
+        step = "" if row.step is None else f"step {row.step}"
+        table.add_row(
+            f"  trial {row.number}",
+            fit_line(sweep.study),
+            memory_text(row) or _asked(row),
+            clock(row.seconds),
+            step,
+            pace_text(row.seconds_per_step),
+        )
+    return table
+
+
+def _asked(row: RunningRow) -> str:
+    return "" if row.request_bytes is None else f"{gib(row.request_bytes)} asked"
+
+
+def pace_text(seconds_per_step: float | None) -> str:
+    """`0.42 s/step`, or for short ones `25 steps/s`."""
+    if seconds_per_step is None:
+        return ""
+    if seconds_per_step >= 0.1:
+        return f"{seconds_per_step:.3g} s/step"
+    return f"{1 / seconds_per_step:.3g} steps/s" if seconds_per_step > 0 else ""
+
+
+def _is_on(row: RunningRow, device: DeviceRow) -> bool:
+    """By the label of its placement, which names UUIDs, or the CPU."""
+    words = re.split(r"[ ,]+", row.device)
+    return device.uuid in words or (device.uuid == "host" and row.device == "cpu")
+
+
+def _queue(sweep: SweepView, now: float) -> Iterator[Text]:
+    text = Text(fit_line(sweep.study), "bold")
+    n_running = len(sweep.running)
+    text.append(f"  {sweep.n_ended}/{sweep.n_trials} trials, {n_running} running", "not bold")
+    if (age := now - sweep.time) > OLD_SECONDS:
+        text.append(f", as of {clock(age)} ago", "magenta not bold")
+    yield text
+    for row in sweep.waiting[:MAX_WAITING]:
+        who = "next trial" if row.number is None else f"trial {row.number}"
+        style = "dim" if row.as_it_should else "yellow"
+        yield Text(f"  {who} {fit_line(row.reason)}", style)
+    yield from _more(len(sweep.waiting) - MAX_WAITING, "waiting")
+
+
+def _more(n: int, what: str) -> Iterator[Text]:
+    if n > 0:
+        yield Text(f"  … and {n} more {what}", "dim")

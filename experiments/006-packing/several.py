@@ -1,0 +1,284 @@
+"""Trials of 1, 2 and 4 GPUs mixed on 8: does one wait for ever, how good is the plan? README.md.
+
+The real loop, policy, ledger and requests decide; devices, trials and the clock are simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import math
+import statistics
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+from automl.admission.caps import Caps
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Idle, Limits
+from automl.admission.requests import Requests
+from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
+from automl.devices.promises import Promise
+from automl.running.durations import Durations
+from automl.running.loop import Loop
+from automl.running.messages import (
+    Asked,
+    DevicesRead,
+    DoesNotFit,
+    Ended,
+    Message,
+    Released,
+    Surveyed,
+    Waiting,
+)
+from automl.trial import (
+    LOCAL_NODE,
+    UNKNOWN,
+    DeviceId,
+    DeviceKind,
+    Finished,
+    Outcome,
+    Params,
+    Placement,
+    ProcessId,
+    Request,
+    RequestSource,
+)
+
+GIB = 1024**3
+N_DEVICES, TOTAL_BYTES = 8, 24 * GIB
+READ_SECONDS = 30.0
+"""And soon after each end."""
+SEEN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Trial:
+    n_devices: int
+    seconds: float
+    size_bytes: int | None
+    """On each of its devices; None: it has them to itself."""
+
+    @property
+    def share(self) -> float:
+        """Of each of its devices."""
+        return 1.0 if self.size_bytes is None else self.size_bytes / TOTAL_BYTES
+
+
+def draw(seed: int, n_trials: int, *, shared: bool) -> list[Trial]:
+    """Of every hundred 50, 30 and 20 have 1, 2 and 4 devices: to themselves, or `shared` with as
+    many others as their memory allows."""
+    random = Random(seed)
+    found = []
+    for _ in range(n_trials):
+        n_devices = random.choices([1, 2, 4], [5, 3, 2])[0]
+        seconds = max(10.0, 300 * math.exp(random.gauss(0, 0.7)))
+        size = int(random.uniform(1, 20) * GIB) if shared else None
+        found.append(Trial(n_devices, seconds, size))
+    return found
+
+
+def bound_seconds(trials: Sequence[Trial]) -> float:
+    """No plan is faster: by what there is of the devices, by those that need more than half of
+    one, by the longest."""
+    area = sum(t.n_devices * t.seconds * t.share for t in trials) / N_DEVICES
+    large = sum(t.n_devices * t.seconds for t in trials if t.share > 0.5) / N_DEVICES
+    return max(area, large, max(t.seconds for t in trials))
+
+
+class Exact(Durations):
+    """What a trial takes."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        super().__init__()
+        self._trials = trials
+
+    def of(self, waiting: Waiting) -> float:
+        return self._trials[waiting.trial.number].seconds
+
+
+class Sweep:
+    """The real loop; this is its ports, and the machine."""
+
+    def __init__(self, trials: Sequence[Trial], n_ahead: int, *, exact: bool = False) -> None:
+        self.trials, self.now = trials, 0.0
+        self.devices = [DeviceId(LOCAL_NODE, f"GPU-{n}") for n in range(N_DEVICES)]
+        self.on: dict[DeviceId, dict[int, int]] = {device: {} for device in self.devices}
+        self.began: dict[int, float] = {}
+        self.headed: dict[int, float] = {}
+        """When each trial was first found to wait at the head."""
+        self._n_asked, self._order = 0, itertools.count()
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.ledger = Ledger()
+        self.loop = Loop(
+            self,
+            Requests(self._estimate, None),
+            self.ledger,
+            Limits(None, 0, 5.0),
+            len(trials),
+            0,
+            n_ahead=n_ahead,
+            durations=Exact(trials) if exact else Durations(self._progress),
+        )
+
+    def run(self) -> Sweep:
+        """To the end; it has one."""
+        self._tick()
+        while not self.loop.done:
+            assert self.now < 1e6, "a deadlock: readings come and nothing starts"
+            self.now, _, happens = heapq.heappop(self._heap)
+            happens()
+        assert len(self.began) == len(self.trials), "a trial never ran"
+        return self
+
+    @property
+    def waited(self) -> float:
+        """The most that a trial stood at the head, as a share of the longest trial."""
+        longest = max(t.seconds for t in self.trials)
+        return max((self.began[n] - at for n, at in self.headed.items()), default=0.0) / longest
+
+    # --- ports ---
+
+    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+        return {}  # there is no other sweep
+
+    def ask(self) -> Asked | None:
+        number, self._n_asked = self._n_asked, self._n_asked + 1
+        return Asked(number, {"n": number})
+
+    def n_may_pend(self) -> int | None:
+        return None
+
+    def n_steps(self) -> Mapping[int, int]:
+        return {}
+
+    def kind_of(self, trial: Asked, *, on_host: bool) -> None:
+        return None
+
+    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+        (number,) = (trial.number for trial in trials)
+        trial = self.trials[number]
+        assert len(placement.devices) == trial.n_devices, "all or none"
+        self.began[number] = self.now
+        for share in placement.shares:
+            here = self.on[share.device]
+            here[number] = share.reservation_bytes
+            assert sum(here.values()) <= TOTAL_BYTES, "more is promised than there is"
+        self.ledger.assign(number, ProcessId(LOCAL_NODE, 100 + number))
+        self.ledger.context_up(number, self.now)
+        self._at(trial.seconds, partial(self._end, number, placement))
+
+    def feed(self, key: int, trial: Asked) -> None:
+        raise AssertionError("no packs here")
+
+    def tell(self, outcome: Outcome) -> None:
+        """It has ended."""
+
+    def fail(self, trial: Asked, cause: str) -> None:
+        raise AssertionError(cause)
+
+    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
+        raise AssertionError(found.cause)
+
+    def stop_trials(self) -> None:
+        raise AssertionError("nobody stops it")
+
+    def is_surveying(self, trial: Asked) -> bool:
+        return False
+
+    def surveyed(self, surveyed: Surveyed) -> None:
+        raise AssertionError("nothing is surveyed here")
+
+    def cap_memory(self, caps: Caps) -> None:
+        """Trials here take what was reserved for them."""
+
+    def idle(self) -> Idle:
+        return {}
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        """None is kept."""
+
+    # --- what is known, and what happens ---
+
+    def _estimate(self, params: Params) -> Request:
+        trial = self.trials[int(str(params["n"]))]
+        known = Request(trial.size_bytes, RequestSource.ESTIMATED)
+        request = UNKNOWN if trial.size_bytes is None else known
+        return replace(request, n_devices=trial.n_devices, kinds=frozenset({DeviceKind.GPU}))
+
+    def _progress(self, number: int) -> float | None:
+        return min(1.0, (self.now - self.began[number]) / self.trials[number].seconds) or None
+
+    def _end(self, number: int, placement: Placement) -> None:
+        for device in placement.devices:
+            del self.on[device][number]
+        self._handle(Ended(Finished(number, self.now, 0.0)))
+        self.ledger.release(number, self.now)
+        self._handle(Released(number))
+        self._at(SEEN_SECONDS, self._read)
+
+    def _at(self, after: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self.now + after, next(self._order), happens))
+
+    def _tick(self) -> None:
+        self._read()
+        self._at(READ_SECONDS, self._tick)
+
+    def _read(self) -> None:
+        """Trials hold nothing of the devices here: what is promised counts."""
+        devices = tuple(DeviceSnapshot(d, "sim", TOTAL_BYTES, TOTAL_BYTES) for d in self.devices)
+        self._handle(DevicesRead(Reading(self.now, devices)))
+
+    def _handle(self, message: Message) -> None:
+        self.loop.handle(message, self.now)
+        if self.loop.waiting:
+            self.headed.setdefault(self.loop.waiting[0].trial.number, self.now)
+
+
+POLICIES = {
+    "nobody passes": (0, False),
+    "16 ahead": (16, False),
+    "16 ahead, exact durations": (16, True),
+}
+
+
+def round_of(seed: int, n_trials: int, policy: str, *, shared: bool) -> tuple[float, float]:
+    """Makespan over the bound, and the most that a head waited over the longest trial."""
+    trials = draw(seed, n_trials, shared=shared)
+    n_ahead, exact = POLICIES[policy]
+    sweep = Sweep(trials, n_ahead, exact=exact).run()
+    return sweep.now / bound_seconds(trials), sweep.waited
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--shared", action="store_true", help="devices take as many as fit")
+    parser.add_argument("--policy", choices=POLICIES, action="append")
+    arguments = parser.parse_args()
+    sys.stdout.write(f"{arguments.rounds} rounds of {arguments.trials} trials\n")
+    sys.stdout.write("| policy | makespan / bound: median | 99 % | most | head waited, most |\n")
+    sys.stdout.write("|---|---|---|---|---|\n")
+    with ProcessPoolExecutor() as pool:
+        for policy in arguments.policy or POLICIES:
+            one = partial(
+                round_of, n_trials=arguments.trials, policy=policy, shared=arguments.shared
+            )
+            found = list(pool.map(one, range(arguments.rounds), chunksize=8))
+            over = sorted(ratio for ratio, _ in found)
+            waited = max(share for _, share in found)
+            most_of = over[math.ceil(0.99 * len(over)) - 1]
+            sys.stdout.write(
+                f"| {policy} | {statistics.median(over):.3f} | {most_of:.3f} | {over[-1]:.3f} | "
+                f"{waited:.2f} x the longest trial |\n"
+            )
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

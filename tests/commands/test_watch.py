@@ -1,0 +1,65 @@
+"""`devices watch=true` where stdout is no terminal: one picture, of what is at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from automl.commands.devices import run
+from automl.commands.watch import living_sweeps
+from automl.config import Config, DevicesConfig, DevicesKind
+from automl.record.directory import StudyDirectory
+from automl.running.view import SweepView, WaitingRow, write_view
+from tests.commands.conftest import config
+from tests.nvml_stub.fixtures import LARGE, SMALL, loaded_nvml_stub, nvml_library, nvml_stub
+from tests.nvml_stub.stub import GIB, NvmlStub
+
+__all__ = ["loaded_nvml_stub", "nvml_library", "nvml_stub"]
+VIEW = SweepView("brave-otter", "x", 1.0, 20, "val_loss", waiting=(WaitingRow(3, "waiting: long"),))
+
+
+def watching(folder: Path) -> Config:
+    devices = DevicesConfig(kind=DevicesKind.nvml)
+    return replace(config(folder), devices=devices, watch=True)
+
+
+def test_the_devices_and_the_sweeps_at_work(
+    loaded_nvml_stub: NvmlStub, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded_nvml_stub.gpu(LARGE).use(6 * GIB)
+    loaded_nvml_stub.gpu(LARGE).heat(211.4, 64)
+    again = config(study.parent, study.name).study
+    with StudyDirectory.open(again, must_exist=True) as directory:
+        write_view(directory.files.status, VIEW)
+        assert run(watching(study.parent), "") == 0
+        assert living_sweeps(study.parent) == [VIEW]
+    shown = capsys.readouterr().out
+    assert "Stub T4 GPU-bbbb2222  NVML 0  load 0%\n" in shown
+    assert "Stub A10 GPU-aaaa1111  NVML 1  load 0%  211 W  64 °C\n" in shown
+    assert "others 6.0  free 18.0 of 24.0 GiB" in shown
+    assert "trial 3 waiting: long" in shown
+
+
+def test_what_is_at_work_no_more_or_cannot_be_read_is_left_out(study: Path) -> None:
+    write_view(study / "status.json", VIEW)
+    assert living_sweeps(study.parent) == [], "it was killed"
+    again = config(study.parent, study.name).study
+    with StudyDirectory.open(again, must_exist=True) as directory:
+        write_view(directory.files.status, replace(VIEW, ended="done"))
+        assert living_sweeps(study.parent) == []
+        directory.files.status.write_text("{")
+        assert living_sweeps(study.parent) == []
+    assert living_sweeps(study.parent / "nowhere") == []
+
+
+def test_a_gpu_has_its_numbers_before_its_uuid(
+    loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{LARGE},{SMALL}")
+    assert run(Config(devices=DevicesConfig(kind=DevicesKind.nvml)), "") == 0
+    head, small, large = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["CUDA", "NVML", "device"]
+    assert small.split()[:3] == ["1", "0", SMALL]
+    assert large.split()[:3] == ["0", "1", LARGE]

@@ -1,0 +1,95 @@
+"""Trials of one, two and four devices mixed: all or nothing, none waits for ever, no deadlock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automl.admission.account import CONTEXT_BOUND_BYTES
+from automl.admission.policy import Limits
+from automl.running.messages import Message
+from automl.trial import Placement
+from tests.running.simulated_machine import Plan
+from tests.running.simulator import World
+
+GB = 1000**3
+EIGHT = {f"GPU-{letter}": 24 * GB for letter in "abcdefgh"}
+LATE_SECONDS = 3.0
+"""Until what came free is heard of, given back, read and taken."""
+
+
+@dataclasses.dataclass
+class Several(World):
+    """It keeps how long each trial stood at the head."""
+
+    limits: Limits = dataclasses.field(default_factory=lambda: Limits(None, 0, 5.0))
+    own_processes: bool = True
+
+    def __post_init__(self) -> None:
+        self.headed_at: dict[int, float] = {}
+        self.waited: dict[int, float] = {}
+        super().__post_init__()
+
+    def submit(self, trials: Sequence[Any], placement: Placement, n_lanes: int) -> None:
+        super().submit(trials, placement, n_lanes)
+        number = trials[0].number
+        self.waited[number] = self.now - self.headed_at.get(number, self.now)
+
+    def _handle(self, message: Message) -> None:
+        super()._handle(message)
+        if self.loop.waiting:
+            self.headed_at.setdefault(self.loop.waiting[0].trial.number, self.now)
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> list[Plan]:
+    def one() -> Plan:
+        request = draw(st.one_of(st.none(), st.integers(1, 20).map(lambda n: n * GB)))
+        return Plan(
+            request,
+            request or GB,
+            seconds=draw(st.integers(1, 40)),
+            n_devices=draw(st.sampled_from([1, 1, 2, 4])),
+        )
+
+    return [one() for _ in range(draw(st.integers(2, 14)))]
+
+
+@settings(max_examples=15, deadline=None)
+@given(mixed(), st.sampled_from([0, 4, 16]), st.booleans())
+def test_nobody_at_the_head_waits_longer_than_the_longest_trial_lasts(
+    plans: list[Plan], n_ahead: int, shows_pids: bool
+) -> None:
+    """As durations are exact. (That all end, all or nothing, and that no device is promised more
+    than it has, `World` sees.)"""
+    world = Several(EIGHT, plans, n_ahead=n_ahead, shows_pids=shows_pids)
+    world.run()
+    longest = max(plan.seconds for plan in plans)
+    assert max(world.waited.values()) <= longest + LATE_SECONDS
+
+
+def test_four_devices_are_kept_for_one_that_wants_them_while_small_ones_pass() -> None:
+    """Two of the four that it is to have are free from 5 s on, all from 20 s on."""
+    plans = [
+        *[Plan(None, GB, seconds=seconds) for seconds in (5.0, 5.0, 20.0, 20.0, *[40.0] * 4)],
+        head := Plan(None, GB, seconds=5.0, n_devices=4),
+        late := Plan(None, GB, seconds=60.0, n_devices=2),
+        small := Plan(None, GB, seconds=1.0),
+    ]
+    world = Several(EIGHT, plans, n_ahead=4)
+    world.run()
+    order = [plans[number] for number in world.started[8:]]
+    assert order == [small, head, late]
+
+
+def test_an_idle_process_of_four_devices_is_used_again() -> None:
+    """There is no room for the context of another beside it."""
+    large = 24 * GB - CONTEXT_BOUND_BYTES - GB // 10
+    plans = [Plan(large, large, seconds=2.0 + n, n_devices=4) for n in range(6)]
+    world = Several(EIGHT, plans, shows_pids=True)
+    world.run()
+    assert [process.address.pid for process in world.machine.processes] == [2, 3]
