@@ -122,11 +122,11 @@ class ScriptedSession:
         on_event(Finished(spec.number, time.time(), 1.0))
 
     def _joined_late(self, first: TrialSpec, feed: Feed, on_events: OnEvents) -> None:
-        """Another trial joins after half a second; both report until they are ended."""
+        """Another trial joins after 1.5 s; both report until they are ended."""
         lanes, begun = [first], time.monotonic()
         for step in itertools.count():
             on_events([_report(spec, step) for spec in lanes])
-            if len(lanes) == 1 and time.monotonic() > begun + 0.5:
+            if len(lanes) == 1 and time.monotonic() > begun + 1.5:
                 second = feed.next()
                 assert second is not None
                 lanes.append(second)

@@ -299,15 +299,15 @@ def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
 
 
 def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
-    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=1.5)
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=3.0)
     specs = [spec(0, "joined_late"), spec(1), spec(2)]
     ended = outcomes(execute(tmp_path, specs, limits))
     late, other = ended[0], ended[1]
     assert isinstance(late, Failed)
-    assert late.cause == "exceeded execution.trial_timeout_seconds=1.5"
+    assert late.cause == "exceeded execution.trial_timeout_seconds=3"
     assert isinstance(other, Interrupted)
     assert (other.pack_dissolved, other.by_worker_death) == (True, False)
-    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=1.5"
+    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=3"
     assert 2 not in ended, "never taken from the feed"
 
 
