@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
             child.start()
         except (EOFError, ConnectionError) as error:  # it died while it was asked
             cause = error
+            time.sleep(_DIES_SECONDS)
         else:
             return child
     raise AutoMLError(
@@ -54,6 +56,11 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
         "libraries (for lack of memory?): make room, or train in this process with "
         "execution=inline."
     ) from cause
+
+
+_DIES_SECONDS = 0.3
+"""A server that is killed closes its sockets a moment before it can be seen to be dead; until then
+no other is started in its place."""
 
 
 def _not_counted() -> int | None:
