@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 
 from automl.admission.account import DeviceAccount, account
@@ -11,7 +10,7 @@ from automl.admission.ledger import Page
 from automl.admission.reasons import gib
 from automl.commands.watch import watch
 from automl.config import Config
-from automl.devices.promises import Promises, folder_of
+from automl.devices.promises import open_promises
 from automl.devices.reader import open_reader, take_reading
 from automl.errors import AutoMLError
 from automl.record.texts import fit_line
@@ -30,10 +29,11 @@ def run(config: Config, stored_config: str) -> int:
 
 def device_accounts(config: Config) -> list[DeviceAccount]:
     """One reading of the devices with nothing of ours on them. Raises AutoMLError."""
-    with contextlib.closing(open_reader(config.devices)) as reader:
-        folder = folder_of(reader.addresses, os.environ)
-        with contextlib.closing(Promises(folder)) as promises:
-            reading = take_reading(reader, dict, promises.others)
+    with (
+        contextlib.closing(open_reader(config.devices)) as reader,
+        contextlib.closing(open_promises(reader.addresses)) as promises,
+    ):
+        reading = take_reading(reader, dict, promises.others)
     if reading.error is not None:
         raise AutoMLError(f"the devices cannot be read: {reading.error}")
     headroom = config.admission.headroom_bytes

@@ -7,7 +7,6 @@ in `study.dir` write to their `status.json`. In a terminal until Ctrl-C, else on
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import sys
@@ -20,7 +19,7 @@ from automl.admission.account import account
 from automl.admission.ledger import Page
 from automl.config import Config
 from automl.devices.device import Reading
-from automl.devices.promises import Promises, folder_of
+from automl.devices.promises import open_promises
 from automl.devices.reader import ReaderThread, open_reader
 from automl.errors import AutoMLError
 from automl.record.directory import is_held
@@ -56,7 +55,7 @@ def _readings(config: Config) -> Iterator[queue.SimpleQueue[Reading]]:
     found: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     with (
         contextlib.closing(open_reader(config.devices)) as reader,
-        contextlib.closing(Promises(folder_of(reader.addresses, os.environ))) as promises,
+        contextlib.closing(open_promises(reader.addresses)) as promises,
     ):
         interval_seconds = config.devices.interval_seconds
         thread = ReaderThread(reader, interval_seconds, dict, found.put, promises.others)

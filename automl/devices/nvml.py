@@ -27,11 +27,10 @@ from automl.devices.nvml_figures import (
     max_processes,
     memory,
     n_uncorrected,
-    only_drawing,
     power_watts,
     processes,
     temperature_celsius,
-    used_by_pid,
+    tenants,
     utilisation,
     words,
 )
@@ -149,7 +148,7 @@ class NvmlReader(DeviceReader):
     def _read_well(self, gpu: Gpu) -> DeviceSnapshot:
         """Raises NVMLError."""
         handle = self._handle(gpu.uuid)
-        before = used_by_pid(handle)
+        before = tenants(handle)
         total, free = memory(handle)
         n_errors = n_uncorrected(handle)
         n_first = self._n_uncorrected.setdefault(gpu.uuid, n_errors)
@@ -160,7 +159,7 @@ class NvmlReader(DeviceReader):
             total_bytes=total,
             free_bytes=min(free, total),
             utilisation=utilisation(handle),
-            processes=processes(before, used_by_pid(handle), only_drawing(handle)),
+            processes=processes(before, tenants(handle)),
             max_processes=max_processes(handle),
             fault=_ECC_FAULT if has_erred else None,
             lost=has_erred,

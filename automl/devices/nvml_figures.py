@@ -6,7 +6,7 @@ All but memory is advisory: a driver that does not tell is no failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from py3nvml import py3nvml
 
@@ -50,43 +50,35 @@ def temperature_celsius(handle: Any) -> float | None:
     return None if degrees is None else float(degrees)
 
 
-def processes(
-    before: Mapping[int, int | None], after: Mapping[int, int | None], drawing: Set[int]
-) -> tuple[DeviceProcess, ...]:
+class Tenants(NamedTuple):
+    """Who was on it at one moment."""
+
+    used: Mapping[int, int | None]
+    """Bytes by process (None: not known)."""
+    computing: Set[int]
+    """Those that only draw are no process in CUDA's sense."""
+
+
+def processes(before: Tenants, after: Tenants) -> tuple[DeviceProcess, ...]:
     """Who holds memory, by what was read before and after the device's own figures."""
-    found = []
-    for pid in dict.fromkeys((*before, *after)):
-        sizes = [before.get(pid, 0), after.get(pid, 0)]
+    found, drawing = [], after.used.keys() - after.computing
+    for pid in dict.fromkeys((*before.used, *after.used)):
+        sizes = [before.used.get(pid, 0), after.used.get(pid, 0)]
         known = [size for size in sizes if size is not None]
         most, least = (max(known), min(known)) if len(known) == 2 else (None, None)
         found.append(DeviceProcess(pid, most, least, *name_and_user(pid), pid not in drawing))
     return tuple(found)
 
 
-def used_by_pid(handle: Any) -> Mapping[int, int | None]:
-    """Bytes by process (None: not known); one that draws too is listed twice."""
+def tenants(handle: Any) -> Tenants:
+    """Now; one that draws too is listed twice by NVML."""
+    computing = _advisory(py3nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+    drawing = _advisory(py3nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or ()
     used: dict[int, int | None] = {}
-    for ask in (
-        py3nvml.nvmlDeviceGetComputeRunningProcesses,
-        py3nvml.nvmlDeviceGetGraphicsRunningProcesses,
-    ):
-        for process in _advisory(ask, handle) or ():
-            before = used.get(process.pid)
-            sizes = [size for size in (before, process.usedGpuMemory) if size is not None]
-            used[process.pid] = max(sizes, default=None)
-    return used
-
-
-def only_drawing(handle: Any) -> Set[int]:
-    """Pids of those that draw and do not compute: they are no process in CUDA's sense."""
-    drawing, computing = (
-        {process.pid for process in _advisory(ask, handle) or ()}
-        for ask in (
-            py3nvml.nvmlDeviceGetGraphicsRunningProcesses,
-            py3nvml.nvmlDeviceGetComputeRunningProcesses,
-        )
-    )
-    return drawing - computing
+    for process in (*computing, *drawing):
+        sizes = (used.get(process.pid), process.usedGpuMemory)
+        used[process.pid] = max((size for size in sizes if size is not None), default=None)
+    return Tenants(used, {process.pid for process in computing})
 
 
 def max_processes(handle: Any) -> int | None:

@@ -150,6 +150,11 @@ class Promises:
         return False
 
 
+def open_promises(devices: Sequence[DeviceId]) -> Promises:
+    """Of a sweep, or of one who looks, on these devices; to be closed."""
+    return Promises(folder_of(devices, os.environ))
+
+
 def folder_of(devices: Sequence[DeviceId], environment: Mapping[str, str]) -> str | None:
     """Where sweeps of these devices show their promises; None: where none is a GPU, or
     AUTOML_PROMISES is empty."""

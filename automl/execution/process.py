@@ -42,15 +42,19 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
 
     Raises AutoMLError when that dies, too.
     """
-    for _ in range(2):
+    n_killed, until = 0, time.monotonic() + _DIES_SECONDS
+    while n_killed < 2:
         child = CONTEXT.Process(name=name, target=target, args=args)
         try:
             child.start()
         except (EOFError, ConnectionError) as error:  # it died while it was asked
             cause = error
-            time.sleep(_DIES_SECONDS)
         else:
             return child
+        if isinstance(cause, ConnectionRefusedError) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)  # it still is the one that died
+        else:
+            n_killed += 1
     raise AutoMLError(
         "the server that training processes are forked from was killed twice while it loaded its "
         "libraries (for lack of memory?): make room, or train in this process with "
@@ -58,9 +62,10 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     ) from cause
 
 
-_DIES_SECONDS = 0.3
-"""A server that is killed closes its sockets a moment before it can be seen to be dead; until then
-no other is started in its place."""
+_DIES_SECONDS = 5.0
+"""A server that is killed closes its sockets a moment before it can be seen to be dead; until then,
+at most, nobody answers and no other is started in its place."""
+_LOOK_SECONDS = 0.01
 
 
 def _not_counted() -> int | None:

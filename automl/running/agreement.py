@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from automl.admission.reasons import Refusal
-from automl.devices.device import Elsewhere
 from automl.running.messages import Start
 from automl.trial import Placement
 
@@ -18,25 +17,26 @@ _CROWDED = Refusal("waiting: other sweeps take what is free of the devices at th
 
 def agreed(
     first: Start,
-    promise: Callable[[Start | None], Elsewhere],
-    decide: Callable[[Elsewhere], Start | Refusal],
+    show: Callable[[Start | None], None],
+    decide: Callable[[], Start | Refusal],
 ) -> Start | Refusal:
     """What may start, which others can see, and which has room beside what they promise then.
 
     Parameters
     ----------
-    promise: shows what is promised, and this besides; returns what others show then.
-    decide: with that.
+    show: what is promised, and this besides.
+    decide: with what others show by then.
     """
     shown = first
     for _ in range(_N_TRIES):
-        decided = decide(promise(shown))
+        show(shown)
+        decided = decide()
         if isinstance(decided, Refusal):
             break
         if _is_shown(decided.placement, shown.placement):
             return decided
         shown = decided
-    promise(None)
+    show(None)
     return decided if isinstance(decided, Refusal) else _CROWDED
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from automl.admission.reasons import GIB
 from automl.record.texts import fit_line
 from automl.running.device_rows import DeviceRow
-from automl.running.readable import short_device
+from automl.running.readable import cut, short_device
 
 _PARTS = (("█", "green"), ("▒", "cyan"), ("▓", "yellow"), ("·", "dim"))
 """Ours, reserved, foreign, free: told apart without colours, too."""
@@ -25,7 +25,7 @@ class DeviceLines:
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names = [_cut(name_of(row), max(12, options.max_width // 3)) for row in self._rows]
+        names = [cut(name_of(row), max(12, options.max_width // 3)) for row in self._rows]
         widest = max(map(cell_len, names))
         figures = [_short_figures(row) for row in self._rows]
         room = options.max_width - widest - 4 - max(map(cell_len, figures))
@@ -124,9 +124,3 @@ def _short_figures(row: DeviceRow) -> str:
     heat = "" if row.temperature_celsius is None else f"{row.temperature_celsius:.0f} °C"
     free = f"{row.free_bytes / GIB:5.1f}/{row.total_bytes / GIB:.1f} GiB free"
     return f"{free}  {load:>4}  {power:>5}  {heat:>6}".rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    line = Text(text)
-    line.truncate(width, overflow="ellipsis")
-    return line.plain

@@ -391,7 +391,10 @@ class Loop:
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
         self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
-        self.executions[key] = Execution(key, request, placement, kind, members, len(group))
+        disturbed = self._placing.is_disturbed(placement)  # it may end before there is a reading
+        self.executions[key] = Execution(
+            key, request, placement, kind, members, len(group), disturbed=disturbed
+        )
         for waiting in group:
             self._run(waiting, self.executions[key], now_seconds)
         self.ledger.reserve(key, placement, self.process)

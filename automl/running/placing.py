@@ -16,7 +16,7 @@ from automl.admission.reasons import Refusal, at_limit
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation
 from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
-from automl.devices.device import Elsewhere, Reading
+from automl.devices.device import Reading
 from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
@@ -51,15 +51,15 @@ class Placing:
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))
-        self._promise(now_seconds)
+        self._show(now_seconds)
         if reading.error is not None:
             return
         self._govern(reading, now_seconds)
         for here in self.device_accounts():
             self.ledger.note_foreign(here.device.address, here.foreign_bytes)
-            if not here.is_undisturbed:
-                for execution in self.executions.values():
-                    execution.disturbed |= here.device.address in execution.placement.devices
+        disturbed = self._disturbed()
+        for execution in self.executions.values():
+            execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
 
     def _govern(self, reading: Reading, now_seconds: float) -> None:
         """How fast what runs on each device is tells how many trials it takes from now on."""
@@ -76,6 +76,14 @@ class Placing:
             if (found := self.governor.limit(here)) is not None:
                 sharing[here] = found
         self.limits = replace(most, sharing=sharing)
+
+    def is_disturbed(self, placement: Placement) -> bool:
+        """Whether others hold more of one of its devices than they ever did at the least."""
+        return not self._disturbed().isdisjoint(placement.devices)
+
+    def _disturbed(self) -> set[DeviceId]:
+        accounts = self.device_accounts()
+        return {here.device.address for here in accounts if not here.is_undisturbed}
 
     def cap(self) -> None:
         """Hold each process to its promise, and to what is promised to nobody."""
@@ -165,10 +173,11 @@ class Placing:
         if isinstance(found, Refusal) or found.placement.on_host:
             return found
 
-        def again(elsewhere: Elsewhere) -> Start | Refusal:
+        def again() -> Start | Refusal:
             nonlocal found
             before = self.reading
             assert before is not None, "it was decided by a reading"
+            elsewhere = self.ports.promised_elsewhere(before.begun_seconds)
             self.reading = with_elsewhere(before, elsewhere)
             if self.reading is not before:
                 found = decide()
@@ -176,22 +185,21 @@ class Placing:
 
         n_shown = 0
 
-        def show(coming: Start | None) -> Elsewhere:
+        def show(coming: Start | None) -> None:
             nonlocal n_shown
             if n_shown:  # what was shown before was not taken
                 self._lasting.withdraw()
             n_shown += 1
-            return self._promise(now_seconds, coming)
+            self._show(now_seconds, coming)
 
         return agreed(found, show, again)
 
-    def _promise(self, now_seconds: float, coming: Start | None = None) -> Elsewhere:
-        """Show other sweeps what NVML does not, and this besides; what they show."""
+    def _show(self, now_seconds: float, coming: Start | None = None) -> None:
+        """Other sweeps what NVML does not show them, and this besides."""
         assert self.reading is not None
         found = unseen(self.reading, self.ledger.snapshot())
         soon = () if coming is None else about_to_be(coming.placement, coming.key)
-        shown = self._lasting.of(found, soon, now_seconds)
-        return self.ports.promise(shown, self.reading.begun_seconds)
+        self.ports.show_promises(self._lasting.of(found, soon, now_seconds))
 
     def situation(self, now_seconds: float, ends_seconds: Mapping[int, float]) -> Situation:
         """All that placing depends on; there is a reading. `ends_seconds`: by execution."""

@@ -26,9 +26,11 @@ class Ports(Protocol):
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         """What it can go together with on such a device; None: it trains alone there."""
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
-        """Show other sweeps what NVML does not show yet; returns what they show after that, and a
-        reading begun then may have missed."""
+    def show_promises(self, promises: Sequence[Promise]) -> None:
+        """Show other sweeps what NVML does not show yet."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+        """What other sweeps show now, and a reading begun then may have missed."""
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         """Start them in the pool as one execution, known by its first trial's number."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rich.text import Text
+
 from automl.record.texts import fit_line
 from automl.trial import Params, ParamValue
 
@@ -31,3 +33,10 @@ def short_device(device: str) -> str:
     """`NVIDIA H200 GPU-8f3a12b4-…` → `H200 GPU-8f3a12b4`: enough to tell the GPUs of a machine."""
     text = re.sub(r"\b((?:GPU|MIG)-[0-9a-f]{8})[0-9a-f-]+", r"\1", device)
     return re.sub(r"^NVIDIA (GeForce )?", "", text)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in one line of at most `width` columns."""
+    line = Text(text)
+    line.truncate(max(1, width), overflow="ellipsis")
+    return line.plain

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from rich.text import Text
 
 from automl.admission.reasons import GIB
 from automl.record.texts import fit_line
-from automl.running.readable import clock, params_text, short_device
+from automl.running.readable import clock, cut, params_text, short_device
 from automl.running.view import RunningRow
 
 _LEAST_PARAMS = 10
@@ -48,10 +47,10 @@ class RunningTable:
         columns["last report"] = reports
         n_report = max(map(_width, ["last report", *reports]))
         if (left := room - 2 - n_report) >= _LEAST_PARAMS:
-            columns["params"] = [_cut(text, left) for text in params]
+            columns["params"] = [cut(text, left) for text in params]
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in columns:
-            table.add_column(_cut(name, room), no_wrap=True)
+            table.add_column(cut(name, room), no_wrap=True)
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         yield table
@@ -72,13 +71,6 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _cut(text: str, width: int) -> str:
-    """`text` in one line of at most `width` columns."""
-    line = Text(text)
-    line.truncate(max(1, width), overflow="ellipsis")
-    return line.plain
-
-
 def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
     """`val_loss 0.03  train_loss 0.02` on at most `width` columns.
 
@@ -86,9 +78,9 @@ def _report_text(metrics: Mapping[str, float], first: str, width: int) -> str:
     """
     texts = {name: f" {value:.4g}" for name, value in metrics.items()}
     value = texts.pop(first, "")
-    begin = value and _cut(fit_line(first), width - _width(value)) + value
+    begin = value and cut(fit_line(first), width - _width(value)) + value
     others = "  ".join(fit_line(name) + text for name, text in texts.items())
     if not begin:
-        return _cut(others, width)
+        return cut(others, width)
     left = width - _width(begin) - 2
-    return f"{begin}  {_cut(others, left)}" if others and left > 1 else begin
+    return f"{begin}  {cut(others, left)}" if others and left > 1 else begin

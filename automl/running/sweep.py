@@ -24,7 +24,7 @@ from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.config import Config, ExecutionKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
-from automl.devices.promises import Promise, Promises, folder_of
+from automl.devices.promises import Promise, open_promises
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, make_name
@@ -160,7 +160,7 @@ class Sweep:
             self.surveyor = Surveyor(
                 parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
             )
-        self.promises = Promises(folder_of(parts.reader.addresses, os.environ))
+        self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
         self._declared = DeclaredTooLittle()
@@ -251,8 +251,10 @@ class Sweep:
         pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
         return None if pack is None else Kind(*pack)
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+    def show_promises(self, promises: Sequence[Promise]) -> None:
         self.promises.show(promises)
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self.promises.others(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:

@@ -143,8 +143,11 @@ class Sweep:
 
     # --- ports ---
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
-        return {}  # there is no other sweep
+    def show_promises(self, promises: Sequence[Promise]) -> None:
+        """There is nobody else."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+        return {}
 
     def ask(self) -> Asked | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1

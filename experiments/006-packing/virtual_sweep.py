@@ -125,8 +125,11 @@ class Sweep(Machine):
 
     # --- ports ---
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
-        return {}  # there is no other sweep
+    def show_promises(self, promises: Sequence[Promise]) -> None:
+        """There is nobody else."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
+        return {}
 
     def n_steps(self) -> Mapping[int, int]:
         return {}

@@ -186,7 +186,10 @@ class World:
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         return self.plans[trial.number].kind
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+    def show_promises(self, promises: Sequence[Promise]) -> None:
+        """There is nobody else."""
+
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self._elsewhere(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:

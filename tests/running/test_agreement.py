@@ -41,21 +41,23 @@ class Machine:
         if isinstance(first, Start):
             found = agreed(
                 first,
-                lambda coming: self.promise(sweep, coming),
-                lambda elsewhere: self.decide(sweep, elsewhere),
+                lambda coming: self.show(sweep, coming),
+                lambda: self.look_and_decide(sweep),
             )
             if isinstance(found, Start):
                 self.kept[sweep] = found.placement
         self.busy.discard(sweep)
 
-    def promise(self, sweep: int, coming: Start | None) -> Elsewhere:
+    def show(self, sweep: int, coming: Start | None) -> None:
         self.shown.pop(sweep, None)
         if coming is not None:
             self.shown[sweep] = coming.placement
         self.step()
+
+    def look_and_decide(self, sweep: int) -> Start | Refusal:
         seen = self.elsewhere(sweep)
         self.step()
-        return seen
+        return self.decide(sweep, seen)
 
     def elsewhere(self, sweep: int) -> Elsewhere:
         return {

@@ -52,6 +52,16 @@ def test_while_the_stranger_stays_it_is_interrupted_not_failed() -> None:
     )
 
 
+def test_what_runs_out_beside_a_stranger_before_the_next_reading_has_not_failed() -> None:
+    """It is there when the trial starts, which ends each time before there is another reading."""
+    stranger = Stranger("GPU-a", 6 * GB, from_seconds=0.5)
+    first, large = Plan(None, GB, seconds=2.0), Plan(None, 20 * GB, seconds=0.05)
+    world = World(GPU, [first, large], strangers=[stranger], reading_seconds=0.9)
+    world.run(left=[1])
+    assert world.attempts[1] == 2
+    assert 1 not in world.told
+
+
 def test_a_stranger_that_was_always_there_is_no_excuse() -> None:
     """It holds 12 % for ever: what does not fit beside it fits never."""
     stranger = Stranger("GPU-a", 24 * GB * 12 // 100)

@@ -47,9 +47,8 @@ class Sweep(World):
     """Mutation: shows nothing."""
     other: Sweep | None = field(default=None, repr=False)
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+    def show_promises(self, promises: Sequence[Promise]) -> None:
         self.shown = () if self.mute else tuple(promises)
-        return super().promise(promises, begun_seconds)
 
     def _elsewhere(self, begun_seconds: float) -> Elsewhere:
         assert self.other is not None
@@ -144,7 +143,7 @@ class Beside(World):
 
     elsewhere: Elsewhere = field(default_factory=dict)
 
-    def promise(self, promises: Sequence[Promise], begun_seconds: float) -> Elsewhere:
+    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self.elsewhere
 
 
