@@ -9,15 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
-from automl.trial import (
-    MemoryPeak,
-    Outcome,
-    Params,
-    Placement,
-    Request,
-    Survey,
-    Unsurveyed,
-)
+from automl.training.survey.found import Survey, Unsurveyed
+from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
 
 
 @dataclass(frozen=True)

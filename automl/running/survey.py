@@ -12,7 +12,8 @@ from automl.execution.confinement import Confinement
 from automl.execution.remote import call_confined
 from automl.record.texts import fit_line
 from automl.training.plan import SessionSetup, SurveySetup
-from automl.trial import Entry, Survey, TrialSpec, Unsurveyed
+from automl.training.survey.found import Survey, Unsurveyed
+from automl.trial import Entry, TrialSpec
 
 LIMITS = Confinement(seconds=30.0)
 """See `Confinement`; its memory is the host's, and counts there."""

@@ -14,7 +14,8 @@ from automl.admission.surveys import Surveys
 from automl.running.messages import Asked, Surveyed
 from automl.running.survey import survey
 from automl.training.plan import SessionSetup
-from automl.trial import RequestSource, Survey, TrialSpec, Unsurveyed
+from automl.training.survey.found import Survey, Unsurveyed
+from automl.trial import RequestSource, TrialSpec
 
 logger = logging.getLogger(__name__)
 

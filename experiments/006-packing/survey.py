@@ -26,9 +26,10 @@ import trainers
 from torch import nn
 
 import automl
+from automl.training.survey.found import Survey, Unsurveyed
 from automl.training.survey.pretence import optimizers_as_on_cuda
 from automl.training.survey.run import survey_objective
-from automl.trial import Survey, TrialSpec, Unsurveyed
+from automl.trial import TrialSpec
 from tests.training.survey.truth import ByteMasks, NoReports, really_allocated
 from tests.training.survey.ways import MLP, WAYS, Block
 

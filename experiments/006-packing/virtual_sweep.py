@@ -33,6 +33,7 @@ from automl.running.messages import (
     Surveyed,
     Waiting,
 )
+from automl.training.survey.found import Survey
 from automl.trial import (
     UNKNOWN,
     DeviceId,
@@ -44,7 +45,6 @@ from automl.trial import (
     Placement,
     Request,
     RequestSource,
-    Survey,
 )
 
 READ_AFTER_SECONDS = 0.5

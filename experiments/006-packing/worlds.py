@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from automl.trial import LOCAL_NODE, DeviceId, Survey, SurveyEnded
+from automl.training.survey.found import Survey, SurveyEnded
+from automl.trial import LOCAL_NODE, DeviceId
 
 GIB = 1024**3
 CONTEXT_BYTES = GIB // 2

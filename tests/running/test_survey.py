@@ -17,7 +17,8 @@ from automl.execution.process import preload
 from automl.running.survey import survey
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
-from automl.trial import Params, Survey, SurveyEnded, TrialSpec, Unsurveyed
+from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
+from automl.trial import Params, TrialSpec
 from tests.running import surveyed
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan, make_spec

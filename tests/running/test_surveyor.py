@@ -7,7 +7,8 @@ from typing import Any
 from automl.admission.footprint import Structure
 from automl.admission.surveys import Surveys
 from automl.running.messages import Asked, Surveyed
-from automl.trial import RequestSource, Survey, SurveyEnded, Unsurveyed
+from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
+from automl.trial import RequestSource
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 

@@ -10,8 +10,8 @@ import torch._dynamo  # fakes and optimizers load it when the first is made
 
 from automl.training.plan import SurveySetup
 from automl.training.session import open_objective
+from automl.training.survey.found import Survey, Unsurveyed
 from automl.training.survey.run import survey_objective
-from automl.trial import Survey, Unsurveyed
 
 
 def survey(setup: SurveySetup) -> Survey | Unsurveyed:

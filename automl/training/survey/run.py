@@ -19,6 +19,7 @@ from automl.training import steps
 from automl.training.objective import State, TrialContext, TrialStopped
 from automl.training.seeds import trial_seed
 from automl.training.survey.errors import SurveyOver
+from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.training.survey.loaders import short_iter
 from automl.training.survey.pretence import one_gpu, replaced
 from automl.training.survey.progress import Progress
@@ -26,7 +27,7 @@ from automl.training.survey.redirect import Redirect
 from automl.training.survey.storages import Storages, bytes_of
 from automl.training.survey.tracker import Tracker
 from automl.training.survey.values import Values
-from automl.trial import Survey, SurveyEnded, TrialSpec, Unsurveyed
+from automl.trial import TrialSpec
 
 DEVICE = "cuda:0"
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import automl
+from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.training.survey.run import survey_objective
-from automl.trial import Survey, SurveyEnded, Unsurveyed
 from tests.training.conftest import make_spec
 from tests.training.survey.ways import BATCH, N_INPUTS, X, Y, batches, network, step
 

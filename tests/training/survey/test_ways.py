@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from automl.training.survey.found import Survey
 from automl.training.survey.run import survey_objective
-from automl.trial import Survey
 from tests.training.conftest import make_spec
 from tests.training.survey.truth import really_allocated
 from tests.training.survey.ways import WAYS
