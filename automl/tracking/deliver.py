@@ -139,7 +139,7 @@ class _Loop:
             draining = self._draining.is_set()  # before reading: nothing is written after it
             more = self._study.read()
             if not self._deliver(everything=draining):
-                time.sleep(self._backoff_seconds)
+                self._back_off(draining)
             elif draining and not more:
                 return
             elif not more:
@@ -163,6 +163,13 @@ class _Loop:
             self._channel.send(trouble=None)
         self._tell_offset()
         return True
+
+    def _back_off(self, draining: bool) -> None:
+        """The word to drain ends the pause: the store may answer again, and nobody waits long."""
+        if draining:
+            time.sleep(self._backoff_seconds)
+        elif self._draining.wait(self._backoff_seconds):
+            self._backoff_seconds = 1.0
 
     def _tell_offset(self) -> None:
         if self._study.offset != self._confirmed:

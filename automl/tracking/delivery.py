@@ -171,11 +171,13 @@ class Delivery:
 
         Gives up at the time limit, or when MLflow has taken nothing for a while.
         """
-        deadline = time.monotonic() + timeout_seconds
+        begun = time.monotonic()
         with self._changed:
             self._draining = True
             self._say(DRAIN)
-            while not self._ended and time.monotonic() < deadline and not self._is_hopeless():
+            while not (self._ended or self._is_hopeless(begun)):
+                if time.monotonic() - begun >= timeout_seconds:
+                    break
                 self._changed.wait(0.5)
         self.stop()
         return self.lag() == 0
@@ -201,10 +203,12 @@ class Delivery:
     ) -> None:
         self.stop()
 
-    def _is_hopeless(self) -> bool:
+    def _is_hopeless(self, begun: float) -> bool:
+        """Nothing was taken for a while, nor since draining has begun: it may work again by now."""
         if self._trouble is None:
             return False
-        return time.monotonic() - self._trouble_since > PATIENCE_SECONDS
+        since = self._trouble_since if self._troubled_last > begun else begun
+        return time.monotonic() - since > PATIENCE_SECONDS
 
     def _say(self, line: str) -> None:
         """One line to the process, unbuffered. The lock is held."""
@@ -285,8 +289,9 @@ class Delivery:
             self._changed.notify_all()
 
     def _set_trouble(self, trouble: str | None) -> None:
+        self._troubled_last = time.monotonic()
         if self._trouble is None and trouble is not None:
-            self._trouble_since = time.monotonic()
+            self._trouble_since = self._troubled_last
         self._trouble = trouble
 
 

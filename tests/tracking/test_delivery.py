@@ -75,6 +75,18 @@ def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown:
     assert (study / "delivery.log").read_text() == ""
 
 
+def test_a_store_that_failed_for_long_is_tried_once_more_at_the_end(study: Path) -> None:
+    with Delivery.start(study, TrackingConfig()) as delivery:
+        delivery.wait_ready(READY_SECONDS)
+        write(study, sweep_started(), *trial(0))
+        wait_for(lambda: delivery.lag() == 0, "the first trial is delivered")
+        write(study, *trial(1), sweep_ended(2))
+        with delivery._changed:
+            delivery._set_trouble("refused")
+            delivery._trouble_since -= 3600.0
+        assert delivery.drain(READY_SECONDS)
+
+
 def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
     study: Path, shown: Shown
 ) -> None:

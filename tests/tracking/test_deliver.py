@@ -1,0 +1,58 @@
+"""The delivering process's loop: what it does while MLflow takes nothing, and when told to end."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import pytest
+
+from automl.tracking import deliver
+from automl.tracking.mlflow import NotTakenError
+from automl.tracking.study_delivery import StudyDelivery
+
+PATIENCE_SECONDS = 30.0
+
+
+class Heard(deliver.Channel):
+    """Messages that would go to the parent."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, object]] = []
+        self.troubled = threading.Event()
+
+    def send(self, **message: object) -> None:
+        self.messages.append(message)
+        if message.get("trouble"):
+            self.troubled.set()
+
+
+class Deaf:
+    """A store that takes nothing until it is mended."""
+
+    def __init__(self) -> None:
+        self.mended = threading.Event()
+        self.offset = 0
+
+    def read(self) -> bool:
+        return False
+
+    def deliver(self, *, everything: bool) -> None:
+        if not self.mended.is_set():
+            raise NotTakenError("refused")
+
+
+def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a store that answers again would be waited for by nobody when the sweep ends."""
+    monkeypatch.setattr(deliver, "MAX_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
+    store, heard, draining = Deaf(), Heard(), threading.Event()
+    loop = deliver._Loop(cast(StudyDelivery, store), heard, draining)
+    loop._backoff_seconds = 10 * PATIENCE_SECONDS  # after many failures
+    delivering = threading.Thread(target=loop.run, daemon=True)
+    delivering.start()
+    assert heard.troubled.wait(PATIENCE_SECONDS)
+    store.mended.set()
+    draining.set()
+    delivering.join(PATIENCE_SECONDS)
+    assert not delivering.is_alive()
+    assert {"trouble": None} in heard.messages
