@@ -19,7 +19,8 @@ class ObjectiveConfig:
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
-    """`module:function` (kind python), imported from the current folder or the Python path."""
+    """`module:function` (kind python), imported from the current folder or the Python path, or
+    `file.py:function`, the file as seen from the current folder."""
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.python:
