@@ -28,6 +28,7 @@ from automl.trial import (
     Reported,
     Request,
     Started,
+    StillRunning,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -127,6 +128,8 @@ class Carrier:
         key = held.key
         if isinstance(event, Hosted):
             self._ledger.assign(key, event.process)
+            return
+        if isinstance(event, StillRunning):
             return
         if isinstance(event, MemoryPeak):
             event = replace(
