@@ -3,25 +3,83 @@
 from __future__ import annotations
 
 import enum
+import re
+import shlex
 from dataclasses import dataclass
 
-from automl.config.checks import check_target
+from automl.config.checks import check, check_target
+
+_SHELLS_OWN = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"))
+"""Words that only a shell understands."""
 
 
 class ObjectiveKind(enum.Enum):
     builtin = "builtin"
     python = "python"
+    command = "command"
 
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, or a function of the user's."""
+    """What trains a trial: ours, a function of the user's, or any program."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
     """`module:function` (kind python), imported from the current folder or the Python path, or
     `file.py:function`, the file as seen from the current folder."""
+    command: str | None = None
+    """A program with its arguments (kind command), started in the current folder without a shell.
+    Params are appended as `--name=value`, or stand where `{name}`, `{params}`, `{overrides}` or
+    `{json}` say; `{seed}`, `{trial}`, `{checkpoint_dir}`, `{trial_dir}` and `{n_devices}` besides.
+    """
+    pattern: str | None = None
+    """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
+    none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.python:
             check_target("objective", self.target)
+        if self.kind is ObjectiveKind.command:
+            _check_command(self.command)
+            _check_pattern(self.pattern)
+        else:
+            for key in ("command", "pattern"):
+                value = getattr(self, key)
+                check(value is None, f"objective.{key}", value, "is for objective=command: add it.")
+
+
+def _check_command(command: str | None) -> None:
+    key, rule = "objective.command", "objective=command needs objective.command='python train.py'."
+    check(command is not None and bool(command.strip()), key, command, rule)
+    assert command is not None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        check(False, key, command, f"{str(error).lower()}: close the quotation.")
+    own = next((word for word in words if word in _SHELLS_OWN), None)
+    rule = f"there is no shell that would understand {own!r}; ask one: bash -c '…'."
+    check(own is None, key, command, rule)
+    rule = f"a program comes first; set a variable by: env {words[0]} …"
+    check(re.match(r"\w+=", words[0]) is None, key, command, rule)
+
+
+def _check_pattern(pattern: str | None) -> None:
+    if pattern is None:
+        return
+    key = "objective.pattern"
+    names: tuple[str, ...] = ()
+    try:
+        names = find_groups(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        check(False, key, pattern, f"it is no regular expression ({error}).")
+    rule = "it needs a named group for each metric, such as loss: (?P<val_loss>[0-9.]+)"
+    check(bool(names), key, pattern, rule)
+
+
+def find_groups(pattern: str) -> tuple[str, ...]:
+    """The names of the groups that are metrics. Raises re.error."""
+    return tuple(name for name in re.compile(pattern).groupindex if name not in STEP_NAMES)
+
+
+STEP_NAMES = frozenset(("step", "global_step", "iter", "iteration", "epoch"))
+"""What programs call the number of a report."""

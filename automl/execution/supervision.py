@@ -159,7 +159,7 @@ class Supervision:
         self.worker.feed(spec)
 
     def _pass_on(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
+        events = [self._seen_from_here(event) for event in events]
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
@@ -185,6 +185,16 @@ class Supervision:
             return
         self._pass_on([self._died(number) for number in self.live])
 
+    def _seen_from_here(self, event: TrialEvent) -> TrialEvent:
+        """With what only this side knows of it."""
+        if isinstance(event, Failed):
+            return self._with_output(event)
+        if isinstance(event, Interrupted) and event.by_worker_death and self._kernel_killed():
+            # A program that the worker had started: the worker itself lives, and says so.
+            cause = f"{event.cause}; the kernel killed it for lack of main memory"
+            return OutOfMemory(event.trial, event.time, cause)
+        return event
+
     def _died(self, number: int) -> Outcome:
         cause, now = self._how_it_died(), time.time()
         if self._is_pack:
@@ -195,9 +205,12 @@ class Supervision:
 
     def _was_killed_for_memory(self) -> bool:
         """By the kernel, of which its count is the sign: anybody may send a SIGKILL."""
+        return self._kernel_killed() and self.worker.how_it_died() == "SIGKILL"
+
+    def _kernel_killed(self) -> bool:
+        """Whether it killed any process for that since this execution began."""
         before, after = self._n_oom_kills, self._limits.n_oom_kills()
-        rose = before is not None and after is not None and after > before
-        return rose and self.worker.how_it_died() == "SIGKILL"
+        return before is not None and after is not None and after > before
 
     def _how_it_died(self) -> str:
         cause = f"its process died: {self.worker.how_it_died()}"

@@ -39,7 +39,7 @@ from automl.execution.protocol import (
 from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
 from automl.record.texts import fit, fit_line
-from automl.trial import Reported, Session, TrialEvent, TrialSpec, Verdict
+from automl.trial import Reported, Session, StillRunning, TrialEvent, TrialSpec, Verdict
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
@@ -157,6 +157,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
                 session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
                 slot.write_steps(session.n_steps)
+                slot.write_programs(session.programs_bytes)
                 outbox.flush()
 
     threading.Thread(target=tell, name="telling", daemon=True).start()
@@ -203,7 +204,7 @@ class Reporter:
         reports = [event for event in events if isinstance(event, Reported)]
         if reports:
             self._report(events, reports)
-        else:
+        elif not isinstance(events[0], StillRunning):
             _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:

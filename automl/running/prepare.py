@@ -6,7 +6,7 @@ Everything here reads; what it returns is what a sweep is made from.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -29,6 +29,8 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
+from automl.training.command.arguments import Flags
+from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
 from automl.training.family import Family, name_of
 from automl.training.packs.key import pack_size
@@ -49,6 +51,7 @@ LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
+COMMAND_SESSION = "automl.training.command.session:open_session"
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Prepared:
     declaration: Declaration
     notes: tuple[str, ...]
     """What was taken, dropped or clipped: lines for people."""
+    flags: Flags = field(default_factory=Flags)
+    """Of a program as objective: how it spells params."""
 
     @property
     def setup(self) -> SessionSetup:
@@ -78,6 +83,8 @@ class Prepared:
     @property
     def entry(self) -> Entry:
         """What a process needs to train the study's trials."""
+        if self.config.objective.kind is ObjectiveKind.command:
+            return Entry(COMMAND_SESSION, command_setup(self.config, self.flags))
         return Entry(SESSION, self.setup)
 
     @property
@@ -196,12 +203,16 @@ def prepare(config: Config) -> Prepared:
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
     notes = () if dataset is None else dataset.notes
+    flags = Flags()
+    if config.objective.kind is ObjectiveKind.command:
+        optional = [param.name for param in space.params if param.when]
+        flags, notes = ask_program(config, space.names, optional)
     if dataset is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         check_batch(dataset, min(sizes))
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes)
+    return Prepared(config, space, plan, dataset, declaration, notes, flags)
 
 
 def _check_one_device(config: Config) -> None:

@@ -50,6 +50,8 @@ class TrainingPlan:
         """Key and value of the setting that names a function of the user's; None: there is none."""
         if self.objective.kind is ObjectiveKind.python:
             return "objective.target", str(self.objective.target)
+        if self.objective.kind is ObjectiveKind.command:
+            return None
         return self.family.users_target
 
     def request(self, params: Params, dataset: Dataset | None) -> Request:
@@ -101,6 +103,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     if plan.objective.kind is ObjectiveKind.builtin:
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
+    if plan.objective.kind is ObjectiveKind.command:
+        return Declaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)
     return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")

@@ -1,5 +1,7 @@
 """What becomes of a trial's reports: events, the best so far, checkpoints, and the verdict.
 
+Loads no torch before there is a checkpoint: a program as objective has none.
+
 One `TrialReports` serves one execution of one trial, in one thread. `last.pt` is never ahead of
 `best.pt`: both are written together, so a trial that goes on from `last.pt` finds the best of all
 reports in it. Until then the best state waits in memory, because most epochs of a small network
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
-from automl.training import checkpoint, steps
+from automl.training import steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.training.reported import metric_name, number_of, step_of, tag_of
@@ -29,6 +31,7 @@ from automl.trial import (
     Direction,
     OnEvent,
     Reported,
+    StillRunning,
     Tagged,
     TrialEvent,
     TrialSpec,
@@ -122,6 +125,15 @@ class TrialReports:
         return None if self._best is None else self._best.value
 
     @property
+    def best_step(self) -> int | None:
+        """Where that was reported first."""
+        return None if self._best is None else self._best.step
+
+    def know_best(self, step: int, value: float) -> None:
+        """What was the best before an interruption, where no `last.pt` tells."""
+        self._best = _Best(step, value)
+
+    @property
     def last_step(self) -> int | None:
         """The step that was reported last."""
         return next(reversed(self.reports), None)
@@ -167,6 +179,8 @@ class TrialReports:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
+        from automl.training import checkpoint
+
         path = Path(self.spec.checkpoint_dir) / LAST
         try:
             content = checkpoint.load(path)
@@ -199,6 +213,12 @@ class TrialReports:
         return last.state
 
     # --- what the session calls -----------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Between two reports. Raises TrialPruned or TrialInterrupted where it need not go on."""
+        verdict = self._emit(StillRunning(self.spec.number, time.time()))
+        self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
+        self._raise_verdict()
 
     def write(self) -> None:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
@@ -266,6 +286,8 @@ class TrialReports:
             return
         content = None
         if get_state is not None:
+            from automl.training import checkpoint
+
             content = self._header(step) | {
                 "value": value,
                 "metrics": dict(metrics),
@@ -284,6 +306,8 @@ class TrialReports:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
+        from automl.training import checkpoint
+
         # A trial that was told to stop is one that goes on.
         verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
         return self._header(step) | {
@@ -296,6 +320,8 @@ class TrialReports:
         }
 
     def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
+        from automl.training import checkpoint
+
         folder = Path(self.spec.checkpoint_dir)
         files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:

@@ -71,6 +71,7 @@ class ScriptedSession:
         return [self.held]
 
     n_steps = 42
+    programs_bytes = 0
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         self.caps = list(caps_bytes)
