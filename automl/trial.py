@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 MAX_STEP = 2**53
 """The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
@@ -262,6 +262,30 @@ class Tagged(TrialEvent):
 
     name: str
     text: str
+
+
+class LoggedPoint(NamedTuple):
+    """A value of a metric that an objective logged through another library."""
+
+    name: str
+    value: float
+    step: int
+    """Below 0 too: libraries take any."""
+    time_ms: int
+    """Unix time, as the library had it."""
+
+
+@dataclass(frozen=True)
+class Logged(TrialEvent):
+    """What an objective logged through another library (MLflow), in one call of it.
+
+    A metric of a step and a param are told once. The study's own metric is `Reported` instead, and
+    tags are `Tagged`.
+    """
+
+    points: tuple[LoggedPoint, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of its own, beside the trial's."""
 
 
 @dataclass(frozen=True)

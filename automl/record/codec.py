@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
 
@@ -30,6 +30,8 @@ from automl.trial import (
     Failed,
     Finished,
     Interrupted,
+    Logged,
+    LoggedPoint,
     MemoryPeak,
     OutOfMemory,
     Pruned,
@@ -46,7 +48,7 @@ from automl.trial import (
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(Started, Reported, Tagged, Checkpointed, MemoryPeak),
+        *(Started, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
         *(SweepStarted, SweepEnded),
     )
@@ -85,6 +87,8 @@ def encode(event: Event) -> bytes:
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
         case Tagged():
             fields |= redact_tag(event.name, event.text)
+        case Logged():
+            fields["params"] = redact_settings(event.params)
         case Started():
             fields["params"] = dict(event.params)
         case Checkpointed():
@@ -126,6 +130,9 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values["details"] = cut_middle(values["details"], MAX_TEXT_CHARACTERS)
     if kind is Reported:
         values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
+    elif kind is Logged:
+        values["points"] = tuple(LoggedPoint(*point) for point in values.get("points", ()))
+        _check_logged(values["points"], values.get("params", {}))
     elif kind is Checkpointed:
         values |= {"kind": CheckpointKind(values["kind"]), "path": str(values["path"])}
     elif kind is MemoryPeak:
@@ -136,3 +143,13 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
     return values
+
+
+def _check_logged(points: Iterable[LoggedPoint], params: Mapping[str, Any]) -> None:
+    """Raises TypeError for what is none: whoever wrote it."""
+    for point in points:
+        numbers = isinstance(point.value, int | float) and isinstance(point.step, int)
+        if not (isinstance(point.name, str) and numbers and isinstance(point.time_ms, int)):
+            raise TypeError(f"{point} is no value of a metric")
+    if not all(isinstance(text, str) for text in params.values()):
+        raise TypeError("a param that was logged is text")

@@ -11,6 +11,7 @@
     logs/             what each trial printed                                        may be lost
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
+                      and what was logged as artifacts                               may be lost
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -37,6 +38,7 @@ LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
 PROGRAM_FILES = "files"
+LOGGED_FILES = "logged"
 BEST_REPORT = "best.json"
 WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
@@ -109,6 +111,10 @@ class StudyFiles:
     def program_files(self, number: int) -> Path:
         """The folder of what a trial's program gives to its run."""
         return self.checkpoints(number) / PROGRAM_FILES
+
+    def logged_files(self, number: int) -> Path:
+        """The folder of what a trial's objective logged as artifacts."""
+        return self.checkpoints(number) / LOGGED_FILES
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

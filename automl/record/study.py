@@ -16,6 +16,7 @@ from automl.record.trial_record import TrialFold, TrialRecord
 from automl.trial import (
     Direction,
     Event,
+    Logged,
     Outcome,
     Reported,
     SweepEnded,
@@ -116,7 +117,8 @@ class Seen:
         self._steps: dict[int, dict[int, frozenset[str]]] = {}
         """Names of the metrics of each step, of trials that have not ended:"""
         self._tags: dict[int, dict[str, str]] = {}
-        """Likewise their tags."""
+        """Likewise their tags, and names of params that they logged:"""
+        self._params: dict[int, set[str]] = {}
         self._names: dict[frozenset[str], frozenset[str]] = {}
         """Nearly all steps have the same names, which are kept once."""
         self._ended: set[int] = set()
@@ -129,6 +131,8 @@ class Seen:
             return None
         if isinstance(event, Reported):
             return self._new_part(event)
+        if isinstance(event, Logged):
+            return self._new_logged(event)
         if isinstance(event, Tagged):
             tags = self._tags.setdefault(event.trial, {})
             if tags.get(event.name) == event.text:
@@ -138,18 +142,40 @@ class Seen:
             self._ended.add(event.trial)
             self._steps.pop(event.trial, None)
             self._tags.pop(event.trial, None)
+            self._params.pop(event.trial, None)
         return event
 
     def _new_part(self, event: Reported) -> Reported | None:
-        steps = self._steps.setdefault(event.trial, {})
-        names, known = frozenset(event.metrics), steps.get(event.step)
+        names = frozenset(event.metrics)
+        known = self._steps.get(event.trial, {}).get(event.step)
         if known is not None and names <= known:
             return None
-        together = names if known is None else names | known
-        steps[event.step] = self._names.setdefault(together, together)
+        self._know(event.trial, event.step, names)
         if not known or names.isdisjoint(known):
             return event
         return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in known})
+
+    def _new_logged(self, event: Logged) -> Logged | None:
+        """Metrics are known by name and step, whether they were reported or logged."""
+        points = []
+        for point in event.points:
+            known = self._steps.get(event.trial, {}).get(point.step)
+            if known is None or point.name not in known:
+                self._know(event.trial, point.step, frozenset((point.name,)))
+                points.append(point)
+        told = self._params.setdefault(event.trial, set())
+        params = {name: text for name, text in event.params.items() if name not in told}
+        told.update(params)
+        if not points and not params:
+            return None
+        if len(points) == len(event.points) and len(params) == len(event.params):
+            return event
+        return replace(event, points=tuple(points), params=params)
+
+    def _know(self, trial: int, step: int, names: frozenset[str]) -> None:
+        steps = self._steps.setdefault(trial, {})
+        together = names | steps.get(step, names)
+        steps[step] = self._names.setdefault(together, together)
 
 
 class StudyFold:

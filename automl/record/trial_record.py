@@ -14,6 +14,7 @@ from automl.trial import (
     Failed,
     Finished,
     Interrupted,
+    Logged,
     MemoryPeak,
     Outcome,
     OutOfMemory,
@@ -62,7 +63,8 @@ class TrialRecord:
     checkpoints: Mapping[CheckpointKind, str]
     """Paths as the log says them: relative to the study, and whatever a stranger wrote."""
     reports: Mapping[int, Mapping[str, float]] | None
-    """Metrics by step; None: the fold was to keep none."""
+    """Metrics by step, those that were logged through another library among them; None: the fold
+    was to keep none."""
     tags: Mapping[str, str]
     """What the objective noted, by name."""
 
@@ -135,6 +137,8 @@ class TrialFold:
                 self.n_starts += 1
             case Tagged():
                 self.tags[event.name] = event.text
+            case Logged():
+                self._take_logged(event)
             case Checkpointed():
                 self.checkpoints[event.kind] = event.path
             case MemoryPeak():
@@ -175,6 +179,13 @@ class TrialFold:
             self.best_value, self.best_step = value, event.step
         if self.reports is not None:
             self.reports[event.step] = {**self.reports.get(event.step, {}), **event.metrics}
+
+    def _take_logged(self, event: Logged) -> None:
+        """Nothing that the study goes by."""
+        if self.reports is not None:
+            for point in event.points:
+                known = self.reports.get(point.step, {})
+                self.reports[point.step] = {**known, point.name: point.value}
 
     def _take_peak(self, event: MemoryPeak) -> None:
         before = self.peaks.get(event.n_lanes, 0)

@@ -64,6 +64,8 @@ class RunUpdate:
     """The run begins or goes on here: its params are told."""
     tags: Mapping[str, str]
     metrics: Sequence[MetricPoint]
+    logged_params: Mapping[str, str] = field(default_factory=dict)
+    """Params that the objective logged itself, those that are new."""
     status: str | None = None
     """MLflow's word for the state that holds now; None: as it was, RUNNING for a new run."""
     end_ms: int | None = None
@@ -72,8 +74,7 @@ class RunUpdate:
     """Checkpoints to store, by their paths below the study's directory."""
     files: Sequence[str] = field(default=())
     """What else is stored, beside the checkpoints' folder; paths likewise."""
-    program_files: Sequence[str] = field(default=())
-    """Paths below `program_folder`, where they stand below the study and beside checkpoints."""
-    program_folder: str = ""
+    own_files: Sequence[tuple[str, str]] = field(default=())
+    """What the trial made of files itself: paths below the study, and folders of the run."""
     refused: Sequence[str] = field(default=())
     """What of the events is not stored, in words."""

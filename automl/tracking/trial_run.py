@@ -43,6 +43,7 @@ from automl.trial import (
     CheckpointKind,
     Failed,
     Finished,
+    Logged,
     Outcome,
     Pruned,
     Reported,
@@ -85,6 +86,8 @@ class TrialRun:
         self._fold.take(event)
         if isinstance(event, Reported):
             self._infinite |= {k for k, v in event.metrics.items() if math.isinf(v)}
+        elif isinstance(event, Logged):
+            self._infinite |= {point.name for point in event.points if math.isinf(point.value)}
 
     def update(
         self, events: Sequence[TrialEvent], study_uuid: str, parent: str, keep: KeepCheckpoints
@@ -105,6 +108,7 @@ class TrialRun:
             birth_tags={PARENT: parent},
             params=clean_params({name: str(value) for name, value in trial.params.items()}),
             begins=begins,
+            logged_params=clean_params(_logged_params(events)),
             tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
             metrics=tuple(_metrics(trial, events)),
             status=_STATUS[trial.state] if turns and not still_first else None,
@@ -139,6 +143,16 @@ def _noted(events: Iterable[TrialEvent]) -> dict[str, str]:
     return {name: text for name, text in tags.items() if not name.startswith(OWN_TAGS)}
 
 
+def _logged_params(events: Iterable[TrialEvent]) -> dict[str, str]:
+    """What the objective logged as params, beside those of the trial."""
+    return {
+        name: text
+        for event in events
+        if isinstance(event, Logged)
+        for name, text in event.params.items()
+    }
+
+
 def _memory_tags(trial: TrialRecord) -> dict[str, str]:
     """What it held and what it had asked for, where that is known."""
     if not trial.peak_bytes:
@@ -158,6 +172,9 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Point
             case Reported():
                 for name, value in event.metrics.items():
                     yield Point(clean_key(name), finite(value), time_ms, event.step)
+            case Logged():
+                for name, value, step, at_ms in event.points:
+                    yield Point(clean_key(name), finite(value), at_ms, step)
             case Finished() | Pruned():
                 yield Point(VALUE, finite(event.value), time_ms, trial.last_step)
         if isinstance(event, Outcome) and event.state.is_final and trial.peak_bytes:
