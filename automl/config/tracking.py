@@ -14,6 +14,13 @@ class KeepCheckpoints(enum.Enum):
     none = "none"
 
 
+class TrackingInside(enum.Enum):
+    """Where goes what an objective logs to an MLflow address that it sets itself."""
+
+    follow = "follow"
+    redirect = "redirect"
+
+
 @dataclass
 class TrackingConfig:
     """Where results are shown."""
@@ -22,3 +29,6 @@ class TrackingConfig:
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """Which checkpoints become artifacts in MLflow: all (last and best), best, or none."""
+    inside: TrackingInside = TrackingInside.follow
+    """What an objective logs through MLflow goes to its trial's run; where it sets an address by
+    itself (`mlflow.set_tracking_uri`), that is followed, or redirected to the trial's run."""

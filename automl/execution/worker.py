@@ -39,7 +39,16 @@ from automl.execution.protocol import (
 from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
 from automl.record.texts import fit, fit_line
-from automl.trial import Reported, Session, StillRunning, TrialEvent, TrialSpec, Verdict
+from automl.trial import (
+    Logged,
+    Reported,
+    Session,
+    StillRunning,
+    Tagged,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
@@ -94,10 +103,10 @@ class Outbox:
     """Messages to the parent, in order; any thread.
 
     A message costs the trial a system call, and waking the parent costs more. So reports that
-    are not judged are gathered for 20 ms, and the parent is woken only by a message that cannot
-    wait; it takes what else lies in the pipe then, or when it looks by itself, ten times a second.
-    What is in the pipe outlives this process; reports that were gathered do not, and are made again
-    when the trial goes on from its checkpoint.
+    are not judged, and what else is logged, are gathered for 20 ms, and the parent is woken only by
+    a message that cannot wait; it takes what else lies in the pipe then, or when it looks by
+    itself, ten times a second. What is in the pipe outlives this process; reports that were
+    gathered do not, and are made again when the trial goes on from its checkpoint.
     """
 
     def __init__(self, pipe: Connection, bell: Connection) -> None:
@@ -204,6 +213,8 @@ class Reporter:
         reports = [event for event in events if isinstance(event, Reported)]
         if reports:
             self._report(events, reports)
+        elif isinstance(events[0], Logged | Tagged):
+            self._outbox.gather(events)
         elif not isinstance(events[0], StillRunning):
             _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)

@@ -21,6 +21,7 @@ from automl.config import (
     check,
 )
 from automl.config.defaults import defaults_of, unset
+from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -29,6 +30,7 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
+from automl.tracking.inside.process import InsideConfig
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
@@ -51,6 +53,7 @@ LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
+INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
 
 
@@ -78,7 +81,16 @@ class Prepared:
             self.dataset,
             execution.threads_per_trial,
             packs_large=execution.pack != "auto",
+            inside=self.inside,
         )
+
+    @property
+    def inside(self) -> Entry | None:
+        """What stands in for MLflow in an objective; None: none is the user's."""
+        if self.plan.users_target is None:
+            return None
+        redirect = self.config.tracking.inside is TrackingInside.redirect
+        return Entry(INSIDE, InsideConfig(redirect))
 
     @property
     def entry(self) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 # A value that the user has set stays.
 _DEFAULTS = {
@@ -27,6 +27,8 @@ _FOR_DELIVERY = {
     # Its records go through our handler, which masks credentials.
     "MLFLOW_CONFIGURE_LOGGING": "false",
 }
+# What a user's own MLflow, inside a trial, does without; it is otherwise as they have set it up.
+_INSIDE = ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR")
 
 
 def set_defaults(environ: MutableMapping[str, str]) -> None:
@@ -39,3 +41,12 @@ def set_for_delivery(environ: MutableMapping[str, str]) -> None:
     """For the delivering process."""
     set_defaults(environ)
     environ.update(_FOR_DELIVERY)
+
+
+def set_inside(environ: MutableMapping[str, str], uri: str) -> Sequence[str]:
+    """For an objective, whose MLflow calls go to `uri`. Returns what may differ from then on."""
+    for name in _INSIDE:
+        environ.setdefault(name, _DEFAULTS[name])
+    environ.pop("MLFLOW_RUN_ID", None)  # of the shell that the sweep was started from
+    environ["MLFLOW_TRACKING_URI"] = uri
+    return (*_INSIDE, "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_TRACKING_URI")

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from automl.config import KeepCheckpoints
-from automl.record.files import CHECKPOINTS, CONFIG, LOGGED_FILES, PROGRAM_FILES, StudyFiles
+from automl.record.files import CHECKPOINTS, CONFIG, PROGRAM_FILES, StudyFiles
 from automl.tracking.run_update import RunUpdate
 
 MAX_FILES = 1_000
@@ -22,9 +22,7 @@ _TAKEN = (CHECKPOINTS, PROGRAM_FILES, CONFIG)
 """What stands beside logged artifacts in a run."""
 
 
-def with_own_files(
-    update: RunUpdate, study: Path, number: int, keep: KeepCheckpoints
-) -> RunUpdate:
+def with_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpoints) -> RunUpdate:
     """The update of a trial that has ended, with its files; what is logged is always kept."""
     files = StudyFiles(Path())
     found, refused = list[tuple[str, str]](), list(update.refused)

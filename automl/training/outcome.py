@@ -146,13 +146,16 @@ def _finite(returned: Any) -> tuple[float | None, str]:
 
 def _never_reported(record: TrialReports) -> bool:
     """Whether there were reports, and none had the study's metric: no other trial's will."""
-    return record.n_reports > 0 and record.goal.metric not in record.metric_names
+    seen = record.n_reports > 0 or bool(
+        record.metric_names
+    )  # those logged elsewhere are no reports
+    return seen and record.goal.metric not in record.metric_names
 
 
 def _no_value(record: TrialReports) -> str:
     """Why the reports hold no value of the study's metric."""
     goal = record.goal
-    if not record.n_reports:
+    if not record.n_reports and not record.metric_names:
         return (
             "nothing returned and nothing reported: return a number, or call "
             f"trial.report(step, {{{goal.metric!r}: …}})."

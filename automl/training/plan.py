@@ -23,7 +23,7 @@ from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.resolve import resolve_objective
-from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec
+from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec
 
 _METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
@@ -79,6 +79,9 @@ class SessionSetup:
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
+    inside: Entry | None = None
+    """Makes what stands in for libraries that the objective logs through (`record/inside.py`);
+    None: it logs through none."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Loads no torch before there is a checkpoint: a program as objective has none.
 
-One `TrialReports` serves one execution of one trial, in one thread. `last.pt` is never ahead of
+One `TrialReports` serves one execution of one trial, in one thread; what a library logs for the
+objective may come from others, under `lock`. `last.pt` is never ahead of
 `best.pt`: both are written together, so a trial that goes on from `last.pt` finds the best of all
 reports in it. Until then the best state waits in memory, because most epochs of a small network
 improve and a file for each would cost more than the epoch.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -29,6 +31,7 @@ from automl.trial import (
     Checkpointed,
     CheckpointKind,
     Direction,
+    Logged,
     OnEvent,
     Reported,
     StillRunning,
@@ -102,6 +105,10 @@ class TrialReports:
     """Of all reports."""
     verdict: Verdict = Verdict.GO_ON
     """PRUNE or STOP stays: an objective that swallows the exception meets it again."""
+    reports_itself: bool = False
+    """The objective calls `report` with the study's metric."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """For whoever calls from another thread than the trial's."""
     broken: Exception | None = None
     """What went wrong outside of the trial (the event log, the disk): not the trial's failure."""
     _n_steps: int = field(default_factory=steps.n_taken)
@@ -148,13 +155,14 @@ class TrialReports:
         get_best: GetState | None,
     ) -> None:
         """See `TrialContext.report`."""
-        self._raise_verdict()
-        step = step_of(step)
-        numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
-        self._give(step, numbers, _Getters(get_checkpoint, get_best))
-        if self.verdict is not Verdict.GO_ON or self._is_due():
-            self.write()
-        self._raise_verdict()
+        with self.lock:
+            self.raise_verdict()
+            step = step_of(step)
+            numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
+            self.reports_itself |= self.goal.metric in numbers
+            self._give(step, numbers, _Getters(get_checkpoint, get_best))
+            self.write_if_due()
+            self.raise_verdict()
 
     def conclude(self, metrics: Mapping[Any, Any]) -> None:
         """Take the metrics that an objective returned: they belong to its last step. Whatever the
@@ -174,8 +182,9 @@ class TrialReports:
                 f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by "
                 "step as a metric."
             )
-        self._tags[name] = text
-        self._note(self._emit(Tagged(self.spec.number, time.time(), name, text)))
+        with self.lock:
+            self._tags[name] = text
+            self._note(self._emit(Tagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
@@ -209,8 +218,26 @@ class TrialReports:
         # Pruned, but killed before that was recorded: the study's log may not judge it again.
         verdicts.append(last.verdict)
         self.verdict = next((v for v in verdicts if v is not Verdict.GO_ON), Verdict.GO_ON)
-        self._raise_verdict()
+        self.raise_verdict()
         return last.state
+
+    # --- what is called for a library that the objective logs through -----------------------------
+
+    def take_part(self, step: int, metrics: dict[str, float]) -> None:
+        """Report without a state, whatever the verdict is and will be."""
+        before = self.verdict
+        self._give(step, metrics, _Getters())
+        self.verdict = self.verdict if before is Verdict.GO_ON else before
+
+    def log(self, logged: Logged) -> None:
+        """Tell what is no report; the verdict on it may be that the sweep stops."""
+        self.metric_names.update(point.name for point in logged.points)
+        self._note(self._emit(logged))
+
+    def write_if_due(self) -> None:
+        """See `write`; in the trial's own thread, whose states it asks for."""
+        if self.verdict is not Verdict.GO_ON or self._is_due():
+            self.write()
 
     # --- what the session calls -----------------------------------------------------------------
 
@@ -218,7 +245,7 @@ class TrialReports:
         """Between two reports. Raises TrialPruned or TrialInterrupted where it need not go on."""
         verdict = self._emit(StillRunning(self.spec.number, time.time()))
         self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
-        self._raise_verdict()
+        self.raise_verdict()
 
     def write(self) -> None:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
@@ -259,7 +286,7 @@ class TrialReports:
         """Those of the numbers that were not told of this step before."""
         told = self.reports.get(step, {})
         for name in numbers.keys() & told.keys():
-            if not self._said_again and not _same(numbers[name], told[name]):
+            if not self._said_again and not same(numbers[name], told[name]):
                 self._said_again = True
                 logger.warning(
                     "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
@@ -352,7 +379,8 @@ class TrialReports:
     def _is_due(self) -> bool:
         return self.monotonic() - self._written_seconds >= self.checkpoint_every_seconds
 
-    def _raise_verdict(self) -> None:
+    def raise_verdict(self) -> None:
+        """Raises TrialPruned or TrialInterrupted where the trial need not go on, and what broke."""
         if self.broken is not None:
             raise self.broken
         if self.verdict is Verdict.PRUNE:
@@ -388,5 +416,6 @@ def _read_last(content: Mapping[str, Any]) -> _Last:
     )
 
 
-def _same(a: float, b: float) -> bool:
+def same(a: float, b: float) -> bool:
+    """Whether two values of a metric are one."""
     return a == b or (math.isnan(a) and math.isnan(b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,14 @@ from typing import cast
 import torch
 
 from automl.config import ObjectiveKind
+from automl.record.inside import Inside, NothingInside
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
 from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
+from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
@@ -25,6 +28,7 @@ from automl.training.reports import Goal, TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
+    Entry,
     Feed,
     OnEvent,
     OnEvents,
@@ -43,7 +47,18 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
     torch.set_num_threads(setup.n_threads)
     steps.count_optimizers()
-    return TrainingSession(setup.plan, open_objective(setup))
+    inside = open_inside(setup.inside)
+    with inside.importing():
+        objective = open_objective(setup)
+    return TrainingSession(setup.plan, objective, inside)
+
+
+def open_inside(entry: Entry | None) -> Inside:
+    """What stands in for libraries that the objective logs through; None: it logs nothing."""
+    if entry is None:
+        return NothingInside()
+    module, _, name = entry.target.partition(":")
+    return cast(Inside, getattr(importlib.import_module(module), name)(entry.config))
 
 
 def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
@@ -62,8 +77,14 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
 class TrainingSession:
     """See `automl.trial.Session`. `run` may be called from many threads at once."""
 
-    def __init__(self, plan: TrainingPlan, objective: Callable[[TrialContext], object]) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        objective: Callable[[TrialContext], object],
+        inside: Inside | None = None,
+    ) -> None:
         self._plan, self._objective = plan, objective
+        self._inside = inside or NothingInside()
         self._devices = _Devices()
         self._peaks = MemoryPeaks()
         self._caps = MemoryCaps()
@@ -188,7 +209,8 @@ class TrainingSession:
     def _train(self, trial: TrialContext, record: TrialReports) -> object:
         """What the objective returns; `last.pt` and `best.pt` are written, always at the end."""
         try:
-            returned = self._objective(trial)
+            with self._inside.trial(LoggedSide(record)):
+                returned = self._objective(trial)
         except BaseException as error:
             if outcome.is_pruning(error):  # by its own decision too: its best report can be the
                 record.write()  # study's best

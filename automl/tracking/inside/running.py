@@ -1,0 +1,106 @@
+"""The trials that run in this process, for a store that MLflow makes by itself.
+
+A call belongs to the trial of its run, else to the trial of its thread. A thread that the objective
+started has none of its own: then it is the process's only one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automl.record.inside import TrialSide
+from automl.tracking.inside.runs import LoggedRun, TrialRuns
+
+logger = logging.getLogger(__name__)
+
+
+class NoTrialError(LookupError):
+    """Raised when nobody can tell which trial a call belongs to."""
+
+
+@dataclass
+class RunningTrial:
+    """A trial and the runs that its objective made so far."""
+
+    side: TrialSide
+    runs: TrialRuns
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """For whoever reads or changes its runs."""
+    pid: int = field(default_factory=os.getpid)
+
+    def folder(self, run: LoggedRun) -> Path:
+        """Where a run's artifacts go."""
+        return self.side.folder / run.label
+
+
+_here: ContextVar[RunningTrial | None] = ContextVar("automl_trial", default=None)
+_all: list[RunningTrial] = []
+_said: set[str] = set()
+_lock = threading.Lock()  # guards the two above
+
+
+@contextmanager
+def running(side: TrialSide) -> Iterator[RunningTrial]:
+    """While a trial runs in this thread."""
+    trial = RunningTrial(side, TrialRuns(side.params))
+    token = _here.set(trial)
+    with _lock:
+        _all.append(trial)
+    try:
+        yield trial
+    finally:
+        with _lock:
+            _all.remove(trial)
+        _here.reset(token)
+
+
+def current() -> RunningTrial:
+    """The trial of this thread, else the only one. Raises NoTrialError."""
+    trials = _own()
+    here = _here.get()
+    if here in trials:
+        return here
+    if len(trials) == 1:
+        return trials[0]
+    if trials:
+        raise NoTrialError(
+            "several trials run in this process, and this thread was started by one of them: "
+            "begin the run in the trial's own thread, and give its run_id, or use "
+            "execution=workers."
+        )
+    raise NoTrialError(
+        "no trial runs in this process: log in the process that called the objective, or set "
+        "MLFLOW_TRACKING_URI for this one."
+    )
+
+
+def of_run(run_id: str) -> tuple[RunningTrial, LoggedRun]:
+    """The trial that began this run, and the run. Raises NoTrialError."""
+    for trial in _own():
+        with trial.lock:
+            run = trial.runs.get(run_id)
+        if run is not None:
+            return trial, run
+    raise NoTrialError(f"Run '{run_id}' is none of a trial that runs in this process.")
+
+
+def remark(text: str) -> None:
+    """Say it to people, once."""
+    with _lock:
+        if text in _said:
+            return
+        _said.add(text)
+    logger.warning("MLflow inside the objective: %s.", text)
+
+
+def _own() -> list[RunningTrial]:
+    """Those of this process: one that was forked from it has none."""
+    with _lock:
+        return [trial for trial in _all if trial.pid == os.getpid()]
