@@ -35,6 +35,7 @@ from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
 from automl.training.family import Family, name_of
+from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
     SessionSetup,
@@ -53,6 +54,7 @@ LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
+DECLARE = "automl.training.plan:declare_users"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
 
@@ -81,16 +83,8 @@ class Prepared:
             self.dataset,
             execution.threads_per_trial,
             packs_large=execution.pack != "auto",
-            inside=self.inside,
+            inside=inside_of(self.config, self.plan),
         )
-
-    @property
-    def inside(self) -> Entry | None:
-        """What stands in for MLflow in an objective; None: none is the user's."""
-        if self.plan.users_target is None:
-            return None
-        redirect = self.config.tracking.inside is TrackingInside.redirect
-        return Entry(INSIDE, InsideConfig(redirect))
 
     @property
     def entry(self) -> Entry:
@@ -227,6 +221,13 @@ def prepare(config: Config) -> Prepared:
     return Prepared(config, space, plan, dataset, declaration, notes, flags)
 
 
+def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
+    """What stands in for MLflow in an objective; None: nothing of it is the user's."""
+    if plan.users_target is None:
+        return None
+    return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
+
+
 def _check_one_device(config: Config) -> None:
     check(
         config.admission.devices_per_trial == 1,
@@ -239,8 +240,10 @@ def _check_one_device(config: Config) -> None:
 
 def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     """A user's module is imported where it will train, so that this process needs no torch."""
+    inside = inside_of(config, plan)
     if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
-        return declare(plan, dataset)
+        with open_inside(inside).importing():
+            return declare(plan, dataset)
     from automl.execution.remote import call_in_child
 
     key, target = plan.users_target
@@ -249,7 +252,7 @@ def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Dec
             f"{key}={target}: a worker process cannot import __main__. Put the function into a "
             "module on the Python path, or use execution=inline."
         )
-    declaration = call_in_child(Entry("automl.training.plan:declare_users", plan))
+    declaration = call_in_child(Entry(DECLARE, SessionSetup(plan, inside=inside)))
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task
         declaration = replace(declaration, metrics=metrics_of(dataset.task))

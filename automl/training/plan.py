@@ -22,6 +22,7 @@ from automl.errors import ConfigError
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
+from automl.training.inside import open_inside
 from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec
 
@@ -113,9 +114,10 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")
 
 
-def declare_users(plan: TrainingPlan) -> Declaration:
+def declare_users(setup: SessionSetup) -> Declaration:
     """`declare` without data, to be called in a process that may import the user's module."""
-    return declare(plan, None)
+    with open_inside(setup.inside).importing():
+        return declare(setup.plan, None)
 
 
 def check_space(declaration: Declaration, names: Iterable[str], metric: str) -> None:

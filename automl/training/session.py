@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
+from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack, Pack
@@ -28,7 +28,6 @@ from automl.training.reports import Goal, TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
-    Entry,
     Feed,
     OnEvent,
     OnEvents,
@@ -51,14 +50,6 @@ def open_session(setup: SessionSetup) -> TrainingSession:
     with inside.importing():
         objective = open_objective(setup)
     return TrainingSession(setup.plan, objective, inside)
-
-
-def open_inside(entry: Entry | None) -> Inside:
-    """What stands in for libraries that the objective logs through; None: it logs nothing."""
-    if entry is None:
-        return NothingInside()
-    module, _, name = entry.target.partition(":")
-    return cast(Inside, getattr(importlib.import_module(module), name)(entry.config))
 
 
 def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:

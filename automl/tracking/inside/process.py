@@ -101,7 +101,7 @@ def _in_force(redirect: bool) -> Iterator[None]:
     with _force.lock:
         _force.n_times += 1
         if _force.n_times == 1:
-            _force.undo.enter_context(_settings())
+            _force.undo.enter_context(_settings(redirect))
             if redirect:
                 _force.undo.enter_context(_redirected())
     try:
@@ -114,7 +114,7 @@ def _in_force(redirect: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def _settings(redirect: bool) -> Iterator[None]:
     """Of an objective that logs to its trial; all is left as it was."""
     variables, _force.address = dict(os.environ), _address()
     experiment = getattr(sys.modules.get(_FLUENT), "_active_experiment_id", None)
@@ -122,7 +122,8 @@ def _settings() -> Iterator[None]:
     try:
         yield
     finally:
-        if (fluent := sys.modules.get(_FLUENT)) is not None and _address() in (None, URI):
+        its_own = not redirect and _address() not in (None, URI) and _address() == _force.address
+        if (fluent := sys.modules.get(_FLUENT)) is not None and not its_own:
             fluent._active_experiment_id = experiment  # type: ignore[attr-defined]  # its global
         if (utils := sys.modules.get(_OWN)) is not None and _address() != _force.address:
             utils.set_tracking_uri(_force.address)

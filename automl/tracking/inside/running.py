@@ -43,7 +43,9 @@ class RunningTrial:
 _here: ContextVar[RunningTrial | None] = ContextVar("automl_trial", default=None)
 _all: list[RunningTrial] = []
 _said: set[str] = set()
-_lock = threading.Lock()  # guards the two above
+_unsaid: list[str] = []
+"""What was remarked while no trial ran: a module may be loaded only to be looked at."""
+_lock = threading.Lock()  # guards the three above
 
 
 @contextmanager
@@ -53,6 +55,10 @@ def running(side: TrialSide) -> Iterator[RunningTrial]:
     token = _here.set(trial)
     with _lock:
         _all.append(trial)
+        unsaid = _unsaid[:]
+        _unsaid.clear()
+    for text in unsaid:
+        _say(text)
     try:
         yield trial
     finally:
@@ -92,11 +98,18 @@ def of_run(run_id: str) -> tuple[RunningTrial, LoggedRun]:
 
 
 def remark(text: str) -> None:
-    """Say it to people, once."""
+    """Say it to people, once, while a trial runs or when the next begins."""
     with _lock:
         if text in _said:
             return
         _said.add(text)
+        if not _all:
+            _unsaid.append(text)
+            return
+    _say(text)
+
+
+def _say(text: str) -> None:
     logger.warning("MLflow inside the objective: %s.", text)
 
 
