@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
-from automl.record.codec import decode, encode
+from automl.record.codec import UnreadableLineError, decode, encode
 from automl.record.events import EventLog, read_events
 from automl.record.study import fold
 from automl.tracking.lines import LineCounter
@@ -27,6 +27,8 @@ from automl.trial import (
     Failed,
     Finished,
     Interrupted,
+    Logged,
+    LoggedPoint,
     MemoryPeak,
     Outcome,
     OutOfMemory,
@@ -48,6 +50,9 @@ EVENTS: list[Event] = [
     Started(3, 1.5, params={"lr": 0.1, "n": 2, "kind": "ä", "on": True, "no": None}, device="cpu"),
     Reported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
     Tagged(3, 2.6, name="data", text="ä: 3 rows"),
+    Logged(
+        3, 2.7, (LoggedPoint("a/b", math.inf, -2, 17), LoggedPoint("c", 0.5, 3, 18)), {"p": "ä"}
+    ),
     Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
     MemoryPeak(3, 2.75, peak_bytes=2**40),
     MemoryPeak(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
@@ -98,6 +103,7 @@ def test_no_credential_is_written(path: Path) -> None:
         log.append(OutOfMemory(1, 1.0, cause=url))
         log.append(Tagged(2, 1.0, "db", url))
         log.append(Tagged(2, 1.0, "hub_token", "s3cret"))
+        log.append(Logged(2, 1.0, params={"api_key": "s3cret", "where": url}))
     assert "s3cret" not in path.read_text()
 
 
@@ -124,6 +130,41 @@ def test_of_a_step_each_metric_is_logged_once(path: Path) -> None:
     record = fold(events_of(path), keep_reports=True).trials[0]
     assert record.reports == {7: {"a": 1.0, "b": 3.0, "c": 5.0, "d": 6.0}}
     assert record.n_reports == 1
+
+
+def test_a_metric_that_is_logged_elsewhere_is_told_once_of_a_step(path: Path) -> None:
+    a, b, later = LoggedPoint("a", 1.0, 0, 17), LoggedPoint("b", 2.0, 0, 17), 9.0
+    with EventLog.open(path) as log:
+        assert log.append(Logged(0, 1.0, (a,), {"p": "1"}))
+        assert log.append(Logged(0, 1.0, (a._replace(value=later), b), {"p": "2", "q": "3"}))
+        assert not log.append(Logged(0, 1.0, (a, b), {"q": "3"}))
+        assert not log.append(Reported(0, 1.0, 0, {"a": 5.0})), "it is one metric, however told"
+        assert log.append(Logged(1, 1.0, (a,), {"p": "1"})), "of another trial"
+    with EventLog.open(path) as log:  # a resumed trial logs it all again
+        assert not log.append(Logged(0, 2.0, (a, b), {"p": "1", "q": "3"}))
+        assert log.append(Logged(0, 2.0, (a, a._replace(step=1))))
+    told = [e for e in events_of(path) if isinstance(e, Logged) and e.trial == 0]
+    assert [e.points for e in told] == [(a,), (b,), (a._replace(step=1),)]
+    assert [dict(e.params) for e in told] == [{"p": "1"}, {"q": "3"}, {}]
+    record = fold(events_of(path), keep_reports=True).trials[0]
+    assert record.reports == {0: {"a": 1.0, "b": 2.0}, 1: {"a": 1.0}}
+    assert (record.n_reports, record.last_step) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"points": [["a", 1.0, 0]]',
+        '"points": [["a", "1", 0, 17]]',
+        '"points": [[1, 1.0, 0, 17]]',
+        '"points": [["a", 1.0, 0.5, 17]]',
+        '"points": 7',
+        '"params": {"a": 1}',
+    ],
+)
+def test_what_a_stranger_wrote_of_a_logged_metric_is_no_event(fields: str) -> None:
+    with pytest.raises(UnreadableLineError):
+        decode(f'{{"event": "Logged", "trial": 3, "time": 2.5, {fields}}}'.encode())
 
 
 def test_a_tag_is_logged_when_it_changes(path: Path) -> None:

@@ -244,7 +244,7 @@ def test_after_the_trials_mlflow_is_as_it_was(
     with mlflow.start_run() as run:
         mlflow.log_metric("a", 1.0)
     assert mlflow.MlflowClient().get_run(run.info.run_id).data.metrics == {"a": 1.0}
-    monkeypatch.undo()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
 
 
 def test_where_no_trial_runs_the_remedy_is_said(trainer: Trainer) -> None:

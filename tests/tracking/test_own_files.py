@@ -1,0 +1,125 @@
+"""The files that a trial made: artifacts of its run when it has ended, and no file of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from automl.config import KeepCheckpoints
+from automl.record.files import StudyFiles
+from automl.tracking import own_files
+from automl.tracking.own_files import with_own_files
+from automl.tracking.run_update import RunUpdate
+from automl.trial import Logged, LoggedPoint
+from tests.tracking.conftest import Shown
+from tests.tracking.deliveries import deliver
+from tests.tracking.scenes import (
+    BEGUN,
+    begin,
+    finish,
+    interrupt,
+    report,
+    sweep_ended,
+    sweep_started,
+    write,
+)
+
+
+def write_file(study: Path, path: str, number: int = 0, *, logged: bool = True) -> Path:
+    """One that a trial logged, or its program wrote."""
+    files = StudyFiles(study)
+    place = (files.logged_files(number) if logged else files.program_files(number)) / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(path)
+    return place
+
+
+def stored(shown: Shown) -> dict[str, str]:
+    """Path and content of the run's files."""
+    folder = Path(shown.run("trial-00000").info.artifact_uri)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+def test_what_was_logged_is_in_the_run_as_it_was_laid_out(study: Path, shown: Shown) -> None:
+    write_file(study, "model/MLmodel")
+    write_file(study, "it.txt")
+    write_file(study, "out.txt", logged=False)
+    logged = Logged(0, BEGUN, (LoggedPoint("a", 0.5, -1, 1_700_000_000_123),), {"p": "1"})
+    write(study, sweep_started(), begin(0), logged, report(0, 0), finish(0), sweep_ended(1))
+    assert deliver(study) == []
+    assert stored(shown) == {
+        "model/MLmodel": "model/MLmodel",
+        "it.txt": "it.txt",
+        "files/out.txt": "out.txt",
+    }
+    assert shown.history("trial-00000", "a") == [(-1, 1_700_000_000_123, 0.5)]
+    assert shown.run("trial-00000").data.params["p"] == "1"
+
+
+def test_delivered_again_it_is_the_same(study: Path, shown: Shown) -> None:
+    logged = Logged(0, BEGUN, (LoggedPoint("a", 0.5, 0, 17),), {"p": "1"})
+    write(study, sweep_started(), begin(0), logged, finish(0), sweep_ended(1))
+    assert deliver(study) == []
+    StudyFiles(study).delivered.unlink()
+    assert deliver(study) == []
+    assert shown.history("trial-00000", "a") == [(0, 17, 0.5)]
+
+
+def test_of_a_trial_that_goes_on_nothing_is_stored_yet(study: Path, shown: Shown) -> None:
+    write_file(study, "it.txt")
+    write(study, sweep_started(), begin(0), interrupt(0))
+    assert deliver(study) == []
+    assert stored(shown) == {}
+
+
+@pytest.mark.parametrize("path", ["checkpoints/last.pt", "files/a", "config.yaml"])
+def test_what_is_the_sweeps_own_is_not_written_over(path: str, tmp_path: Path) -> None:
+    write_file(tmp_path, path)
+    ((_, below),) = own(tmp_path)
+    assert below.split("/")[0] == "logged"
+
+
+def test_a_link_is_no_file_of_the_trials(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    folder = write_file(tmp_path, "it.txt").parent
+    (folder / "link").symlink_to(secret)
+    (folder / "folder").symlink_to(tmp_path)
+    assert [path for path, _ in own(tmp_path)] == ["checkpoints/trial-00000/logged/it.txt"]
+
+
+def test_a_linked_folder_is_refused_file_by_file(study: Path, shown: Shown, folder: Path) -> None:
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    write_file(theirs, "it.txt")
+    (study / "checkpoints").symlink_to(theirs / "checkpoints")
+    write(study, sweep_started(), begin(0), finish(0), sweep_ended(1))
+    (refused,) = deliver(study)
+    assert "is a link out of its place" in refused
+    assert stored(shown) == {}
+
+
+def test_a_folder_of_a_data_set_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_files, "MAX_FILES", 2)
+    for name in "cab":
+        write_file(tmp_path, name)
+    update = with_own_files(make_update(), tmp_path, 0, KeepCheckpoints.all)
+    assert [path[-1] for path, _ in update.own_files] == ["a", "b"]
+    assert "has more than 2 files" in update.refused[0]
+
+
+def test_what_was_logged_is_kept_where_checkpoints_are_not(tmp_path: Path) -> None:
+    write_file(tmp_path, "a")
+    write_file(tmp_path, "b", logged=False)
+    update = with_own_files(make_update(), tmp_path, 0, KeepCheckpoints.none)
+    assert update.own_files == [("checkpoints/trial-00000/logged/a", "")]
+
+
+def own(study: Path) -> list[tuple[str, str]]:
+    return list(with_own_files(make_update(), study, 0, KeepCheckpoints.all).own_files)
+
+
+def make_update() -> RunUpdate:
+    return RunUpdate("trial-00000", 0, {}, {}, {}, False, {}, ())
