@@ -26,14 +26,34 @@ def train_without_pause(trial: TrialContext) -> None:
     Path(FILE).write_text(json.dumps(seconds))
 
 
+def train_by_mlflow(trial: TrialContext) -> None:
+    """`n` values logged by `mlflow.log_metric`, of the study's metric where `improving`."""
+    import mlflow
+
+    name = "val_loss" if trial.params["improving"] else "train_loss"
+    seconds = []
+    with mlflow.start_run():
+        mlflow.log_metric("val_loss", 1.0)
+        for step in range(1, trial.params["n"]):
+            _train_for(_EPOCH_SECONDS)
+            begun = time.perf_counter()
+            mlflow.log_metric(name, 1.0 + step, step=step)
+            seconds.append(time.perf_counter() - begun)
+    Path(FILE).write_text(json.dumps(seconds))
+
+
+def _train_for(seconds: float) -> None:
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        pass
+
+
 def train(trial: TrialContext) -> None:
     """`n` reports; where `improving`, each is the best so far and has a state to keep."""
     state = {"weights": {f"layer{i}": torch.zeros(64, 64) for i in range(4)}}
     seconds = []
     for step in range(trial.params["n"]):
-        ends = time.perf_counter() + _EPOCH_SECONDS
-        while time.perf_counter() < ends:
-            pass
+        _train_for(_EPOCH_SECONDS)
         loss = 1 / (step + 1) if trial.params["improving"] else 1.0 + step
         begun = time.perf_counter()
         trial.report(step, {"train_loss": loss, "val_loss": loss}, checkpoint=lambda: state)

@@ -2,6 +2,7 @@
 
 Two sweeps of one trial each (`reporting.py`), with few and with many reports: the difference of the
 parents' CPU times, their look at the devices and the display included, is that of their reports.
+The same where the trial logs by `mlflow.log_metric`: the study's metric, and another.
 Then a trial that only reports, 100,000 times: how many a second at its start and at its end, when
 the worker waits for the parent to take them.
 """
@@ -22,6 +23,7 @@ from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_f
 
 _FEW, _MANY = 500, 5500
 _ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
+_MLFLOW_ROWS = (("none", False), ("none", True), ("halving", True), ("median", True))
 _WITHOUT_PAUSE = 100_000
 _FILE = "report_seconds.json"
 
@@ -40,7 +42,7 @@ def sweep(
             cwd=folder,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(HERE)},
+            env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"},
         )
         while process.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):  # it ends between two looks
@@ -51,12 +53,16 @@ def sweep(
     return cpu, json.loads((folder / _FILE).read_text())
 
 
-def one_round(work: Path | None, pruner: str, *, improving: bool) -> tuple[float, float, float]:
+def one_round(
+    work: Path | None, pruner: str, *, improving: bool, function: str = "train"
+) -> tuple[float, float, float]:
     """Seconds: a report's median, what 99 of 100 stay below, and the parent's per report."""
     cpu, seconds = {}, [0.0]
     for n_reports in (_FEW, _MANY):
         with fresh_folder(work) as folder:
-            cpu[n_reports], seconds = sweep(folder, n_reports, pruner, improving=improving)
+            cpu[n_reports], seconds = sweep(
+                folder, n_reports, pruner, improving=improving, function=function
+            )
     slow = sorted(seconds)[len(seconds) * 99 // 100]
     return statistics.median(seconds), slow, (cpu[_MANY] - cpu[_FEW]) / (_MANY - _FEW)
 
@@ -83,6 +89,21 @@ def with_pauses(work: Path | None, n_rounds: int) -> None:
         write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
 
 
+def by_mlflow(work: Path | None, n_rounds: int) -> None:
+    write(
+        "| pruner | logged | trial, median µs | trial, 99 % below, µs | parent, CPU µs |\n"
+        "|---|---|---|---|---|"
+    )
+    for pruner, judged in _MLFLOW_ROWS:
+        rounds = [
+            one_round(work, pruner, improving=judged, function="train_by_mlflow")
+            for _ in range(n_rounds)
+        ]
+        columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
+        name = "the study's metric" if judged else "another"
+        write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+
+
 def without_pauses(work: Path | None, n_rounds: int) -> None:
     write(
         f"| pruner | of {_WITHOUT_PAUSE:,} reports, a second: the first tenth | the last |\n"
@@ -94,16 +115,18 @@ def without_pauses(work: Path | None, n_rounds: int) -> None:
         write(f"| {pruner} | {' | '.join(f'{c:,.0f}' for c in columns)} |")
 
 
+_TABLES = {"pauses": with_pauses, "mlflow": by_mlflow, "no-pauses": without_pauses}
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--only", choices=("pauses", "no-pauses"), help="one of the two tables")
+    arguments.add_argument("--only", choices=tuple(_TABLES), help="one of the tables")
     arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
     args = arguments.parse_args()
-    if args.only != "no-pauses":
-        with_pauses(args.work, args.rounds)
-    if args.only != "pauses":
-        without_pauses(args.work, args.rounds)
+    for name, table in _TABLES.items():
+        if args.only in (None, name):
+            table(args.work, args.rounds)
 
 
 if __name__ == "__main__":
