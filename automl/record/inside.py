@@ -47,6 +47,10 @@ class Inside(Protocol):
     def trial(self, side: TrialSide) -> AbstractContextManager[None]:
         """While an objective runs in this thread. Raises nothing of its own."""
 
+    def program(self, side: TrialSide) -> AbstractContextManager[Mapping[str, str]]:
+        """While a program runs that is the objective: variables for it. It needs this package
+        among its own; without, the library would not understand them."""
+
 
 class NothingInside:
     """An `Inside` for objectives of our own."""
@@ -56,3 +60,6 @@ class NothingInside:
 
     def trial(self, side: TrialSide) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def program(self, side: TrialSide) -> AbstractContextManager[Mapping[str, str]]:
+        return nullcontext({})

@@ -90,7 +90,8 @@ class Prepared:
     def entry(self) -> Entry:
         """What a process needs to train the study's trials."""
         if self.config.objective.kind is ObjectiveKind.command:
-            return Entry(COMMAND_SESSION, command_setup(self.config, self.flags))
+            inside = inside_of(self.config, self.plan)
+            return Entry(COMMAND_SESSION, command_setup(self.config, self.flags, inside))
         return Entry(SESSION, self.setup)
 
     @property
@@ -223,7 +224,7 @@ def prepare(config: Config) -> Prepared:
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     """What stands in for MLflow in an objective; None: nothing of it is the user's."""
-    if plan.users_target is None:
+    if plan.users_target is None and plan.objective.kind is not ObjectiveKind.command:
         return None
     return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
 

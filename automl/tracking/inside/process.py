@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,7 +25,9 @@ from automl.record.redact import redact
 from automl.record.texts import fit_line
 from automl.tracking.environment import set_inside
 from automl.tracking.inside.plugin import URI, open_store
-from automl.tracking.inside.running import remark, running
+from automl.tracking.inside.running import RunningTrial, remark, running
+from automl.tracking.inside.runs import TrialRuns
+from automl.tracking.inside.wire import VARIABLE, served
 
 _OWN = "mlflow.tracking._tracking_service.utils"
 """MLflow's module of addresses and stores."""
@@ -63,12 +65,31 @@ class MlflowInside:
     @contextmanager
     def trial(self, side: TrialSide) -> Iterator[None]:
         """See `Inside.trial`."""
-        with _in_force(self._redirect), running(side):
+        with _in_force(self._redirect), running(side) as trial, served(trial) as address:
+            first = address is not None and VARIABLE not in os.environ
+            if first and address is not None:  # else processes that are started belong to nobody
+                os.environ[VARIABLE] = address
             try:
                 yield
             finally:
+                if first:
+                    del os.environ[VARIABLE]
                 _close()
                 self._look_elsewhere()
+
+    @contextmanager
+    def program(self, side: TrialSide) -> Iterator[Mapping[str, str]]:
+        """See `Inside.program`."""
+        trial = RunningTrial(side, TrialRuns(side.params))
+        with served(trial) as address:
+            variables: dict[str, str] = {}
+            if address is not None:
+                set_inside(variables, URI)
+                variables |= {VARIABLE: address, "MLFLOW_RUN_ID": ""}
+            try:
+                yield variables
+            finally:
+                trial.end()
 
     def _look_elsewhere(self) -> None:
         """An objective may have an address of its own; then its values are not the study's."""

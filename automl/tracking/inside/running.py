@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from automl.record.inside import TrialSide
 from automl.tracking.inside.runs import LoggedRun, TrialRuns
+from automl.trial import LoggedPoint
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +35,30 @@ class RunningTrial:
     lock: threading.RLock = field(default_factory=threading.RLock)
     """For whoever reads or changes its runs."""
     pid: int = field(default_factory=os.getpid)
+    ended: bool = False
 
     def folder(self, run: LoggedRun) -> Path:
         """Where a run's artifacts go."""
         return self.side.folder / run.label
+
+    def tell(
+        self,
+        points: Sequence[LoggedPoint] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Tell the sweep, unless the trial has come to its end: nothing follows that.
+
+        Raises NoTrialError then, and what `TrialSide.log` raises.
+        """
+        with self.lock:
+            if self.ended:
+                raise NoTrialError("the trial has ended")
+            self.side.log(points, params, tags)
+
+    def end(self) -> None:
+        with self.lock:
+            self.ended = True
 
 
 _here: ContextVar[RunningTrial | None] = ContextVar("automl_trial", default=None)
@@ -62,9 +83,18 @@ def running(side: TrialSide) -> Iterator[RunningTrial]:
     try:
         yield trial
     finally:
+        trial.end()
         with _lock:
             _all.remove(trial)
         _here.reset(token)
+
+
+def join(side: TrialSide) -> RunningTrial:
+    """A trial that another process carries out: this one is its, to its end."""
+    trial = RunningTrial(side, TrialRuns(side.params))
+    with _lock:
+        _all.append(trial)
+    return trial
 
 
 def current() -> RunningTrial:
@@ -85,6 +115,11 @@ def current() -> RunningTrial:
         "no trial runs in this process: log in the process that called the objective, or set "
         "MLFLOW_TRACKING_URI for this one."
     )
+
+
+def any_here() -> bool:
+    """Whether a trial runs in this process, or was joined by it."""
+    return bool(_own())
 
 
 def of_run(run_id: str) -> tuple[RunningTrial, LoggedRun]:

@@ -6,6 +6,7 @@ is what it has logged, and no other trial's. There are no traces here, and no re
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +37,17 @@ from mlflow.utils.validation import _validate_batch_log_data
 from automl.record.texts import fit_line
 from automl.tracking.cleaning import clean_key
 from automl.tracking.inside import entities
-from automl.tracking.inside.running import NoTrialError, RunningTrial, current, of_run, remark
+from automl.tracking.inside.running import (
+    NoTrialError,
+    RunningTrial,
+    any_here,
+    current,
+    join,
+    of_run,
+    remark,
+)
 from automl.tracking.inside.runs import ChangedParamError, LoggedRun
+from automl.tracking.inside.wire import VARIABLE, FarSide
 from automl.trial import LoggedPoint
 
 _DEFAULT = "0"
@@ -117,7 +127,7 @@ class TrialStore(AbstractStore):
     ) -> Run:
         noted = {tag.key: tag.value for tag in tags or ()}
         with _translated():
-            trial = current()
+            trial = _current()
         with trial.lock:
             run = trial.runs.begin(
                 run_name or noted.get(MLFLOW_RUN_NAME),
@@ -163,7 +173,7 @@ class TrialStore(AbstractStore):
     ) -> tuple[list[Run], str | None]:
         """Those of this trial."""
         with _translated():
-            trial = current()
+            trial = _current()
         stages = LifecycleStage.view_type_to_stages(run_view_type)
         with trial.lock:
             every = [entities.run(run, trial.folder(run)) for run in trial.runs]
@@ -249,7 +259,7 @@ class TrialStore(AbstractStore):
     ) -> LoggedModel:
         """Its files are artifacts of its run, in a folder of its name."""
         with _translated():
-            trial = current() if source_run_id is None else of_run(source_run_id)[0]
+            trial = _current() if source_run_id is None else of_run(source_run_id)[0]
         folder = trial.side.folder
         if source_run_id is not None:
             folder = trial.folder(of_run(source_run_id)[1])
@@ -333,7 +343,8 @@ class TrialStore(AbstractStore):
             for text in told.remarks:
                 remark(text)
             noted = {_NOTES.get(name, name): text for name, text in (tags or {}).items()}
-            trial.side.log(told.points, told.params, noted)
+            with _translated():
+                trial.tell(told.points, told.params, noted)
 
     @contextmanager
     def _run(self, run_id: str) -> Iterator[tuple[RunningTrial, LoggedRun]]:
@@ -341,6 +352,18 @@ class TrialStore(AbstractStore):
             trial, run = of_run(run_id)
         with trial.lock:
             yield trial, run
+
+
+def _current() -> RunningTrial:
+    """The trial that this process carries out, or is a part of. Raises NoTrialError."""
+    address = os.environ.get(VARIABLE)
+    if not address or any_here():
+        return current()
+    with _joining:
+        return current() if any_here() else join(FarSide(address))
+
+
+_joining = threading.Lock()
 
 
 def _page(found: object, token: str | None, max_results: int) -> tuple[list[Any], str | None]:

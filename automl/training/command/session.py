@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import sys
 import threading
 import time
@@ -27,6 +28,8 @@ from automl.training.command.grouping import Grouping, Report
 from automl.training.command.metrics import Find, Lines, finder
 from automl.training.command.program import Ended, Keeper, KeeperDiedError, Running
 from automl.training.command.setup import CommandSetup
+from automl.training.inside import open_inside
+from automl.training.logged import LoggedSide
 from automl.training.objective import TrialStopped
 from automl.training.peaks import Peak, PeakTeller
 from automl.training.reports import Goal, TrialReports
@@ -63,6 +66,7 @@ class CommandSession:
         self._setup = setup
         self._words = words_of(setup.command)
         self._find = finder(setup.metric, setup.pattern)
+        self._inside = open_inside(setup.inside)
         self._folder = Path.cwd()
         self._lock = threading.Lock()  # guards the two below
         self._keepers: list[Keeper] = []
@@ -125,7 +129,13 @@ class CommandSession:
         argv = arguments(self._words, trial.spec.params, trial.given, self._setup.flags)
         trial.write(f"$ {' '.join(argv)}\n".encode(errors="replace"))
         env = os.environ | trial.environment
-        with self._keeper() as keeper, keeper.running(argv, env, self._folder) as program:
+        with (
+            self._inside.program(LoggedSide(trial.record)) as variables,
+            self._keeper() as keeper,
+            keeper.running(
+                argv, {**env, **variables} if _has_our_packages(argv[0]) else env, self._folder
+            ) as program,
+        ):
             with self._lock:
                 self._running.add(program)
             try:
@@ -237,6 +247,13 @@ class _Trial:
     def _get_peak(self) -> Peak | None:
         """Of a GPU the driver knows it."""
         return Peak(self.peak_bytes) if self._placement.on_host and self.peak_bytes else None
+
+
+def _has_our_packages(program: str) -> bool:
+    """Whether it is a program of this Python's environment: another's does not know this package,
+    and its MLflow goes on as it is set up there."""
+    found = shutil.which(program)
+    return found is not None and Path(found).parent == Path(sys.executable).parent
 
 
 def _follow(program: Running, trial: _Trial, find: Find, grace_seconds: float) -> Ended:

@@ -15,7 +15,7 @@ from automl.config.objective import find_groups
 from automl.training.command.arguments import Flags, check_names
 from automl.training.command.flags import ask
 from automl.training.command.metrics import normalized
-from automl.trial import Direction
+from automl.trial import Direction, Entry
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class CommandSetup:
     grace_seconds: float
     n_threads: int = 1
     flags: Flags = field(default_factory=Flags)
+    inside: Entry | None = None
+    """See `SessionSetup.inside`."""
 
 
 def ask_program(
@@ -53,7 +55,7 @@ def ask_program(
     return asked.flags, () if asked.note is None else (asked.note,)
 
 
-def command_setup(config: Config, flags: Flags) -> CommandSetup:
+def command_setup(config: Config, flags: Flags, inside: Entry | None) -> CommandSetup:
     """What a process that starts programs is given."""
     assert config.objective.command is not None, "ObjectiveConfig refuses kind command without one"
     return CommandSetup(
@@ -64,4 +66,5 @@ def command_setup(config: Config, flags: Flags) -> CommandSetup:
         config.study.grace_seconds,
         config.execution.threads_per_trial,
         flags,
+        inside,
     )

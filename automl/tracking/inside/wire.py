@@ -1,0 +1,182 @@
+"""What another process of a trial's logs: told to the process that carries the trial out.
+
+A program as objective, or a process that an objective starts, finds in its environment where to
+(`AUTOML_LOGS_TO`). It connects once and sends a line of JSON for each call, which is answered when
+it is taken. Whether the trial goes on is not its business: its program is ended, or the objective
+meets it. Linux alone has sockets without a file, of which nothing is left by a kill; elsewhere
+there is no such address.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from automl.errors import StorageError
+from automl.tracking.inside.running import NoTrialError, RunningTrial
+from automl.trial import LoggedPoint, Params
+
+VARIABLE = "AUTOML_LOGS_TO"
+_MAX_LINE_BYTES = 1 << 26
+_CREDENTIALS = struct.Struct("3i")
+"""Of a peer: process, user, group."""
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """Takes what other processes of this user log, for the trials of this one."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._name = f"automl-{os.getpid()}-{secrets.token_hex(8)}"
+        self._lock = threading.Lock()  # guards the one below
+        self._trials: dict[str, RunningTrial] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(f"\0{self._name}")
+        self._socket.listen()
+        threading.Thread(target=self._accept, name="logs of programs", daemon=True).start()
+
+    @contextmanager
+    def serving(self, trial: RunningTrial) -> Iterator[str]:
+        """While a trial runs: the address for its processes."""
+        key = f"{trial.side.number}-{secrets.token_hex(4)}"
+        with self._lock:
+            self._trials[key] = trial
+        try:
+            yield f"{self._name}:{key}"
+        finally:
+            with self._lock:
+                del self._trials[key]
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            if _user_of(connection) != os.getuid():
+                connection.close()
+                continue
+            threading.Thread(
+                target=self._serve, args=(connection,), name="logs of a program", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Until it hangs up."""
+        trial: RunningTrial | None = None
+        try:
+            with connection, connection.makefile("rwb") as lines:
+                while line := lines.readline(_MAX_LINE_BYTES):
+                    message = json.loads(line)
+                    if trial is None:
+                        trial, answer = self._greet(message["trial"])
+                    else:
+                        answer = _take(trial, message)
+                    lines.write(json.dumps(answer).encode() + b"\n")
+                    lines.flush()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.debug("a process of a trial's logs no more: %s", error)
+
+    def _greet(self, key: str) -> tuple[RunningTrial | None, dict[str, Any]]:
+        with self._lock:
+            trial = self._trials.get(key)
+        if trial is None:
+            return None, {"error": "the trial has ended"}
+        side = trial.side
+        params, folder = dict(side.params), str(side.folder)
+        return trial, {"number": side.number, "params": params, "folder": folder}
+
+
+def _take(trial: RunningTrial, message: Mapping[str, Any]) -> dict[str, Any]:
+    points = [LoggedPoint(*point) for point in message["points"]]
+    try:
+        trial.tell(points, message["params"], message["tags"])
+    except NoTrialError as error:
+        return {"error": str(error.args[0])}
+    except StorageError as error:  # the trial meets it, too
+        return {"error": str(error)}
+    return {}
+
+
+def _user_of(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
+
+
+class FarSide:
+    """See `automl.record.inside.TrialSide`: the trial is carried out by another process."""
+
+    def __init__(self, address: str) -> None:
+        """Raises NoTrialError where it runs no more."""
+        name, _, key = address.rpartition(":")
+        self._lock = threading.Lock()  # guards the connection
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._lines = self._socket.makefile("rwb")
+        try:
+            self._socket.connect(f"\0{name}")
+            greeting = self._ask({"trial": key})
+        except (OSError, NoTrialError) as error:
+            self.close()
+            raise NoTrialError(f"its trial does not answer: {error}") from error
+        self.number: int = greeting["number"]
+        self.params: Params = greeting["params"]
+        self.folder = Path(greeting["folder"])
+
+    def log(
+        self,
+        points: Sequence[LoggedPoint] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `TrialSide.log`. Raises NoTrialError where the trial has ended."""
+        if points or params or tags:
+            self._ask({"points": points, "params": params or {}, "tags": tags or {}})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._lines.close()
+        self._socket.close()
+
+    def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
+        with self._lock:
+            try:
+                self._lines.write(json.dumps(message).encode() + b"\n")
+                self._lines.flush()
+                line = self._lines.readline()
+            except OSError as error:
+                raise NoTrialError(f"the trial's process is gone ({error.strerror})") from error
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "its process is gone"}
+        if "error" in answer:
+            raise NoTrialError(answer["error"])
+        return answer
+
+
+_server: Server | None = None
+_serving = threading.Lock()
+
+
+@contextmanager
+def served(trial: RunningTrial) -> Iterator[str | None]:
+    """While a trial runs: where its other processes log to; None: nowhere."""
+    if not sys.platform.startswith("linux"):
+        yield None
+        return
+    with server().serving(trial) as address:
+        yield address
+
+
+def server() -> Server:
+    """The one of this process, made when it is first wanted."""
+    global _server
+    with _serving:
+        if _server is None or _server.pid != os.getpid():
+            _server = Server()
+        return _server
