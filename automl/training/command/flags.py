@@ -53,7 +53,7 @@ class Asked:
     """Why they were not checked, for people; None: they were, or nothing could be asked."""
 
 
-def ask(command: str, names: Sequence[str], folder: Path) -> Asked:
+def ask(command: str, names: Sequence[str], folder: Path, seconds: float = ASK_SECONDS) -> Asked:
     """How the program of a command spells the params that it is given as flags.
 
     Raises ConfigError where there is no such program or script, or it lacks such a param.
@@ -75,7 +75,7 @@ def ask(command: str, names: Sequence[str], folder: Path) -> Asked:
     if not given or not libraries & _ANSWERING:
         return Asked()
     argv = _question(words, script, program)
-    text = _answer(argv, folder)
+    text = _answer(argv, folder, seconds)
     found = None if text is None else parse_help(text, given)
     if found is None:
         shown = " ".join(argv[-2:])
@@ -184,7 +184,7 @@ def _question(words: Sequence[str], script: Script, program: str) -> list[str]:
     return [*argv, "--help"]
 
 
-def _answer(argv: Sequence[str], project: Path) -> str | None:
+def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
     """What it says in an empty folder; None: nothing in time, or an error."""
     path = os.pathsep.join(filter(None, (str(project), os.environ.get("PYTHONPATH"))))
     env = os.environ | {
@@ -195,7 +195,7 @@ def _answer(argv: Sequence[str], project: Path) -> str | None:
         "NO_COLOR": "1",
     }
     said = bytearray()
-    ends = time.monotonic() + ASK_SECONDS
+    ends = time.monotonic() + seconds
     with (
         tempfile.TemporaryDirectory(prefix="automl-help-") as empty,
         closing(Keeper()) as keeper,

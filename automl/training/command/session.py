@@ -103,6 +103,13 @@ class CommandSession:
     def give_back_memory(self) -> None:
         """A program that has ended holds none."""
 
+    def close(self) -> None:
+        """End what starts programs; it would end with this process."""
+        with self._lock:
+            keepers, self._keepers = self._keepers, []
+        for keeper in keepers:
+            keeper.close()
+
     def _carry_out(self, trial: _Trial) -> Outcome:
         record = trial.record
         try:
