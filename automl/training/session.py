@@ -155,6 +155,9 @@ class TrainingSession:
         if _uses_cuda():
             torch.cuda.empty_cache()
 
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
     def _open_trial(
         self,
         devices: tuple[str, ...],

@@ -20,6 +20,8 @@ _SHELLS_OFFSET = 128
 _DEADLY = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV))
 _MAX_SHOWN_CHARACTERS = 300
 _NO_TERMINAL_TEXTS = ("EOFError", "Inappropriate ioctl", "not a tty", "No such device: '/dev/tty'")
+_KILLED_TEXTS = ("Signal 9 (SIGKILL)", "killed by signal: Killed")
+"""torchrun's words for a rank, and torch's for a DataLoader's worker, that somebody killed."""
 _NO_MEMORY_TEXTS = ("OutOfMemoryError", "MemoryError")
 
 
@@ -61,7 +63,7 @@ def of_end(ended: Ended, last: LastLines, record: TrialReports) -> Outcome:
         return OutOfMemory(number, now, cause)
     if record.on_gpu and outcome.says_device_failed(last.all):
         return Interrupted(number, now, f"its GPU failed: {cause}", by_worker_death=True)
-    if how.startswith("SIG"):
+    if how.startswith("SIG") or last.say(*_KILLED_TEXTS):
         return Interrupted(number, now, f"its program died: {cause}", by_worker_death=True)
     return Failed(number, now, f"{cause}{_hint(last)}")
 

@@ -104,7 +104,7 @@ class CommandSession:
         """A program that has ended holds none."""
 
     def close(self) -> None:
-        """End what starts programs; it would end with this process."""
+        """End what starts programs."""
         with self._lock:
             keepers, self._keepers = self._keepers, []
         for keeper in keepers:
