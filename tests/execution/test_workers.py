@@ -120,7 +120,6 @@ def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
     assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
 
 
-@pytest.mark.parametrize(("count", "outcome"), [(4, OutOfMemory), (3, Interrupted)])
 def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
     sizes: list[int] = []
@@ -137,6 +136,7 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
     assert sizes
 
 
+@pytest.mark.parametrize(("count", "outcome"), [(4, OutOfMemory), (3, Interrupted)])
 def test_a_program_of_a_worker_that_the_kernel_killed_ran_out_of_memory(
     tmp_path: Path, count: int, outcome: type[Outcome]
 ) -> None:

@@ -136,6 +136,7 @@ class CommandSession:
             with self._lock:
                 self._running.add(program)
             try:
+                trial.flush()
                 return _follow(program, trial, self._find, self._setup.grace_seconds)
             finally:
                 with self._lock:
@@ -189,6 +190,7 @@ class _Trial:
             on_gpu=not placement.on_host,
         )
         self._grouping = Grouping(setup.metric)
+        self._unflushed: Sequence[Path] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -205,13 +207,18 @@ class _Trial:
 
     def prepare(self) -> None:
         """Make its folders, and take up what is known from before an interruption."""
-        for folder in make_folder(Path(self.given.trial_dir)):
-            flush_folder(folder)
+        self._unflushed = make_folder(Path(self.given.trial_dir))
         write_atomically(Path(self.given.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = json.loads((self._directory / BEST_REPORT).read_text())
             self.record.know_best(int(best["step"]), float(best["value"]))
         self.record.ask()
+
+    def flush(self) -> None:
+        """A power cut does not take the folder from under a checkpoint of the program's; while that
+        begins, since it may take as long as a short program."""
+        for folder in self._unflushed:
+            flush_folder(folder)
 
     def report(self, report: Report) -> None:
         """Raises TrialPruned or TrialInterrupted."""

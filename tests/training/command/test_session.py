@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -390,3 +391,33 @@ def test_a_file_that_trials_overwrite_is_named(run: Run, caplog: pytest.LogCaptu
     assert "model.pt was written by more than one trial" in caplog.text
     assert "own.pt" not in caplog.text
     assert "out-" not in caplog.text
+
+
+# --- several processes, and no torch --------------------------------------------------------------
+
+RANKS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+both = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(both)
+if dist.get_rank() == 0: print("epoch 0 val_loss:", both.item())
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_starts_its_ranks(tmp_path: Path, sessions: list[CommandSession]) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    torchrun = Path(sys.executable).with_name("torchrun")
+    command = f"{torchrun} --nproc_per_node=2 {tmp_path}/ranks.py {{json}}"
+    setup = CommandSetup(command, None, "val_loss", Direction.minimize, 20.0)
+    sessions.append(session := open_session(setup))
+    listener = Listener()
+    session.run(make_spec(tmp_path / "studies", {}), ON_HOST, listener)
+    assert isinstance(listener.outcome, Finished)
+    assert listener.reports == [(0, {"val_loss": 3.0})]
+
+
+def test_the_side_of_a_worker_loads_no_torch() -> None:
+    code = "import sys, automl.training.command.session; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
