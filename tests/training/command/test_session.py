@@ -360,20 +360,25 @@ def test_what_is_left_behind_is_ended_and_named(run: Run, caplog: pytest.LogCapt
     assert "a program left processes behind, which were ended: " in caplog.text
 
 
-def test_helpers_that_end_by_themselves_are_not_named(run: Run) -> None:
+def test_helpers_that_end_by_themselves_are_not_named(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those of Python's multiprocessing do, a moment after the program."""
     listener = run("import subprocess\nprint('val_loss: 1')\nsubprocess.Popen(['sleep', '0.05'])")
     assert isinstance(listener.outcome, Finished)
+    assert caplog.text == ""
 
 
-def test_all_dies_with_the_keeper(run: Run) -> None:
-    """Which is killed in place of the worker here: a socket that closes is what it sees of that."""
+def test_a_program_dies_with_its_keeper(run: Run) -> None:
     listener = run(
-        "import os, signal, time\nprint('val_loss: 1')\nos.kill(os.getppid(), signal.SIGKILL)\n"
-        "time.sleep(100)"
+        "import os, signal, time\nopen('pid', 'w').write(str(os.getpid()))\nprint('val_loss: 1')\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)"
     )
     assert isinstance(listener.outcome, Interrupted)
     assert listener.outcome.by_worker_death
     assert "was killed" in listener.outcome.cause
+    while is_alive(int(Path("pid").read_text())):
+        time.sleep(0.005)
 
 
 # --- files ----------------------------------------------------------------------------------------
