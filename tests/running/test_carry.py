@@ -94,7 +94,7 @@ class Scene:
         def look() -> None:
             self.seen.append(self.ledger.snapshot())
             if program_peaks is not None:
-                program_peaks.read(HOLDING)
+                program_peaks.read(holding(2 ** len(self.seen)))
 
         executor.look = look
         self.seen = [self.ledger.snapshot()]
@@ -186,16 +186,11 @@ def test_a_prediction_settles_when_its_trial_was_seen(
     assert heard[:1] == promised[1:]
 
 
-HOLDING = Reading(
-    0.0,
-    (
-        DeviceSnapshot(
-            *(device_id("GPU-a"), "x", 9, 5),
-            processes=(DeviceProcess(78, 4, started_by=PROCESS.pid),),
-        ),
-    ),
-)
-"""A program that a worker has started is on the GPU."""
+def holding(size_bytes: int) -> Reading:
+    """A program that a worker has started is on the GPU."""
+    program = DeviceProcess(78, size_bytes, started_by=PROCESS.pid)
+    device = DeviceSnapshot(device_id("GPU-a"), "x", 99, 5, processes=(program,))
+    return Reading(0.0, (device,))
 
 
 def test_a_program_is_measured_by_the_driver_from_its_worker_on_until_its_end(
@@ -203,8 +198,9 @@ def test_a_program_is_measured_by_the_driver_from_its_worker_on_until_its_end(
 ) -> None:
     """Its promise stays: nothing holds a program to less."""
     scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, FINISHED, program_peaks=ProgramPeaks())
-    assert scene.logged == [Started, MemoryPeak, Reported, Finished]
-    assert [type(message) for message in scene.messages] == [Measured, Ended, Released]
+    assert scene.logged == [Started, MemoryPeak, Reported, MemoryPeak, Finished]
+    kinds = [type(message) for message in scene.messages]
+    assert kinds == [Measured, Measured, Ended, Released]
     assert [r.peaks_bytes for r in scene.seen[2].reservations] == [(4,)]
     assert reserved(scene.seen[2]) == [5]
 
@@ -213,16 +209,7 @@ def test_a_program_whose_execution_broke_is_measured_no_more(scene: Scene) -> No
     peaks = ProgramPeaks()
     scene.carry(Hosted(KEY, 0.5, PROCESS), error=RuntimeError("broke"), program_peaks=peaks)
     n_messages = len(scene.messages)
-    peaks.read(
-        replace(
-            HOLDING,
-            devices=(
-                replace(
-                    HOLDING.devices[0], processes=(DeviceProcess(78, 8, started_by=PROCESS.pid),)
-                ),
-            ),
-        )
-    )
+    peaks.read(holding(50))
     assert len(scene.messages) == n_messages
 
 

@@ -158,6 +158,12 @@ def test_what_it_prints_becomes_reports_and_the_best_its_value(
     assert "epoch 2: loss 2.0" in said
 
 
+def test_all_that_was_printed_is_read(run: Run) -> None:
+    """More than is read at once, by one who has ended by then."""
+    listener = run("print('x' * 60, *range(11_000), sep='\\n')\nprint('epoch 7 val_loss: 1')")
+    assert listener.reports == [(7, {"val_loss": 1.0})]
+
+
 def test_a_report_is_told_while_the_program_runs(run: Run, tmp_path: Path) -> None:
     """It waits for a file that is made when its report has come."""
     answer = tmp_path / "answer"
