@@ -15,6 +15,7 @@ from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory
 
 N_LAST_LINES = 20
 _N_SHOWN = 3
+_N_SEEN = 20
 _SHELLS_OFFSET = 128
 """A shell says so of a signal that ended its command."""
 _DEADLY = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV))
@@ -78,6 +79,7 @@ def _how(status: int) -> str:
 
 def _no_value(record: TrialReports, last: LastLines) -> str:
     metric, seen = record.goal.metric, sorted(record.metric_names)
+    shown = ", ".join(seen[:_N_SEEN]) + (", …" if len(seen) > _N_SEEN else "")
     ended = "exit status 0, but "
     if metric in seen:
         return f"{ended}{metric} was never a finite number; last lines: {last.shown}"
@@ -88,7 +90,7 @@ def _no_value(record: TrialReports, last: LastLines) -> str:
     if not seen:
         return f"{ended}it printed no metric. {say}. Last lines: {last.shown}"
     return (
-        f"{ended}study.metric={metric} was never printed; seen: {', '.join(seen)}. Set "
+        f"{ended}study.metric={metric} was never printed; seen: {shown}. Set "
         f"study.metric to one of these. {say}. Last lines: {last.shown}"
     )
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from automl.training.command.grouping import Grouping, Report
+from automl.training.command.grouping import MAX_METRICS, Grouping, Report
 from automl.training.command.metrics import MAX_LINE_BYTES, Found, Lines, find, finder
 
 MNIST = r"Average loss: (?P<val_loss>[\d.]+), Accuracy: (?P<n_right>\d+)/"
@@ -165,3 +165,9 @@ def test_a_step_is_reported_once_and_then_counted_on() -> None:
 
 def test_a_step_that_no_store_can_hold_is_none() -> None:
     assert reports(Found({"v": 3.0}, 2**60)) == [(0, {"v": 3.0})]
+
+
+def test_names_without_end_make_no_report_without_end() -> None:
+    ((_, metrics),) = reports(*(Found({f"x{n}": 1.0}) for n in range(1000)), Found({"v": 1.0}))
+    assert len(metrics) == MAX_METRICS + 1
+    assert metrics["v"] == 1.0

@@ -160,7 +160,10 @@ def test_what_it_prints_becomes_reports_and_the_best_its_value(
 
 def test_all_that_was_printed_is_read(run: Run) -> None:
     """More than is read at once, by one who has ended by then."""
-    listener = run("print('x' * 60, *range(11_000), sep='\\n')\nprint('epoch 7 val_loss: 1')")
+    listener = run(
+        "import fcntl, sys\nfcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)\n"
+        "print(*range(120_000), 'epoch 7 val_loss: 1', sep='\\n')"
+    )
     assert listener.reports == [(7, {"val_loss": 1.0})]
 
 

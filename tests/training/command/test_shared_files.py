@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from automl.training.command.shared_files import (
     Seen,
     changed_since,
     note,
+    printed_into,
     texts,
     written_twice,
 )
 
 
 def seen(began: float, ended: float, path: str, changed: float, *values: str) -> Seen:
-    return Seen(began, ended, {path: changed}, values)
+    """By a trial for each time that one ends."""
+    return Seen(int(ended), began, ended, {path: changed}, values)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +42,36 @@ def test_whose_a_file_is(path: str, found: list[Seen], twice: bool) -> None:
     assert written_twice(path, found) == twice
 
 
+def test_a_trial_that_went_on_is_the_same_trial() -> None:
+    first, again = Seen(3, 0, 10, {"m.pt": 9}), Seen(3, 20, 30, {"m.pt": 29})
+    assert not written_twice("m.pt", [first, again])
+    assert not written_twice("m-1.pt", [first, again, Seen(4, 0, 40, {"m-1.pt": 5})])
+
+
+def test_what_the_sweep_prints_into_is_nobodys(tmp_path: Path) -> None:
+    with (tmp_path / "out.txt").open("w") as out:
+        sleeping = subprocess.Popen(["sleep", "100"], stdout=out)
+    (tmp_path / "other").touch()
+    try:
+        ours = printed_into(sleeping.pid)
+        found = changed_since(tmp_path, 0.0, tmp_path / "studies", ours)
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+    assert set(found) == {"other"}
+
+
 def test_what_changed_is_found_two_levels_deep(tmp_path: Path) -> None:
-    for name in ("old", "new", "out/new", "out/deep/new", "studies/s/new", ".git/new", "a.db"):
+    for name in (
+        "old",
+        "new",
+        "out/new",
+        "out/deep/new",
+        "studies/s/new",
+        ".git/new",
+        "a.db",
+        "a.py",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
