@@ -381,7 +381,7 @@ def test_helpers_that_end_by_themselves_are_not_named(
 def test_a_program_dies_with_its_keeper(run: Run) -> None:
     listener = run(
         "import os, signal, time\nopen('pid', 'w').write(str(os.getpid()))\nprint('val_loss: 1')\n"
-        "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)"
+        "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1000)"
     )
     assert isinstance(listener.outcome, Interrupted)
     assert listener.outcome.by_worker_death
