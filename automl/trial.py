@@ -482,6 +482,9 @@ class Session(Protocol):
     def give_back_memory(self) -> None:
         """Empty caches between trials."""
 
+    def close(self) -> None:
+        """No trial runs any more in this process, which goes on."""
+
 
 @dataclass(frozen=True)
 class Entry:

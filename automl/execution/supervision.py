@@ -127,10 +127,10 @@ class Supervision:
                 self._give_next()
                 return True
             case ForVerdict(events=events):
-                self.worker.answer(self._pass_on(events), waits=True)
+                self.worker.answer(self._pass_on(self._told(events)), waits=True)
                 return True
             case events:
-                self.worker.answer(self._pass_on(events), waits=False)
+                self.worker.answer(self._pass_on(self._told(events)), waits=False)
                 return True
         return False
 
@@ -159,7 +159,7 @@ class Supervision:
         self.worker.feed(spec)
 
     def _pass_on(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        events = [self._seen_from_here(event) for event in events]
+        events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
@@ -185,15 +185,15 @@ class Supervision:
             return
         self._pass_on([self._died(number) for number in self.live])
 
-    def _seen_from_here(self, event: TrialEvent) -> TrialEvent:
-        """With what only this side knows of it."""
-        if isinstance(event, Failed):
-            return self._with_output(event)
-        if isinstance(event, Interrupted) and event.by_worker_death and self._kernel_killed():
-            # A program that the worker had started: the worker itself lives, and says so.
-            cause = f"{event.cause}; the kernel killed it for lack of main memory"
-            return OutOfMemory(event.trial, event.time, cause)
-        return event
+    def _told(self, events: Sequence[TrialEvent]) -> Sequence[TrialEvent]:
+        """What a worker that lives says of its trials, with what only this side knows: who killed
+        a program that it had started."""
+        return [
+            OutOfMemory(e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory")
+            if isinstance(e, Interrupted) and e.by_worker_death and self._kernel_killed()
+            else e
+            for e in events
+        ]
 
     def _died(self, number: int) -> Outcome:
         cause, now = self._how_it_died(), time.time()

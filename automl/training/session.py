@@ -169,6 +169,9 @@ class TrainingSession:
         if _uses_cuda():
             torch.cuda.empty_cache()
 
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
     def _open_trial(
         self,
         devices: tuple[str, ...],

@@ -15,11 +15,14 @@ from automl.trial import Failed, Finished, Interrupted, Outcome, OutOfMemory
 
 N_LAST_LINES = 20
 _N_SHOWN = 3
+_N_SEEN = 20
 _SHELLS_OFFSET = 128
 """A shell says so of a signal that ended its command."""
 _DEADLY = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV))
 _MAX_SHOWN_CHARACTERS = 300
 _NO_TERMINAL_TEXTS = ("EOFError", "Inappropriate ioctl", "not a tty", "No such device: '/dev/tty'")
+_KILLED_TEXTS = ("Signal 9 (SIGKILL)", "killed by signal: Killed")
+"""torchrun's words for a rank, and torch's for a DataLoader's worker, that somebody killed."""
 _NO_MEMORY_TEXTS = ("OutOfMemoryError", "MemoryError")
 
 
@@ -61,7 +64,7 @@ def of_end(ended: Ended, last: LastLines, record: TrialReports) -> Outcome:
         return OutOfMemory(number, now, cause)
     if record.on_gpu and outcome.says_device_failed(last.all):
         return Interrupted(number, now, f"its GPU failed: {cause}", by_worker_death=True)
-    if how.startswith("SIG"):
+    if how.startswith("SIG") or last.say(*_KILLED_TEXTS):
         return Interrupted(number, now, f"its program died: {cause}", by_worker_death=True)
     return Failed(number, now, f"{cause}{_hint(last)}")
 
@@ -76,6 +79,7 @@ def _how(status: int) -> str:
 
 def _no_value(record: TrialReports, last: LastLines) -> str:
     metric, seen = record.goal.metric, sorted(record.metric_names)
+    shown = ", ".join(seen[:_N_SEEN]) + (", …" if len(seen) > _N_SEEN else "")
     ended = "exit status 0, but "
     if metric in seen:
         return f"{ended}{metric} was never a finite number; last lines: {last.shown}"
@@ -86,7 +90,7 @@ def _no_value(record: TrialReports, last: LastLines) -> str:
     if not seen:
         return f"{ended}it printed no metric. {say}. Last lines: {last.shown}"
     return (
-        f"{ended}study.metric={metric} was never printed; seen: {', '.join(seen)}. Set "
+        f"{ended}study.metric={metric} was never printed; seen: {shown}. Set "
         f"study.metric to one of these. {say}. Last lines: {last.shown}"
     )
 

@@ -53,7 +53,7 @@ class Asked:
     """Why they were not checked, for people; None: they were, or nothing could be asked."""
 
 
-def ask(command: str, names: Sequence[str], folder: Path) -> Asked:
+def ask(command: str, names: Sequence[str], folder: Path, seconds: float = ASK_SECONDS) -> Asked:
     """How the program of a command spells the params that it is given as flags.
 
     Raises ConfigError where there is no such program or script, or it lacks such a param.
@@ -75,11 +75,12 @@ def ask(command: str, names: Sequence[str], folder: Path) -> Asked:
     if not given or not libraries & _ANSWERING:
         return Asked()
     argv = _question(words, script, program)
-    text = _answer(argv, folder)
+    text = _answer(argv, folder, seconds)
     found = None if text is None else parse_help(text, given)
     if found is None:
-        shown = " ".join(argv[-2:])
-        return Asked(note=f"{shown} told no flags: whether it takes the params is not checked")
+        spelt = by_name(written_in(script.path), given)
+        how = f"{Path(argv[-2]).name} --help told no flags within {seconds:g} s"
+        return Asked(Flags(spelt), f"{how}: they are as its source has them, and not checked")
     _check(command, given, found)
     return Asked(found.flags)
 
@@ -148,19 +149,29 @@ def _is_python(path: Path) -> bool:
 
 def imported_by(path: Path) -> frozenset[str]:
     """The packages that a source imports, wherever; none where it cannot be read as Python."""
-    try:
-        if path.stat().st_size > _MAX_SOURCE_BYTES:
-            return frozenset()
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return frozenset()
     names: list[str] = []
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
     return frozenset(name.partition(".")[0] for name in names)
+
+
+def written_in(path: Path) -> tuple[str, ...]:
+    """The flags that stand in a source as an argument of some call."""
+    arguments = (arg for node in _nodes(path) if isinstance(node, ast.Call) for arg in node.args)
+    texts = (arg.value for arg in arguments if isinstance(arg, ast.Constant))
+    return tuple(text for text in texts if isinstance(text, str) and _FLAG.fullmatch(text))
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    try:
+        if path.stat().st_size > _MAX_SOURCE_BYTES:
+            return []
+        return list(ast.walk(ast.parse(path.read_bytes())))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
 
 
 # --- the question -------------------------------------------------------------------------------
@@ -184,7 +195,7 @@ def _question(words: Sequence[str], script: Script, program: str) -> list[str]:
     return [*argv, "--help"]
 
 
-def _answer(argv: Sequence[str], project: Path) -> str | None:
+def _answer(argv: Sequence[str], project: Path, seconds: float) -> str | None:
     """What it says in an empty folder; None: nothing in time, or an error."""
     path = os.pathsep.join(filter(None, (str(project), os.environ.get("PYTHONPATH"))))
     env = os.environ | {
@@ -195,7 +206,7 @@ def _answer(argv: Sequence[str], project: Path) -> str | None:
         "NO_COLOR": "1",
     }
     said = bytearray()
-    ends = time.monotonic() + ASK_SECONDS
+    ends = time.monotonic() + seconds
     with (
         tempfile.TemporaryDirectory(prefix="automl-help-") as empty,
         closing(Keeper()) as keeper,
@@ -226,16 +237,22 @@ def parse_help(text: str, names: Iterable[str]) -> Help | None:
     known = tuple(dict.fromkeys(_FLAG.findall(text)))
     if set(known) <= {"--help", "--version"}:
         return None
-    by_normal = {_normal(flag): flag for flag in reversed(known)}
-    by_param = {name: by_normal[_normal(name)] for name in names if _normal(name) in by_normal}
-    for name in by_param:
-        if f"--{name}" in known:
-            by_param[name] = f"--{name}"
+    by_param = by_name(known, names)
     switches = dict(_switches(text))
     return Help(
         known,
         Flags(by_param, {n: switches[flag] for n, flag in by_param.items() if flag in switches}),
     )
+
+
+def by_name(known: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """The flag of each param that has one, be it dashes or underscores; its own name goes first."""
+    by_normal = {_normal(flag): flag for flag in reversed(known)}
+    return {
+        name: f"--{name}" if f"--{name}" in known else by_normal[_normal(name)]
+        for name in names
+        if _normal(name) in by_normal
+    }
 
 
 def _switches(text: str) -> Iterator[tuple[str, tuple[str | None, str | None]]]:

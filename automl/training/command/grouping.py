@@ -13,6 +13,9 @@ from typing import NamedTuple
 from automl.training.command.metrics import Found
 from automl.trial import MAX_STEP
 
+MAX_METRICS = 200
+"""Of a report: a program may print names without end."""
+
 
 class Report(NamedTuple):
     step: int
@@ -35,7 +38,9 @@ class Grouping:
             yield from self.rest()
         if found.step is not None and self._last < found.step <= MAX_STEP:
             self._step = found.step
-        self._metrics.update(found.metrics)
+        for name, value in found.metrics.items():
+            if name in self._metrics or len(self._metrics) < MAX_METRICS or name == self._metric:
+                self._metrics[name] = value
         if self._metric in found.metrics:
             yield from self.rest()
 
