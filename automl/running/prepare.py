@@ -30,7 +30,7 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
-from automl.tracking.inside.process import InsideConfig
+from automl.tracking.inside.process import InsideConfig, is_installed
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
@@ -224,7 +224,8 @@ def prepare(config: Config) -> Prepared:
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     """What stands in for MLflow in an objective; None: nothing of it is the user's."""
-    if plan.users_target is None and plan.objective.kind is not ObjectiveKind.command:
+    users = plan.users_target is not None or plan.objective.kind is ObjectiveKind.command
+    if not (users and is_installed()):
         return None
     return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
 

@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
 from automl.record.redact import redact
+from automl.tracking.inside.plugin import SCHEME
+from automl.tracking.inside.plugin import URI as OF_A_TRIAL
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 """MLflow's own default in the working directory: a bare `mlflow ui` there shows the runs."""
@@ -83,7 +85,7 @@ def resolve_uri(config: TrackingConfig, environ: Mapping[str, str] = os.environ)
     """
     if config.uri is not None:
         uri = TrackingUri(config.uri.strip(), "tracking.uri")
-    elif environ.get(VARIABLE):
+    elif environ.get(VARIABLE) not in (None, "", OF_A_TRIAL):
         uri = TrackingUri(environ[VARIABLE].strip(), VARIABLE)
     else:
         uri = TrackingUri(DEFAULT_URI, "tracking.uri")
@@ -111,6 +113,8 @@ def _check_scheme(uri: TrackingUri, environ: Mapping[str, str]) -> None:
         )
     if scheme in {*_SERVERS, *_DATABASES, *_NAMED}:
         return
+    if scheme == SCHEME:
+        raise ConfigError(f"{uri}: that is where a trial's objective logs to; use {_EXAMPLES}.")
     if scheme not in {point.name for point in entry_points(group="mlflow.tracking_store")}:
         raise ConfigError(f"{uri}: MLflow has no store of the kind {scheme!r}; use {_EXAMPLES}.")
 

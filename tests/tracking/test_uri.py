@@ -21,6 +21,11 @@ def test_the_config_goes_before_the_variable_before_the_default() -> None:
     assert str(resolve_uri(TrackingConfig(), {})) == "tracking.uri=sqlite:///mlflow.db"
 
 
+def test_a_sweep_inside_of_a_trial_has_a_store_of_its_own() -> None:
+    variable = {"MLFLOW_TRACKING_URI": "automl://trial"}
+    assert str(resolve_uri(TrackingConfig(), variable)) == "tracking.uri=sqlite:///mlflow.db"
+
+
 def test_the_default_lies_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,6 +36,7 @@ def test_the_default_lies_in_the_working_directory(
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
+        ("automl://trial", "where a trial's objective logs to"),
         ("htp://host:5000", "no store of the kind 'htp'"),
         ("C:\\runs", "no store of the kind 'c'"),
         ("./mlruns", "plain folders"),

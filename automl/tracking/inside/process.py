@@ -10,6 +10,7 @@ MLflow is not imported here before the objective has, unless its calls are to be
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +26,7 @@ from automl.record.inside import TrialSide
 from automl.record.redact import redact
 from automl.record.texts import fit_line
 from automl.tracking.environment import set_inside
-from automl.tracking.inside.plugin import URI, open_store
+from automl.tracking.inside.plugin import SCHEME, URI, open_store
 from automl.tracking.inside.running import RunningTrial, remark, running
 from automl.tracking.inside.runs import TrialRuns
 from automl.tracking.inside.wire import VARIABLE, served
@@ -42,6 +44,18 @@ class InsideConfig:
 
     redirect: bool = False
     """What the objective logs to an address of its own goes to the trial's run, too."""
+
+
+@functools.cache
+def is_installed() -> bool:
+    """Whether MLflow knows the store: a checkout that was updated is to be installed again."""
+    known = SCHEME in {point.name for point in entry_points(group="mlflow.tracking_store")}
+    if not known:
+        logger.warning(
+            "what objectives log through MLflow is not brought to their trials' runs, as this "
+            "checkout was installed before it could be: python -m pip install --editable ."
+        )
+    return known
 
 
 def open_inside(config: InsideConfig) -> MlflowInside:
@@ -73,7 +87,7 @@ class MlflowInside:
                 yield
             finally:
                 if first:
-                    del os.environ[VARIABLE]
+                    os.environ.pop(VARIABLE, None)
                 _close()
                 self._look_elsewhere()
 
@@ -82,12 +96,12 @@ class MlflowInside:
         """See `Inside.program`."""
         trial = RunningTrial(side, TrialRuns(side.params))
         with served(trial) as address:
-            variables: dict[str, str] = {}
-            if address is not None:
-                set_inside(variables, URI)
-                variables |= {VARIABLE: address, "MLFLOW_RUN_ID": ""}
+            own = dict(os.environ)
+            names = set_inside(own, URI)
+            variables = {name: own[name] for name in names if name in own}
+            variables |= {VARIABLE: address or "", "MLFLOW_RUN_ID": ""}
             try:
-                yield variables
+                yield {} if address is None else variables
             finally:
                 trial.end()
 

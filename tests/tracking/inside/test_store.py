@@ -128,6 +128,16 @@ def test_many_threads_lose_nothing(trainer: Trainer) -> None:
         assert sorted(step for n, step, _ in points if n == name) == list(range(100))
 
 
+def test_what_is_logged_asynchronously_is_told_before_the_end(trainer: Trainer) -> None:
+    def train(trial: TrialContext) -> None:
+        import mlflow
+
+        for step in range(20):
+            mlflow.log_metric("val_loss", 20.0 - step, step=step, synchronous=False)
+
+    assert trainer.run(train).value == 1.0
+
+
 def test_trials_in_threads_of_one_process_keep_to_themselves(trainer: Trainer) -> None:
     both = threading.Barrier(2)
 
