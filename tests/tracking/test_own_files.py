@@ -80,7 +80,7 @@ def test_of_a_trial_that_goes_on_nothing_is_stored_yet(study: Path, shown: Shown
 def test_what_is_the_sweeps_own_is_not_written_over(path: str, tmp_path: Path) -> None:
     write_file(tmp_path, path)
     ((_, below),) = own(tmp_path)
-    assert below.split("/")[0] == "logged"
+    assert below.split("/")[0] == "artifacts"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_was_logged_is_kept_where_checkpoints_are_not(tmp_path: Path) -> No
     write_file(tmp_path, "a")
     write_file(tmp_path, "b", logged=False)
     update = with_own_files(make_update(), tmp_path, 0, KeepCheckpoints.none)
-    assert update.own_files == [("checkpoints/trial-00000/logged/a", "")]
+    assert update.own_files == [("checkpoints/trial-00000/artifacts/a", "")]
 
 
 def own(study: Path) -> list[tuple[str, str]]:

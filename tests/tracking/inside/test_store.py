@@ -219,7 +219,7 @@ def test_artifacts_of_two_runs_stand_apart(trainer: Trainer) -> None:
         return 1.0
 
     trainer.run(train)
-    logged = trainer.folder / "trial-00000" / "logged"
+    logged = trainer.folder / "trial-00000" / "artifacts"
     assert (logged / "out/it.txt").read_text() == "a"
     assert (logged / "b/out/it.txt").read_text() == "b"
 

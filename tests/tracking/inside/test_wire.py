@@ -41,7 +41,7 @@ def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:
         assert address is not None
         with closing(FarSide(address)) as far:
             assert (far.number, far.params) == (7, {"lr": 0.01})
-            assert far.folder == tmp_path / "trial-00007" / "logged"
+            assert far.folder == tmp_path / "trial-00007" / "artifacts"
             far.log([POINT], {"batch": "8"}, {"by": "ann"})
             assert trial.points == [("loss", 3, 0.5)]
             far.log([POINT._replace(name="val_loss")])
@@ -140,5 +140,5 @@ def test_a_program_as_objective_logs_to_its_trial(
     assert trial.params == {"batch": "8"}
     best = json.loads((tmp_path / "trial-00000/best.json").read_text())
     assert best == {"step": 2, "value": 1.0}, "known when it goes on"
-    assert (tmp_path / "trial-00000/logged/notes/it.txt").read_text() == "all of it"
+    assert (tmp_path / "trial-00000/artifacts/notes/it.txt").read_text() == "all of it"
     assert not (tmp_path / "mlflow.db").exists()
