@@ -88,7 +88,8 @@ class LoggedSide:
         """Unlike `TrialContext.set_tag` it refuses nothing: the library did not."""
         if name.startswith(RESERVED_TAGS) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
             return
-        if name in self._tags or len(self._tags) < MAX_TAGS // 2:  # as many are left for `set_tag`
+        room = len(self._tags) < MAX_TAGS // 2 and self._record.n_tags < MAX_TAGS
+        if name in self._tags or room:  # as many are left for `set_tag`
             self._tags.add(name)
             self._record.set_tag(name, cut(text, MAX_TAG_CHARACTERS))
         else:

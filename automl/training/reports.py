@@ -141,6 +141,10 @@ class TrialReports:
         self._best = _Best(step, value)
 
     @property
+    def n_tags(self) -> int:
+        return len(self._tags)
+
+    @property
     def last_step(self) -> int | None:
         """The step that was reported last."""
         return next(reversed(self.reports), None)

@@ -80,14 +80,11 @@ class MlflowInside:
     def trial(self, side: TrialSide) -> Iterator[None]:
         """See `Inside.trial`."""
         with _in_force(self._redirect), running(side) as trial, served(trial) as address:
-            first = address is not None and VARIABLE not in os.environ
-            if first and address is not None:  # else processes that are started belong to nobody
-                os.environ[VARIABLE] = address
+            _lead_children_to(address)
             try:
                 yield
             finally:
-                if first:
-                    os.environ.pop(VARIABLE, None)
+                os.environ.pop(VARIABLE, None)
                 _close()
                 self._look_elsewhere()
 
@@ -114,6 +111,15 @@ class MlflowInside:
                 "there, and neither into the trial's run nor to the pruner. To bring it there: "
                 "tracking.inside=redirect"
             )
+
+
+def _lead_children_to(address: str | None) -> None:
+    """Processes that a trial starts find it by the environment, which is the process's: where
+    several trials run in one, theirs find none."""
+    with _force.lock:
+        os.environ.pop(VARIABLE, None)
+        if address is not None and _force.n_times == 1:
+            os.environ[VARIABLE] = address
 
 
 class _Force:

@@ -74,12 +74,7 @@ def running(side: TrialSide) -> Iterator[RunningTrial]:
     """While a trial runs in this thread."""
     trial = RunningTrial(side, TrialRuns(side.params))
     token = _here.set(trial)
-    with _lock:
-        _all.append(trial)
-        unsaid = _unsaid[:]
-        _unsaid.clear()
-    for text in unsaid:
-        _say(text)
+    _begin(trial)
     try:
         yield trial
     finally:
@@ -92,9 +87,17 @@ def running(side: TrialSide) -> Iterator[RunningTrial]:
 def join(side: TrialSide) -> RunningTrial:
     """A trial that another process carries out: this one is its, to its end."""
     trial = RunningTrial(side, TrialRuns(side.params))
+    _begin(trial)
+    return trial
+
+
+def _begin(trial: RunningTrial) -> None:
     with _lock:
         _all.append(trial)
-    return trial
+        unsaid = _unsaid[:]
+        _unsaid.clear()
+    for text in unsaid:
+        _say(text)
 
 
 def current() -> RunningTrial:

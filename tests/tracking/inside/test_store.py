@@ -12,6 +12,7 @@ import pytest
 from automl.tracking.inside.plugin import URI, open_registry
 from automl.tracking.inside.process import InsideConfig, open_inside
 from automl.tracking.inside.store import TrialStore
+from automl.tracking.inside.wire import VARIABLE
 from automl.training.objective import TrialContext, TrialPruned
 from automl.trial import Failed, Interrupted, Pruned, TrialEvent, Verdict
 from tests.tracking.inside.conftest import Trainer, Trial
@@ -139,7 +140,7 @@ def test_what_is_logged_asynchronously_is_told_before_the_end(trainer: Trainer) 
 
 
 def test_trials_in_threads_of_one_process_keep_to_themselves(trainer: Trainer) -> None:
-    both = threading.Barrier(2)
+    both, addresses = threading.Barrier(2), list[str | None]()
 
     def train(trial: TrialContext) -> None:
         import mlflow
@@ -147,6 +148,7 @@ def test_trials_in_threads_of_one_process_keep_to_themselves(trainer: Trainer) -
         with mlflow.start_run():
             both.wait()
             mlflow.log_metric("val_loss", float(trial.number))
+            addresses.append(os.environ.get(VARIABLE))
             both.wait()
 
     inside, trials = open_inside(InsideConfig()), [Trial(), Trial()]
@@ -161,6 +163,7 @@ def test_trials_in_threads_of_one_process_keep_to_themselves(trainer: Trainer) -
     for thread in threads:
         thread.join()
     assert [trial.value for trial in trials] == [0.0, 1.0]
+    assert addresses == [None, None], "nobody could tell whose a process is that is started"
 
 
 def test_a_run_that_is_left_open_is_not_the_next_trials(trainer: Trainer) -> None:
