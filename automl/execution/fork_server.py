@@ -1,10 +1,10 @@
 """What the fork server loads before all else: it starts sooner, and its children share more memory.
 
-Loading torch makes some hundred thousand objects that are never garbage. The collector looks through
-them again and again while they are made (a sixth of the time), and once more in each child, which
-must copy each page it looks at. So it is off in the server, and a child has its own objects only to
-look through. At its end the server drops all at once: taking torch apart object by object costs
-0.5 s of a core, that the next program could use.
+Loading torch makes some hundred thousand objects that are never garbage. While they are made the
+collector looks through them again and again (a sixth of the time), then once more in each child,
+which must copy each page that it looks at. So it is off in the server, and a child looks through
+its own objects alone. At its end the server drops all at once: taking torch apart object by object
+costs 0.5 s of a core, which the next program could use.
 
 Has its effect when imported, since the fork server of `multiprocessing` takes nothing but the names
 of modules; imported by nobody else.
