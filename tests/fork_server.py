@@ -1,13 +1,16 @@
-"""The fork server of a test process, with all that its children may want: who starts it decides."""
+"""The fork server of a test process, started anew where a module needs certain libraries in it."""
 
 from __future__ import annotations
 
-import pytest
+from multiprocessing import forkserver
 
 from automl.execution.process import preload
 
 
-@pytest.fixture(scope="session")
-def fork_server() -> None:
-    """One that lacks torch, or what surveys need of it, costs each child 2 s, or 1.4 s."""
-    preload("automl.training.session", "automl.training.survey.child", "automl.training.gain.child")
+def fork_server_with(module: str) -> None:
+    """One that has loaded the module, and what another test's server had is not there.
+
+    Else each child loads by itself what the server lacks: torch in 2 s, what surveys need in 1.4 s.
+    """
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there for tests, says its comment
+    preload(module)

@@ -11,11 +11,7 @@ from automl.cli import main
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
 from tests.end_to_end.conftest import snapshot
-from tests.fork_server import fork_server
 from tests.running.gain import objectives
-
-__all__ = ["fork_server"]
-pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.fixture(autouse=True)

@@ -11,18 +11,10 @@ import pytest
 
 from automl.cli import main
 from tests.end_to_end.program import Done, Program
-from tests.fork_server import fork_server
 from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
 from tests.nvml_stub.fixtures import nvml_library, nvml_stub
 
-__all__ = [
-    "empty_database",
-    "folder",
-    "fork_server",
-    "mlflow_environment",
-    "nvml_library",
-    "nvml_stub",
-]
+__all__ = ["empty_database", "folder", "mlflow_environment", "nvml_library", "nvml_stub"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,7 +45,7 @@ class Call(Protocol):
 
 
 @pytest.fixture
-def call(capfd: pytest.CaptureFixture[str], fork_server: None) -> Call:
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
     def call(*words: str) -> Done:
         capfd.readouterr()
         code = main(words)

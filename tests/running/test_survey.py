@@ -18,16 +18,18 @@ from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.trial import Params, TrialSpec
-from tests.fork_server import fork_server
+from tests.fork_server import fork_server_with
 from tests.running import surveyed
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan, make_spec
 
-__all__ = ["fork_server"]
-pytestmark = pytest.mark.usefixtures("fork_server")
-
 PATIENT = Confinement(seconds=90)
 """A machine with much else to do."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    fork_server_with("automl.training.survey.child")
 
 
 def surveyed_as(

@@ -17,19 +17,21 @@ from automl.training.gain.words import Way
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.trial import LOCAL_NODE, DeviceId, Params
-from tests.fork_server import fork_server
+from tests.fork_server import fork_server_with
 from tests.running.gain import objectives
 from tests.running.test_survey import is_running
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan
 
-__all__ = ["fork_server"]
-pytestmark = pytest.mark.usefixtures("fork_server")
-
 PATIENT_SECONDS = 90.0
 """A machine with much else to do."""
 SMALL: Params = {"depth": 1, "width": 8, "batch_size": 50, "lr": 0.01}
 LARGE: Params = {"depth": 3, "width": 300, "batch_size": 100, "lr": 0.01}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    fork_server_with("automl.training.gain.child")
 
 
 @pytest.fixture(autouse=True)
