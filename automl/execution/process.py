@@ -29,7 +29,7 @@ _END_SECONDS = 2.0
 
 def preload(*modules: str) -> None:
     """Start the fork server with modules loaded in it. They must not touch CUDA there."""
-    CONTEXT.set_forkserver_preload(list(modules))
+    CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the sweep's
     try:
         forkserver.ensure_running()
