@@ -2,14 +2,14 @@
 
 Each is surveyed as the product does, then trained in a real worker, whose peak is what torch
 reserved. `--json FILE` takes a line for each, as `learning.py --measured FILE` reads them; its
-table, which this prints, too, says how soon requests learned from such peaks suffice. See README.md.
+table, which this prints, too, says how soon requests learned from such peaks suffice. See
+README.md.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from gpu_workers import carry, preload_torch, setup_of, spec_of, workers
 from automl.execution.workers import WorkersExecutor
 from automl.running.survey import survey
 from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import Params
+from automl.trial import Finished, Params
 
 HEAD = ("family", "shapes", "held, MiB", "held / surveyed", "not surveyed", "ran out or failed")
 N_ORDERS = 50
@@ -79,7 +79,7 @@ def held_bytes(
     bench: Bench, executor: WorkersExecutor, params: Params, number: int, folder: Path
 ) -> int | None:
     outcome, peak = carry(executor, spec_of(number, params, folder), bench.placement)
-    if peak is None or not peak.peak_bytes:
+    if peak is None or not peak.peak_bytes or not isinstance(outcome, Finished):
         write(f"{dict(params)}: {outcome}")
         return None
     return peak.peak_bytes
@@ -110,10 +110,14 @@ def _span(numbers: Sequence[float], digits: int) -> str | None:
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def learned(lines: Iterable[str], folder: Path) -> None:
+def as_lines(trials: Iterable[Trial]) -> str:
+    return "".join(f"{t.line}\n" for t in trials if t.line is not None)
+
+
+def learned(trials: Iterable[Trial], folder: Path) -> None:
     """The table of `learning.py`, of these."""
     path = folder / "measured.jsonl"
-    path.write_text("".join(f"{line}\n" for line in lines))
+    path.write_text(as_lines(trials))
     worlds = learning.real_worlds(path, N_ORDERS)
     rows = [learning.row(name, [some], learning.footprint) for name, some in worlds.items()]
     learning.table("request ≥ peak, request / peak", rows)
@@ -131,16 +135,12 @@ def main() -> None:
         params = list(drawn(args.shapes, small=args.device == "cpu"))
         for trial in measured(bench, params, until, Path(folder)):
             trials.append(trial)
-            if args.json is not None and trial.line is not None:
-                with args.json.open("a") as file:  # one by one, so that it may be cut short
-                    file.write(trial.line + "\n")
+            if args.json is not None:  # after each, so that it may be cut short
+                args.json.write_text(as_lines(trials))
         if len(trials) < len(params):
             write(f"The time is over: {len(params) - len(trials)} shapes are left out.")
         table(HEAD, [cells(name, [t for t in trials if t.family == name]) for name in FAMILIES])
-        if lines := [t.line for t in trials if t.line is not None]:
-            learned(lines, Path(folder))
-        else:
-            sys.exit("nothing was measured")
+        learned(trials, Path(folder))
 
 
 if __name__ == "__main__":
