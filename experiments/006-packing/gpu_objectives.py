@@ -22,20 +22,20 @@ MIB = 2**20
 FAMILIES: Mapping[str, Callable[..., Make]] = {
     "MLP": lambda width, depth, batch, size: mlp(width, depth, batch),
     "transformer": transformer,
-    "conv": conv,
+    "conv": lambda width, depth, batch, size: conv(width // 8, depth, batch, size),
     "RNN": recurrent,
 }
 _SIZES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "MLP": ((256, 4096), (1, 6), (64, 8192), (1, 1)),
     "transformer": ((128, 1024), (1, 8), (4, 64), (32, 256)),
-    "conv": ((16, 128), (1, 3), (8, 128), (16, 64)),
+    "conv": ((128, 1024), (1, 3), (8, 128), (16, 64)),
     "RNN": ((128, 2048), (1, 3), (8, 128), (16, 128)),
 }
 """Of each family: width, depth, rows of a batch, and the length or side of each."""
 _SMALL: Mapping[str, tuple[tuple[int, int], ...]] = {
     "MLP": ((64, 256), (1, 3), (16, 64), (1, 1)),
     "transformer": ((64, 128), (1, 2), (2, 4), (8, 16)),
-    "conv": ((16, 16), (1, 1), (4, 8), (8, 16)),
+    "conv": ((128, 128), (1, 1), (4, 8), (8, 16)),
     "RNN": ((32, 128), (1, 2), (4, 8), (8, 16)),
 }
 """For dry runs on the CPU."""
@@ -43,12 +43,15 @@ STAGES = ("fresh", "a tensor", "a matrix product", "a convolution")
 
 
 def train(trial: automl.TrialContext) -> None:
-    """A network of the family and size that the params name."""
+    """A network of the family and size that the params name, beside `data_mib` of data that stays
+    on the device all the time."""
     p: Any = trial.params
+    data = torch.zeros(p.get("data_mib", 0) * MIB, dtype=torch.uint8, device=trial.device)
     make = FAMILIES[p["family"]](p["width"], p["depth"], p["batch"], p["size"])
     optimizer = OPTIMIZERS[p["optimizer"]]
     n_steps, n_epochs = p.get("n_steps", 3), p.get("n_epochs", 1)
     objective_of(make, optimizer, n_steps, n_epochs, p.get("loading_ms", 0) / 1000)(trial)
+    del data
 
 
 def shapes(family: str, random: Random, *, small: bool = False) -> Iterator[Params]:
