@@ -37,7 +37,7 @@ def parser(doc: str | None, *stand_ins: str) -> argparse.ArgumentParser:
         help="all but cuda are dry runs, whose figures mean nothing",
     )
     found.add_argument(
-        "--budget-seconds", type=float, default=540, help="after which nothing new is begun"
+        "--budget-seconds", type=float, default=480, help="after which nothing new is begun"
     )
     return found
 
