@@ -1,7 +1,7 @@
 """Another process that takes memory of a GPU and gives it back, until it is ended.
 
-It never takes the last GiB, as what it would leave to others is not theirs to plan with. Each
-change is a line in `--log`: the time and the bytes that it holds from then on.
+It leaves the last GiB to others, and takes nothing where they were faster. Each change is a line in
+`--log`: the time and the bytes that it holds from then on.
 """
 
 from __future__ import annotations
@@ -47,39 +47,44 @@ def held(log: Path) -> list[tuple[float, int]]:
 
 
 def breathe(
-    hold: Callable[[int], None], look: Callable[[], tuple[int, int]], log: Path, random: Random
+    hold: Callable[[int], int], look: Callable[[], tuple[int, int]], log: Path, random: Random
 ) -> None:
-    """Without end. `look` gives what is free, and all; `hold` makes it hold so much."""
+    """Without end. `look` gives what is free, and all; `hold` makes it hold so much, and says
+    what it got."""
     while True:
         free, total = look()
         size = min(int(random.uniform(LEAST, MOST) * total), free - LEFT_BYTES)
         for n_bytes, between in ((max(0, size), HOLDS_SECONDS), (0, RESTS_SECONDS)):
-            hold(n_bytes)
+            got = hold(n_bytes)
             with log.open("a") as file:
-                file.write(f"{time.time()} {n_bytes}\n")
+                file.write(f"{time.time()} {got}\n")
             time.sleep(random.uniform(*between))
 
 
-def _on_gpu() -> tuple[Callable[[int], None], Callable[[], tuple[int, int]]]:
+def _on_gpu() -> tuple[Callable[[int], int], Callable[[], tuple[int, int]]]:
     import torch
 
     kept: list[torch.Tensor] = []
 
-    def hold(n_bytes: int) -> None:
+    def hold(n_bytes: int) -> int:
         kept.clear()
         torch.cuda.empty_cache()
-        if n_bytes:
+        try:
             kept.append(torch.empty(n_bytes, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            return 0  # a trial took it meanwhile
+        return n_bytes
 
     return hold, torch.cuda.mem_get_info
 
 
-def _on_stub() -> tuple[Callable[[int], None], Callable[[], tuple[int, int]]]:
+def _on_stub() -> tuple[Callable[[int], int], Callable[[], tuple[int, int]]]:
     gpu = NvmlStub(stub_folder(), Path(os.environ[STATE_VARIABLE])).gpu(STUB_GPU)
 
-    def hold(n_bytes: int) -> None:
+    def hold(n_bytes: int) -> int:
         gpu.host([(os.getpid(), n_bytes)])
         gpu.use(n_bytes)
+        return n_bytes
 
     return hold, lambda: (gpu.free_bytes, gpu.total_bytes)
 
