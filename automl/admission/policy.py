@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
 from automl.admission.governor import Sharing
-from automl.admission.host_share import HostRoom, host_room
+from automl.admission.host_share import HostRoom, HostShare, host_room
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
@@ -113,10 +113,11 @@ def place(
     free = _with_places(request, teams, limits)
     if not free:
         return _full([a for team in teams for a in team], limits)
+    known = reading.host is not None
     host = host_room(
         reading,
         ledger,
-        accounts.host_share(reading, ledger),
+        accounts.host_share(reading, ledger) if known else HostShare(),
         headroom_bytes=limits.headroom_bytes,
         n_cores_allow=limits.max_on_host,
         in_threads=process is not None,
