@@ -19,6 +19,7 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
@@ -48,7 +49,7 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
-        if self.objective.kind is ObjectiveKind.python:
+        if self.objective.kind is not ObjectiveKind.builtin:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
 
@@ -77,6 +78,8 @@ class SessionSetup:
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
+    called: CalledFunction | None = None
+    """The caller's own function (objective.kind called)."""
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,9 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    function = resolve_objective(plan.objective.target)
-    return partial(call_of(function, plan.space, plan.objective.target), function)
+    called, target = setup.called, plan.objective.target
+    function = resolve_objective(target) if called is None else called.load(target)
+    return partial(call_of(function, plan.space, target), function)
 
 
 class TrainingSession:
