@@ -7,6 +7,7 @@ only the ways in and out: arguments become overrides, exit codes become exceptio
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from automl.record.studies import study_names
 from automl.training.called import CalledFunction
 
 _INTERRUPTED, _TERMINATED = 130, 143
+_composing = threading.Lock()
+"""Hydra has one state for a whole process; calls may come from several threads."""
 
 
 def sweep(
@@ -60,7 +63,8 @@ def sweep(
             'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
         )
     lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *_objective(train)]
-    composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)))
+    with _composing:
+        composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)))
     config = composed.config
     inline = config.execution.kind is ExecutionKind.inline
     called = _called(train, inline=inline, changed=changed)

@@ -11,6 +11,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import os
 import pickle
 import sys
 import textwrap
@@ -41,7 +42,7 @@ def values_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         return
     if not isinstance(function, types.FunctionType):
         yield from ((f"self.{name}", value) for name, value in _state(function))
-        if inspect.isfunction(call := vars(type(function)).get("__call__")):
+        if (call := _innermost(function)) is not None:
             yield from values_of(call)
         return
     yield from _defaults(function)
@@ -61,15 +62,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def file_of(function: Callable[..., Any]) -> str:
     """Where people find the function: its file, or the notebook's, or a word for what has none."""
-    inner = inspect.unwrap(getattr(function, "func", function))
-    code = getattr(getattr(inner, "__func__", inner), "__code__", None)
-    file = "" if code is None else str(code.co_filename)
+    inner = _innermost(function)
+    file = "" if inner is None else str(inspect.unwrap(inner).__code__.co_filename)
     if "ipykernel" not in file and file.endswith(".py"):
         return file
     main = vars(sys.modules["__main__"])
     if "ipykernel" in sys.modules:
-        import os
-
         return str(
             main.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "a notebook")
         )
@@ -106,16 +104,30 @@ def _global_names(code: types.CodeType) -> list[str]:
 
 def _digest_of_code(function: Callable[..., Any]) -> str:
     """`9 lines, 1f3a…` of a function whose source can be read, else of what it was compiled to."""
-    inner: Any = function
-    while not isinstance(inner, types.FunctionType):
-        wrapped = getattr(inner, "func", None) or getattr(inner, "__func__", None)
-        inner = wrapped or vars(type(inner)).get("__call__")
-        if inner is None or isinstance(inner, types.WrapperDescriptorType):
-            return "unknown"
+    inner = _innermost(function)
+    if inner is None:
+        return "unknown"
     source = _source(inner)
     if source is not None:
         return f"{len(source.splitlines())} lines, {_hex(source.encode())}"
     return f"compiled, {_hex(repr(list(_compiled(inner.__code__))).encode())}"
+
+
+def _innermost(function: Any) -> types.FunctionType | None:
+    """The function behind a partial, a method or an instance that can be called; None: a builtin
+    is."""
+    while not isinstance(function, types.FunctionType):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif isinstance(
+            call := inspect.getattr_static(function, "__call__", None), types.FunctionType
+        ):
+            function = call
+        else:
+            return None
+    return function
 
 
 def _source(function: types.FunctionType) -> str | None:
@@ -148,10 +160,13 @@ def _hex(data: bytes) -> str:
 
 
 class _Digest:
-    """Of one value; what it holds again inside itself is told once."""
+    """Of one value, which may hold itself."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, object] = {}
+        self._known: dict[int, bytes] = {}
+        """By identity; `again` while it is being looked at."""
+        self._kept: list[object] = []
+        """So that no other takes an identity that is known."""
 
     def of(self, value: object) -> str:
         """`float, 1f3a…`"""
@@ -160,9 +175,13 @@ class _Digest:
     def _bytes(self, value: object) -> bytes:
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}".encode(errors="replace")
-        if id(value) in self._seen:
-            return b"again"
-        self._seen[id(value)] = value
+        if id(value) not in self._known:
+            self._known[id(value)] = b"again"
+            self._kept.append(value)
+            self._known[id(value)] = self._of_object(_unwrapped(value))
+        return self._known[id(value)]
+
+    def _of_object(self, value: object) -> bytes:
         if isinstance(value, types.ModuleType):
             return value.__name__.encode()
         if isinstance(value, Mapping):
@@ -184,7 +203,7 @@ class _Digest:
         if _is_installed(value):
             return name.encode()
         if is_class:
-            return self._joined(name, [v for _, v in sorted(vars(value).items()) if callable(v)])
+            return self._joined(name, [x for pair in _members(value) for x in pair])
         if isinstance(value, types.FunctionType):
             inner = [v for pair in values_of(value) for v in pair]
             return self._joined(f"{name} {_digest_of_code(value)}", inner)
@@ -202,10 +221,32 @@ class _Digest:
             return type(value).__qualname__.encode()
 
 
+def _unwrapped(value: Any) -> object:
+    """The function in what stands for one in a class, or keeps its results."""
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, types.MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, staticmethod | classmethod | functools._lru_cache_wrapper):
+        return value.__wrapped__
+    return value
+
+
+def _members(cls: type) -> list[tuple[str, object]]:
+    """Methods and attributes of a class, less what Python adds."""
+    own = vars(cls).items()
+    return sorted(
+        ((n, v) for n, v in own if not n.startswith("__") or isinstance(v, types.FunctionType)),
+        key=lambda member: member[0],
+    )
+
+
 def _array(value: Any) -> bytes | None:
     """Type, shape and content of an array or a tensor; None: it is none."""
     try:
-        view = memoryview(value if not hasattr(value, "__array__") else value.__array__())
+        if hasattr(value, "detach"):  # a tensor that gradients belong to
+            value = value.detach().cpu()
+        view = memoryview(value.__array__() if hasattr(value, "__array__") else value)
     except (TypeError, ValueError, RuntimeError):
         return None
     if "O" in view.format:  # addresses

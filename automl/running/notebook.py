@@ -28,11 +28,10 @@ def in_notebook() -> bool:
 
 
 class NotebookDisplay:
-    """A table that is replaced in place, and at the end by one line. See `display.Display`."""
+    """A table that is replaced in place, and gone at the end. See `display.Display`."""
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._last: SweepView | None = None
 
     def __enter__(self) -> NotebookDisplay:
         return self
@@ -46,22 +45,19 @@ class NotebookDisplay:
         self.end()
 
     def show(self, view: SweepView) -> None:
-        self._last = view
-        self._put(_html(render(view)), render_text=progress_line(view))
+        self._put(_html(render(view)), progress_line(view))
 
     def say(self, line: str) -> None:
         sys.stdout.write(f"{fit(line)}\n")
 
     def end(self) -> None:
-        if self._last is not None:
-            line = progress_line(self._last)
-            self._put(_html(line), render_text=line)
-            self._last = None
+        if self._handle is not None:
+            self._put("", "")
 
-    def _put(self, html: str, render_text: str) -> None:
+    def _put(self, html: str, text: str) -> None:
         from IPython.display import display, update_display
 
-        shown = {"text/html": html, "text/plain": render_text}
+        shown = {"text/html": html, "text/plain": text}
         if self._handle is None:
             self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
