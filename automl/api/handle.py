@@ -20,7 +20,7 @@ from automl.trial import CheckpointKind, Params, TrialState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pandas as pd
+    from automl.data.frame import Frame
 
 _COLUMNS = ("trial", "state", "value")
 
@@ -74,8 +74,8 @@ class StudyHandle:
         path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
         return BestTrial(best.number, dict(best.params), best.value, path)
 
-    def trials(self) -> pd.DataFrame:
-        """All trials so far by number: `state`, `value`, `params.NAME`, `tags.NAME`, `best_step`,
+    def trials(self) -> Frame:
+        """A pandas DataFrame of all trials so far by number: `state`, `value`, `params.NAME`, `tags.NAME`, `best_step`,
         `n_reports`, `started` and `ended` (UTC), `device`, and `cause` of what did not finish."""
         from automl.data.frame import frame_of
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Frame: TypeAlias = "pd.DataFrame"
+"""For those who return one."""
 
-def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str) -> pd.DataFrame:
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str) -> Frame:
     """A row each, with these columns first and whatever else the rows have behind them.
 
     Columns of Unix seconds whose names are `started` or `ended` become times in UTC.
