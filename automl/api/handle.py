@@ -75,8 +75,9 @@ class StudyHandle:
         return BestTrial(best.number, dict(best.params), best.value, path)
 
     def trials(self) -> Frame:
-        """A pandas DataFrame of all trials so far by number: `state`, `value`, `params.NAME`, `tags.NAME`, `best_step`,
-        `n_reports`, `started` and `ended` (UTC), `device`, and `cause` of what did not finish."""
+        """A pandas DataFrame of all trials so far, by number: `state`, `value`, `params.NAME`,
+        `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`, and `cause` of
+        what did not finish."""
         from automl.data.frame import frame_of
 
         rows = [_row(trial) for trial in read_study(self.path).trials.values()]
