@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from automl.config import Config, ObjectiveConfig, ObjectiveKind
+from automl.config import Config, ObjectiveConfig, ObjectiveKind, StudyConfig
 from automl.errors import ConfigError
 from automl.record.directory import command_line
 from automl.training.called import CalledFunction
 
 
-def how_to_go_on(config: Config, **settings: object) -> str:
+def how_to_go_on(config: Config, **changed: object) -> str:
     """What to type to go on with the study, with settings of `study.` changed."""
-    if config.objective.kind is not ObjectiveKind.called:
-        words = [f" study.{key}={value}" for key, value in settings.items()]
-        return command_line("resume", config.study) + "".join(words)
-    given = "".join(f", {key}={value!r}" for key, value in settings.items())
-    return f"automl.sweep({config.objective.target}, name={config.study.name!r}{given})"
+    called = config.objective.kind is ObjectiveKind.called
+    return _line(config.study, config.objective.target if called else None, changed)
+
+
+def how_to_go_on_with(study: StudyConfig, settings: Mapping[str, str]) -> str:
+    """The same from the flat settings that a record holds."""
+    called = settings.get("objective.kind") == ObjectiveKind.called.name
+    return _line(study, settings.get("objective.target") if called else None, {})
+
+
+def _line(study: StudyConfig, called: str | None, changed: Mapping[str, object]) -> str:
+    if called is None:
+        words = [f" study.{key}={value}" for key, value in changed.items()]
+        return command_line("resume", study) + "".join(words)
+    given = "".join(f", {key}={value!r}" for key, value in changed.items())
+    return f"automl.sweep({called}, name={study.name!r}{given})"
 
 
 def refuse_uncalled(config: Config, called: CalledFunction | None) -> None:

@@ -222,18 +222,19 @@ class TrialReports:
         again = step in self._reported_now
         if again:
             numbers = self._not_told(step, numbers)
-            get = get.or_else(self._getters) if step == self.last_step else get
         else:
             self._reported_now.add(step)
             self._n_steps = steps.reported(self._n_steps)
-        self._getters = get
+        if not again or step == self.last_step:  # else the state to go on from is another step's
+            get = get.or_else(self._getters) if again else get
+            self._getters = get
+            self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
         self._keep(step, numbers)
         if numbers or not again:
             self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         if self.goal.metric in numbers:
             self._tell_peak()
         self._take_best(step, get.best)
-        self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
     def _not_told(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
         """Those of the numbers that were not told of this step before."""
