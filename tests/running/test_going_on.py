@@ -13,6 +13,8 @@ from automl.running.going_on import (
     refuse_uncalled,
 )
 from automl.running.prepare import flat_settings, identity_of
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
 from automl.training.called import CalledFunction
 from automl.training.mlp.family import MLPFamily
 
@@ -50,7 +52,7 @@ def test_only_its_caller_has_a_called_function() -> None:
 
 
 def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
-    config = Config(objective=CALLED, model=MLPFamily())
+    config = Config(objective=CALLED, model=MLPFamily(), sampler=Random(), pruner=NoPruner())
     assert parts_of(CALLED) == {"source": "3 lines, 1f", "closure a": "int, 2"}
     assert identity_of(config)["objective"] == {
         "kind": "called",
