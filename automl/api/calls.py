@@ -19,7 +19,7 @@ from automl.cli.arguments import Arguments
 from automl.cli.compose import compose
 from automl.cli.space import override_text
 from automl.config import ExecutionKind, StudyConfig
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
 from automl.record.directory import make_name
 from automl.record.studies import study_names
 from automl.training.called import CalledFunction
@@ -70,8 +70,15 @@ def sweep(
     called = _called(train, inline=inline, changed=changed)
     from automl.commands.sweep import carry_out
 
-    code = carry_out(config, composed.stored_config, resume=exists, called=called)
     assert config.study.name is not None, "given above"
+    try:
+        code = carry_out(config, composed.stored_config, resume=exists, called=called)
+    except TrialsLeftBehindError as left:
+        raise AutoMLError(
+            f"study {config.study.name}: trials that do not stop run on in threads of this "
+            "process, and the study stays locked until it ends: restart the kernel, or end the "
+            "program."
+        ) from left
     if code:
         _raise_for(code, config.study.name)
     return StudyHandle(Path(config.study.dir).absolute() / config.study.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -82,3 +84,20 @@ def test_every_public_name_can_be_called_twice(
         for name in ("TrialPruned", "TrialInterrupted", "AutoMLError"):
             assert str(getattr(automl, name)("why")) == "why"
     assert {name: getattr(automl, name) for name in automl.__all__} == public
+
+
+def test_trials_that_no_signal_ends_are_said_to_run_on(folder: Path) -> None:
+    over = threading.Event()
+
+    def train(lr: float) -> float:
+        os.kill(os.getpid(), signal.SIGINT)
+        over.wait()
+        return lr
+
+    overrides = [*HERE, "study.grace_seconds=0", "admission.max_concurrent_trials=1"]
+    try:
+        with pytest.raises(automl.AutoMLError, match=r"study stuck: trials .* restart the kernel"):
+            automl.sweep(train, SPACE, n_trials=1, name="stuck", overrides=overrides)
+    finally:
+        over.set()
+    assert automl.open_study("stuck").trials()["state"].tolist() == ["interrupted"]
