@@ -22,7 +22,12 @@ def test_however_many_threads_start_children_it_is_itself_again() -> None:
                 seen += [main["__spec__"], main.get("__file__")]
         return seen
 
-    with ThreadPoolExecutor(4) as pool:
-        seen = [pool.submit(start) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that they meet between any two lines
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            seen = [pool.submit(start) for _ in range(4)]
+    finally:
+        sys.setswitchinterval(interval)
     assert {value for future in seen for value in future.result()} == {None}
     assert {name: main.get(name, "none") for name in before} == before

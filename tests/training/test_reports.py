@@ -282,7 +282,8 @@ def test_a_late_part_of_an_earlier_step_leaves_the_newest_state(tmp_path: Path) 
         trial.report(step, {"train_loss": 1.0}, lambda step=step: {"epoch": step})  # type: ignore[misc]
     trial.report(0, {"val_loss": 0.5})
     record.write()
-    assert stored(tmp_path, "last.pt")["state"] == {"epoch": 1}
+    last = stored(tmp_path, "last.pt")
+    assert (last["step"], last["state"]) == (1, {"epoch": 1})
     assert record.best_value == 0.5
 
 
