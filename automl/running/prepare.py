@@ -24,18 +24,22 @@ from automl.config.defaults import defaults_of, unset
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.running.going_on import parts_of, refuse_uncalled
 from automl.search.pruners import pruners
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
+from automl.training.called import CalledFunction
+from automl.training.calling import declaration_of
+from automl.training.declaration import Declaration
 from automl.training.family import Family, name_of
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
-    Declaration,
     SessionSetup,
     TrainingPlan,
     check_batch,
+    check_conditions,
     check_space,
     check_values,
     declare,
@@ -62,6 +66,8 @@ class Prepared:
     declaration: Declaration
     notes: tuple[str, ...]
     """What was taken, dropped or clipped: lines for people."""
+    called: CalledFunction | None = None
+    """The function that the sweep was called with, from Python."""
 
     @property
     def setup(self) -> SessionSetup:
@@ -72,6 +78,7 @@ class Prepared:
             self.dataset,
             execution.threads_per_trial,
             packs_large=execution.pack != "auto",
+            called=self.called,
         )
 
     @property
@@ -161,8 +168,10 @@ class Prepared:
         return None if n_lanes < 2 else (key, n_lanes)
 
 
-def prepare(config: Config) -> Prepared:
-    """Check everything that needs no device. Raises ConfigError."""
+def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
+    """Check everything that needs no device; `called` is the function that the sweep was called
+    with, from Python. Raises ConfigError."""
+    refuse_uncalled(config, called)
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
     check(
         not config.watch,
@@ -189,17 +198,18 @@ def prepare(config: Config) -> Prepared:
 
         dataset = load_dataset(config.data)
         config.model.check_space(space.names)
-    declaration = _declare(config, plan, dataset)
+    declaration = _declare(config, plan, dataset, called)
     check_space(declaration, space.names, config.study.metric)
+    check_conditions(declaration, [param.name for param in space.params if param.when])
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
-    notes = () if dataset is None else dataset.notes
+    notes = (dataset.notes if dataset else ()) + (called.notes if called else ())
     if dataset is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         check_batch(dataset, min(sizes))
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes)
+    return Prepared(config, space, plan, dataset, declaration, notes, called)
 
 
 def _check_one_device(config: Config) -> None:
@@ -212,8 +222,13 @@ def _check_one_device(config: Config) -> None:
     )
 
 
-def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
+def _declare(
+    config: Config, plan: TrainingPlan, dataset: Dataset | None, called: CalledFunction | None
+) -> Declaration:
     """A user's module is imported where it will train, so that this process needs no torch."""
+    if called is not None:
+        name = str(plan.objective.target)
+        return declaration_of(called.load(name), plan.space, name)
     if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
         return declare(plan, dataset)
     from automl.execution.remote import call_in_child
@@ -237,8 +252,9 @@ def identity_of(config: Config) -> dict[str, Any]:
     study = {"metric": config.study.metric, "direction": config.study.direction.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
-        "objective": plain(config.objective),
+        "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
     }
+    del identity["objective"]["file"]  # it may move
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
@@ -272,7 +288,7 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = plain(config)
-    del settings["study"]["copy"], settings["watch"]
+    del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

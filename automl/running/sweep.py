@@ -13,7 +13,7 @@ import os
 import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from automl.admission.caps import Caps
@@ -52,12 +52,13 @@ from automl.running.messages import (
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
-from automl.running.signals import signals_as_messages
+from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
 from automl.running.viewer import Viewer
 from automl.tracking.delivery import DelivererProcess
+from automl.training.called import CalledFunction
 from automl.trial import (
     HOST,
     LOCAL_NODE,
@@ -84,14 +85,16 @@ def run_sweep(
     *,
     resume: bool = False,
     deliverer: DelivererProcess | None = None,
+    called: CalledFunction | None = None,
 ) -> int:
     """Run a sweep from its checks to its closing table; returns the exit code.
 
-    `deliverer` is a process that loads MLflow already (see `warm.py`). Raises ConfigError before
+    `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
+    the sweep was called with, from Python. Raises ConfigError before
     anything is written, and other AutoMLErrors for what breaks later, but not before every trial
     has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared, pictures = prepare(config), Pictures()
+    prepared, pictures = prepare(config, called), Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
@@ -170,10 +173,9 @@ class Sweep:
     def run(self) -> int:
         """Until nothing runs and nothing more will, or what runs cannot be ended; returns the exit
         code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
-        stopping = self.executions.how_they_stop
         with (
             contextlib.closing(self.promises),
-            signals_as_messages(self.messages.put, self.display, stopping),
+            self._signals(),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
             self._readings(),
@@ -183,6 +185,15 @@ class Sweep:
                 self._take_next()
         closing = Closing(self.parts, self.loop, self.display, self.viewer.view, self.pictures)
         return self.executions.closed_by(closing.finish)
+
+    def _signals(self) -> AbstractContextManager[None]:
+        if not in_main_thread():
+            self.display.say(f"called from a thread: {NO_SIGNALS}")
+            return contextlib.nullcontext()
+        called = self.parts.prepared.called is not None
+        at_once = self.executions.hurry if called else None  # the caller's process is not ours
+        stopping = self.executions.how_they_stop
+        return signals_as_messages(self.messages.put, self.display, stopping, at_once)
 
     def _begin(self) -> None:
         for line in greeting(self.parts):

@@ -122,11 +122,13 @@ class Study:
         identity: Mapping[str, Any],
         defaults: Mapping[str, Any],
         directory: Path,
+        may_change: str | None = None,
     ) -> Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values; a key that
-        the study lacks, because it is older, has its value of `defaults`. Raises ConfigError
+        the study lacks, because it is older, has its value of `defaults`. Keys that begin with
+        `may_change` may be others, and are from now on. Raises ConfigError
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
@@ -144,7 +146,7 @@ class Study:
             )
             study = cls(config, opened, space, proposer, standings)
             with opened.guard(), _intact(opened.where):
-                study._join(config, Identity(identity, defaults), directory)
+                study._join(config, Identity(identity, defaults, may_change), directory)
         except BaseException:
             opened.close()
             raise

@@ -19,8 +19,10 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.called import CalledFunction
+from automl.training.calling import declaration_of
+from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
-from automl.training.objective import declared_by
 from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec
 
@@ -47,7 +49,7 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
-        if self.objective.kind is ObjectiveKind.python:
+        if self.objective.kind is not ObjectiveKind.builtin:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
 
@@ -76,6 +78,8 @@ class SessionSetup:
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
+    called: CalledFunction | None = None
+    """The caller's own function (objective.kind called)."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,6 @@ class SurveySetup:
     session: SessionSetup
     spec: TrialSpec
     """Its checkpoint folder is one to throw away."""
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What an objective takes and reports; None where it did not say."""
-
-    params: tuple[str, ...] | None
-    required: tuple[str, ...]
-    """Those of `params` that must be in the space."""
-    metrics: tuple[str, ...] | None
 
 
 def metrics_of(task: Task) -> tuple[str, ...]:
@@ -111,9 +105,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    declared = declared_by(resolve_objective(plan.objective.target))
-    taken = None if declared.params is None else (*declared.params, *declared.optional)
-    return Declaration(taken, declared.params or (), declared.metrics)
+    function = resolve_objective(plan.objective.target)
+    return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")
 
 
 def declare_users(plan: TrainingPlan) -> Declaration:
@@ -135,6 +128,17 @@ def check_space(declaration: Declaration, names: Iterable[str], metric: str) -> 
         )
     if declaration.metrics is not None:
         _check_known(f"study.metric={metric}", metric, declaration.metrics, "the objective reports")
+
+
+def check_conditions(declaration: Declaration, conditional: Iterable[str]) -> None:
+    """Raise ConfigError where a param that not every trial has is one that each must be given."""
+    for name in conditional:
+        if name in declaration.always:
+            raise ConfigError(
+                f"space.{name}: a trial has it only under its condition (when), and the "
+                f"objective's argument {name} must always be given. Give that a default, or take "
+                "the condition out."
+            )
 
 
 def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -13,6 +13,7 @@ import torch
 from automl.config import ObjectiveKind
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
+from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
@@ -54,7 +55,9 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    return resolve_objective(plan.objective.target)
+    called, target = setup.called, plan.objective.target
+    function = resolve_objective(target) if called is None else called.load(target)
+    return partial(call_of(function, plan.space, target), function)
 
 
 class TrainingSession:
@@ -186,6 +189,8 @@ class TrainingSession:
             if outcome.is_pruning(error):  # by its own decision too: its best report can be the
                 record.write()  # study's best
             raise
+        if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
+            record.conclude(returned)
         record.write()
         return returned
 

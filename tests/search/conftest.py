@@ -46,6 +46,7 @@ class Studies:
         identity: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         directory: Path | None = None,
+        may_change: str | None = None,
         **settings: Any,
     ) -> Study:
         space = self.space if entries is None else parse_space(entries)
@@ -57,6 +58,7 @@ class Studies:
             identity={"space": space.plain()} if identity is None else identity,
             defaults=defaults or {},
             directory=directory or self.directory,
+            may_change=may_change,
         )
         self._open.append((study, space))
         return study
