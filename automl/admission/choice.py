@@ -1,6 +1,6 @@
 """On which kind of device a trial ends first, its wait counted. Pure.
 
-    end  =  when a place comes free for it, those counted that wait before it  +  how long it takes
+end  =  when a place comes free for it, those counted that wait before it  +  how long it takes
 """
 
 from __future__ import annotations

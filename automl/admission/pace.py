@@ -66,9 +66,9 @@ class Paces:
         """A whole trial took so long."""
         self._whole[kind][trial] = seconds
 
-    def is_measured(self, kind: DeviceKind) -> bool:
-        """Whether any step of known work was timed there."""
-        return self._lines[kind].n > 0
+    def most_timed(self, kind: DeviceKind) -> float:
+        """The most operations of a step that was timed there; 0: none was."""
+        return max((t.step_flops for t in self._timed.values() if t.kind is kind), default=0.0)
 
     def seconds(self, work: Work | None, kind: DeviceKind) -> float | None:
         """That a whole trial takes there; None: its work is not known, and none has finished."""

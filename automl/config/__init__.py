@@ -29,10 +29,10 @@ from automl.config.ui import UIConfig
 __all__ = [
     "STUDY_NAME",
     "AdmissionConfig",
+    "Choose",
     "Config",
     "DataConfig",
     "DataKind",
-    "Choose",
     "DevicesConfig",
     "DevicesKind",
     "ExecutionConfig",

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
 from automl.trial import (
+    DeviceKind,
     MemoryPeak,
     Outcome,
     Params,
@@ -37,6 +38,8 @@ class TakenOver:
     """Times it ran out of memory."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """On which it ran there; None: on none."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,18 @@ class Waiting:
     and lets others pass."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """Of the device on which it has started: there it stays. None: it has not."""
+    chosen: DeviceKind | None = None
+    """For which it waits for now; None: for any."""
+
+    @property
+    def where(self) -> DeviceKind | None:
+        """The kind of device that it is to go to; None: any."""
+        return self.kind or self.chosen
+
+    def may_go(self, kind: DeviceKind) -> bool:
+        return self.where in (None, kind)
 
 
 @dataclass(frozen=True)

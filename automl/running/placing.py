@@ -12,7 +12,7 @@ from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
-from automl.admission.reasons import Refusal, at_limit
+from automl.admission.reasons import Refusal, at_limit, no_reading_of
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation
 from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
@@ -21,7 +21,7 @@ from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
-from automl.trial import DeviceId, Placement, ProcessId, Request, RequestSource
+from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, RequestSource
 
 
 @dataclass
@@ -37,6 +37,8 @@ class Placing:
     """Those that were not heard to be over."""
     reading: Reading | None = None
     accounts: Accounts = field(default_factory=Accounts)
+    kinds: frozenset[DeviceKind] = frozenset()
+    """Of device that the sweep has, where it has several."""
     governor: Governor | None = None
     """None: the user has said how many trials run at once, or nobody can tell their pace."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
@@ -121,7 +123,11 @@ class Placing:
         """What it asks for, by what is known now."""
         devices = () if self.reading is None else self.reading.devices
         kinds = {device.address.kind for device in devices}
+        if waiting.where is not None:
+            kinds = {waiting.where}
         request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        if waiting.where is not None:
+            request = replace(request, kinds=request.kinds & kinds or request.kinds)
         return replace(request, undisturbed=waiting.undisturbed)
 
     def known_request(self, waiting: Waiting) -> Request | None:
@@ -136,6 +142,8 @@ class Placing:
         most = self.limits.max_concurrent_trials
         if most is not None and len(self.executions) >= most:
             return at_limit(most)  # reservations come back before we hear that they did
+        if (unread := self._unread(request)) is not None:
+            return unread
         return place(
             request,
             self.reading,
@@ -146,6 +154,13 @@ class Placing:
             idle=self.ports.idle(),
             accounts=self.accounts,
         )
+
+    def _unread(self, request: Request) -> Refusal | None:
+        """No device of its kinds answers now, though the sweep has some."""
+        if self.reading is None or self.reading.error or not request.kinds & self.kinds:
+            return None
+        there = {device.address.kind for device in self.reading.devices}
+        return None if request.kinds & there else no_reading_of(request)
 
     def agreed(self, decide: Callable[[], Start | Refusal], now_seconds: float) -> Start | Refusal:
         """What is decided once other sweeps see it, beside what they show then. `decide` asks
