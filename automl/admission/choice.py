@@ -1,6 +1,9 @@
 """On which kind of device a trial ends first, its wait counted. Pure.
 
-end  =  when a place comes free for it, those counted that wait before it  +  how long it takes
+    end  =  when a place comes free, those counted that wait before it,  +  how long it takes
+
+Of the trials that are still to be asked for nobody knows the wait, but all of them have one. So what
+the CPU is best at of all goes there even while the line for a GPU is short (`best_split`).
 """
 
 from __future__ import annotations
@@ -27,9 +30,44 @@ class Option:
         return self.wait_seconds + self.seconds
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """What a trial takes on each kind of device."""
+
+    cpu: float
+    gpu: float
+
+    @property
+    def ratio(self) -> float:
+        return self.cpu / self.gpu
+
+
 def first_to_end(options: Sequence[Option]) -> Option:
     """Of those that end at the same time a GPU."""
     return min(options, key=lambda o: (o.end_seconds, o.kind is DeviceKind.CPU))
+
+
+@dataclass(frozen=True)
+class Split:
+    """How trials like these would be shared between the CPU and GPUs for all to end soonest."""
+
+    most_ratio: float = 0.0
+    """Of seconds on the CPU to seconds on a GPU: those below it go to the CPU."""
+    trial_seconds: float = 0.0
+    """From one trial's end to the next, with all places busy."""
+
+
+def best_split(trials: Sequence[Seconds], n_cpu: int, n_gpu: int) -> Split:
+    """Of trials by what each takes there, with so many places of each kind."""
+    if not trials:
+        return Split()
+    cpu, gpu, ratio = 0.0, sum(t.gpu for t in trials) / n_gpu, 0.0
+    for trial in sorted(trials, key=lambda t: t.ratio):
+        more, less = cpu + trial.cpu / n_cpu, gpu - trial.gpu / n_gpu
+        if more > less:
+            break
+        cpu, gpu, ratio = more, less, trial.ratio
+    return Split(ratio, max(cpu, gpu) / len(trials))
 
 
 class Line:

@@ -315,6 +315,8 @@ class Loop:
             return False
         self.n_asked += 1
         self.waiting.append(Waiting(asked))
+        if self._choosing is not None:
+            self._choosing.asked(asked.params)
         return True
 
     def _may_ask_ahead(self) -> bool:
@@ -360,7 +362,8 @@ class Loop:
         """Each kind of device has a line of its own; while one could take more, and nobody waits
         for it, more are asked for."""
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
-            look = choosing.begin(now_seconds)
+            n_left = max(0, self.n_trials - self.n_asked) if self._wants_more() else 0
+            look = choosing.begin(now_seconds, len(self.waiting) + n_left)
             chosen = self._look(look, now_seconds)
             if chosen is None:
                 continue  # the others are looked at anew

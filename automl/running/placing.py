@@ -114,6 +114,18 @@ class Placing:
         return min(n_places, self.limits.max_on_host)
 
     @property
+    def n_places(self) -> Mapping[DeviceKind, int]:
+        """How many can run at once by kind of device, as far as memory allows."""
+        devices = () if self.reading is None else self.reading.devices
+        well = [device.address for device in devices if device.fault is None]
+        n_gpus = sum(not address.on_host for address in well)
+        places: dict[DeviceKind, int] = defaultdict(int)
+        for address in well:
+            n = self.limits.on(address)
+            places[address.kind] += max(1, n - n_gpus) if address.on_host else n
+        return places
+
+    @property
     def shows_the_last_end(self) -> bool:
         """Whether the last reading was begun after the last execution was over."""
         last_seconds = max(self._freed_seconds.values(), default=-math.inf)
