@@ -1,6 +1,6 @@
 """On which kind of device a trial ends first, its wait counted. Pure.
 
-    end  =  when a place comes free, those counted that wait before it,  +  how long it takes
+    end  =  when a place comes free, after those that wait before it  +  how long it takes
 
 Of the trials that are still to be asked for nobody knows the wait, but all of them have one. So what
 the CPU is best at of all goes there even while the line for a GPU is short (`best_split`).

@@ -311,11 +311,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="of the seeds")
+    parser.add_argument("--only", choices=[*GPUS])
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     head = "| GPUs | trials | ahead | makespan / GPUs only | / best split | on the CPU |"
     sys.stdout.write(f"{head}\n|---|---|---|---|---|---|\n")
     for gpu, n_gpus, n_ahead in itertools.product(GPUS, (1, 8), (16, 4)):
+        if arguments.only not in (None, gpu):
+            continue
         n_trials = 100 if n_gpus == 1 else 300
         sys.stdout.write(row(Setting(gpu, n_gpus, n_trials, n_ahead), seeds))
         sys.stdout.flush()

@@ -231,7 +231,7 @@ def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:
 
 
 def _work(params: Params) -> Work:
-    return Work(1000, 10.0 ** (4 + 3 * (int(str(params["plan"])) % 3)))
+    return Work(1000, 10.0 ** (4 + 4 * (int(str(params["plan"])) % 3)))
 
 
 @dataclass
