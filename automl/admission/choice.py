@@ -2,8 +2,8 @@
 
     end  =  when a place comes free, after those that wait before it  +  how long it takes
 
-Of the trials that are still to be asked for nobody knows the wait, but all of them have one. So what
-the CPU is best at of all goes there even while the line for a GPU is short (`best_split`).
+Of the trials that are still to be asked for nobody knows the wait, but all of them have one. So
+what the CPU is best at of all goes there even while the line for a GPU is short (`best_split`).
 """
 
 from __future__ import annotations

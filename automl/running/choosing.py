@@ -197,8 +197,9 @@ class Pass:
             return next(iter(found))
         if any(math.isinf(chosen.seconds) for chosen in found.values()):
             return self._untold(found)
-        if not self._is_known(waiting):
-            return min(found, key=lambda kind: found[kind].seconds)
+        on_cpu, on_gpu = found[DeviceKind.CPU].seconds, found[DeviceKind.GPU].seconds
+        if on_cpu > on_gpu and not self._is_known(waiting):
+            return DeviceKind.GPU
         options = [Option(k, self._wait(k, c), c.seconds) for k, c in found.items()]
         return DeviceKind.CPU if self._helps(found) else first_to_end(options).kind
 
