@@ -11,9 +11,20 @@ from hypothesis import strategies as st
 
 from automl.admission.policy import Limits
 from automl.devices.device import Reading
-from automl.running.choosing import Chooser
+from automl.record.study import fold
+from automl.running.choosing import Chooser, learn_pace
 from automl.running.messages import Asked, DevicesRead, Kind, TakenOver, Waiting
-from automl.trial import DeviceKind, Params, Placement, Work
+from automl.trial import (
+    DeviceKind,
+    Finished,
+    MemoryPeak,
+    Params,
+    Placement,
+    Reported,
+    Started,
+    SweepStarted,
+    Work,
+)
 from tests.places import device_id
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
@@ -84,6 +95,37 @@ def test_a_core_is_kept_for_each_gpu() -> None:
     world.run()
     assert list(world.where.values()).count([CPU]) == 6
     assert 20 < world.now < 25, "three at a time"
+
+
+def test_nobody_passes_who_waits_for_its_kind() -> None:
+    """A small one behind it would fit beside what runs."""
+    large = Plan(60 * GB, 60 * GB, seconds=10.0, cpu_takes=100.0)
+    limits = Limits(None, 0, 5.0, max_per_gpu=4, max_on_host=4)
+    world = Mixed(
+        MACHINE,
+        [large, large, plan(seconds=30.0), plan(cpu_takes=0.5)],
+        limits=limits,
+        own_processes=True,
+        n_ahead=16,
+        chooser=Known([large, large, plan(seconds=30.0), plan(cpu_takes=0.5)]),
+        rough=100.0,
+    )
+    world.run()
+    assert world.where[3] == [CPU]
+    assert world.started.index(1) < world.started.index(2)
+
+
+def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
+    """Those of an earlier sweep go on where they were, though all are of one kind of pack."""
+    pair = Kind("a", 2)
+    planned = [plan(kind=pair, seconds=s, cpu_takes=1.0) for s in (3.0, 9.0, 5.0, 5.0, 5.0)]
+    world = mixed(planned)
+    kinds = (CPU, CPU, GPU, GPU, GPU)
+    left = [TakenOver(world.ask() or Asked(0, {}), kind=kind) for kind in kinds]
+    world.loop.n_asked = len(left)
+    world.loop.take_over(left)
+    world.run()
+    assert [world.where[n] for n in range(5)] == [[kind] for kind in kinds]
 
 
 @st.composite
@@ -262,3 +304,27 @@ def test_what_was_timed_decides_where_the_next_go() -> None:
     small = chooser.paces.seconds(_work({"plan": 0}), CPU)
     assert small is not None
     assert 150 < small < 250
+
+
+def test_an_earlier_sweep_tells_what_steps_took() -> None:
+    begun = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
+    started = Started(0, 1.0, {"plan": 0}, "cpu")
+    reports = [Reported(0, 2.0 + 50 * n, n, {"loss": 1.0}) for n in range(3)]
+    chooser, packed = (Chooser(_work, frozenset(DeviceKind)) for _ in range(2))
+    learn_pace(chooser, fold([begun, started, *reports]).trials[0], n_reports=20)
+    before = packed.paces.seconds(_work({"plan": 0}), CPU)
+    found = chooser.paces.seconds(_work({"plan": 0}), CPU)
+    assert found is not None
+    assert 500 < found < 1100, "20 epochs of 50 s, and what the prior says"
+    together = MemoryPeak(0, 3.0, 7, n_lanes=4)
+    learn_pace(packed, fold([begun, started, *reports, together]).trials[0], n_reports=20)
+    assert packed.paces.seconds(_work({"plan": 0}), CPU) == before, "of a pack nobody knows"
+
+
+def test_of_unknown_work_a_whole_trial_of_an_earlier_sweep_counts() -> None:
+    begun = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
+    events = [begun, Started(0, 1.0, {"plan": 0}, "cpu"), Finished(0, 43.0, 0.5)]
+    chooser = Chooser(lambda params: None, frozenset(DeviceKind))
+    learn_pace(chooser, fold(events).trials[0], n_reports=None)
+    assert chooser.paces.seconds(None, CPU) == 42.0
+    assert chooser.paces.seconds(None, GPU) is None
