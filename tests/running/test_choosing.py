@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -98,21 +98,13 @@ def test_a_core_is_kept_for_each_gpu() -> None:
 
 
 def test_nobody_passes_who_waits_for_its_kind() -> None:
-    """A small one behind it would fit beside what runs."""
-    large = Plan(60 * GB, 60 * GB, seconds=10.0, cpu_takes=100.0)
-    limits = Limits(None, 0, 5.0, max_per_gpu=4, max_on_host=4)
-    world = Mixed(
-        MACHINE,
-        [large, large, plan(seconds=30.0), plan(cpu_takes=0.5)],
-        limits=limits,
-        own_processes=True,
-        n_ahead=16,
-        chooser=Known([large, large, plan(seconds=30.0), plan(cpu_takes=0.5)]),
-        rough=100.0,
-    )
+    """The third would fit beside what runs, and delay the second."""
+    sizes = (50 * GB, 70 * GB, 20 * GB)
+    planned = [Plan(size, size, seconds=10.0, cpu_takes=50.0) for size in sizes]
+    world = mixed([*planned, plan(cpu_takes=0.5)], limits=replace(LIMITS, max_per_gpu=4))
     world.run()
-    assert world.where[3] == [CPU]
-    assert world.started.index(1) < world.started.index(2)
+    assert world.where == {0: [GPU], 1: [GPU], 2: [GPU], 3: [CPU]}
+    assert world.started == [0, 3, 1, 2]
 
 
 def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
@@ -306,24 +298,27 @@ def test_what_was_timed_decides_where_the_next_go() -> None:
     assert 150 < small < 250
 
 
+SWEEP = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
+
+
 def test_an_earlier_sweep_tells_what_steps_took() -> None:
-    begun = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
-    started = Started(0, 1.0, {"plan": 0}, "cpu")
-    reports = [Reported(0, 2.0 + 50 * n, n, {"loss": 1.0}) for n in range(3)]
+    started = [SWEEP, Started(0, 1.0, {"plan": 0}, "cpu")]
+    reports = [Reported(0, 2.0 + n / 16, n, {"loss": 1.0}) for n in range(3)]
     chooser, packed = (Chooser(_work, frozenset(DeviceKind)) for _ in range(2))
-    learn_pace(chooser, fold([begun, started, *reports]).trials[0], n_reports=20)
+    learn_pace(chooser, fold([*started, *reports]).trials[0], n_reports=20)
     before = packed.paces.seconds(_work({"plan": 0}), CPU)
     found = chooser.paces.seconds(_work({"plan": 0}), CPU)
     assert found is not None
-    assert 500 < found < 1100, "20 epochs of 50 s, and what the prior says"
+    assert before is not None
+    assert 0.8 < found < 1.25, "20 epochs of 1/16 s, and what the prior says"
+    assert before < 0.5
     together = MemoryPeak(0, 3.0, 7, n_lanes=4)
-    learn_pace(packed, fold([begun, started, *reports, together]).trials[0], n_reports=20)
+    learn_pace(packed, fold([*started, *reports, together]).trials[0], n_reports=20)
     assert packed.paces.seconds(_work({"plan": 0}), CPU) == before, "of a pack nobody knows"
 
 
 def test_of_unknown_work_a_whole_trial_of_an_earlier_sweep_counts() -> None:
-    begun = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
-    events = [begun, Started(0, 1.0, {"plan": 0}, "cpu"), Finished(0, 43.0, 0.5)]
+    events = [SWEEP, Started(0, 1.0, {"plan": 0}, "cpu"), Finished(0, 43.0, 0.5)]
     chooser = Chooser(lambda params: None, frozenset(DeviceKind))
     learn_pace(chooser, fold(events).trials[0], n_reports=None)
     assert chooser.paces.seconds(None, CPU) == 42.0
