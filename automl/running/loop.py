@@ -425,7 +425,8 @@ class Loop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, Refusal):
             return placement
-        there = [w for w in self.waiting if w.may_go(placement.kind)]
+        now = (head if w.trial == head.trial else w for w in self.waiting)  # as it has chosen now
+        there = [w for w in now if w.may_go(placement.kind)]
         group = self._packing.same(head, there, self._one_more, on_host=placement.on_host)
         group = self._fair(group, len(self.waiting))
         return self._packing.placed(

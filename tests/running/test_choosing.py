@@ -98,6 +98,15 @@ def test_a_core_is_kept_for_each_gpu() -> None:
     assert 20 < world.now < 25, "three at a time"
 
 
+def test_who_waited_for_a_gpu_may_start_on_the_cpu_after_all() -> None:
+    """Though it could go with others as a pack: what it waited for before counts no more."""
+    world = mixed([plan(kind=Kind("a", 2), cpu_takes=0.5)])
+    world.loop.n_asked = 1
+    world.loop.waiting.append(Waiting(world.ask() or Asked(0, {}), chosen=GPU))
+    world.run()
+    assert world.where == {0: [CPU]}
+
+
 def test_nobody_passes_who_waits_for_its_kind() -> None:
     """The third would fit beside what runs, and delay the second."""
     sizes = (50 * GB, 70 * GB, 20 * GB)
