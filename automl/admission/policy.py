@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
 from automl.admission.governor import Sharing
-from automl.admission.host_share import HostRoom, host_room
+from automl.admission.host_share import HostRoom, HostShare, host_room
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
@@ -110,13 +110,14 @@ def place(
     teams = _teams(request, _left(everything))
     if request.alone:
         teams = _largest(request, teams)
-    free = _with_places(request, teams, limits)
+    share = accounts.host_share(reading, ledger)
+    free = _with_places(request, teams, limits, _n_beside(everything, share))
     if not free:
         return _full([a for team in teams for a in team], limits)
     host = host_room(
         reading,
         ledger,
-        accounts.host_share(reading, ledger),
+        share,
         headroom_bytes=limits.headroom_bytes,
         n_cores_allow=limits.max_on_host,
         in_threads=process is not None,
@@ -191,15 +192,28 @@ def _largest(
 
 
 def _with_places(
-    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_beside: int
 ) -> Sequence[Sequence[DeviceAccount]]:
     """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
     does not wait for a place on it.)"""
     free = [
-        [a for a in team if a.n_trials < limits.on(a.device.address) or _wants_all(request, a)]
+        [a for a in team if a.n_trials < _most(a, limits, n_beside) or _wants_all(request, a)]
         for team in teams
     ]
     return [team for team in free if len(team) >= request.n_devices]
+
+
+def _n_beside(accounts: Sequence[DeviceAccount], share: HostShare) -> int:
+    """Cores of this machine that are kept for its GPUs: one for each that trains there, or could
+    at once, to feed it."""
+    local = (a.device.address for a in _left(accounts) if a.device.address.node == LOCAL_NODE)
+    return max(share.n_running, sum(not address.on_host for address in local))
+
+
+def _most(a: DeviceAccount, limits: Limits, n_beside: int) -> int:
+    """The most trials on a device."""
+    here, most = a.device.address, limits.on(a.device.address)
+    return max(1, most - n_beside) if here.on_host and here.node == LOCAL_NODE else most
 
 
 def _full(accounts: Sequence[DeviceAccount], limits: Limits) -> Refusal:

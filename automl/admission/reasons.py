@@ -87,6 +87,12 @@ def unfit(reading: Reading | None, stale_seconds: float, now_seconds: float) -> 
     return None if reading.devices else _unseen("waiting: no device is left")
 
 
+def no_reading_of(request: Request) -> Refusal:
+    """Of the devices that it may go to none can be read now."""
+    kinds = " or ".join(sorted(kind.name for kind in request.kinds))
+    return _unseen(f"waiting: no {kinds} can be read now")
+
+
 def no_such_devices(request: Request, n_most: int) -> Refusal:
     """No node has as many devices of a kind as are asked for."""
     kinds = " or ".join(sorted(kind.name for kind in request.kinds))

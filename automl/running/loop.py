@@ -24,6 +24,7 @@ from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
+from automl.running.choosing import Chooser, Choosing, Chosen, Pass
 from automl.running.durations import Durations
 from automl.running.held_back import AWAY, HeldBack
 from automl.running.lookahead import Lookahead
@@ -57,6 +58,7 @@ from automl.trial import (
     MemoryPeak,
     Outcome,
     OutOfMemory,
+    Placement,
     ProcessId,
     Request,
 )
@@ -85,6 +87,8 @@ class Loop:
     durations: Durations = field(default_factory=Durations)
     governor: Governor | None = None
     """Finds how many trials share a device; None: nobody does."""
+    chooser: Chooser | None = None
+    """Knows how long trials take on each kind of device; None: there is one kind."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -108,12 +112,18 @@ class Loop:
             self.limits,
             self.process,
             self.executions,
+            kinds=frozenset() if self.chooser is None else self.chooser.kinds,
             governor=self.governor,
         )
         self._held_back = HeldBack(self._placing)
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
         )
+        self._choosing: Choosing | None = None
+        if self.chooser is not None:
+            self._choosing = Choosing(
+                self.chooser, self._placing, self.durations, self.running, self.executions
+            )
 
     @property
     def reading(self) -> Reading | None:
@@ -133,8 +143,15 @@ class Loop:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
         for left in trials:
             is_new = left.n_ran_out == left.deaths == 0
+            has_kind = self.chooser is not None and left.kind in self.chooser.kinds
             self.waiting.append(
-                Waiting(left.trial, is_new, n_ran_out=left.n_ran_out, deaths=left.deaths)
+                Waiting(
+                    left.trial,
+                    is_new,
+                    n_ran_out=left.n_ran_out,
+                    deaths=left.deaths,
+                    kind=left.kind if has_kind else None,
+                )
             )
 
     @property
@@ -159,6 +176,8 @@ class Loop:
                 self._released(key, now_seconds)
             case DevicesRead(reading):
                 self._placing.read(reading, now_seconds)
+                if self._choosing is not None:
+                    self._choosing.observe(self.ports.n_steps(), now_seconds)
                 self.memory.read(reading)
                 self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):
@@ -199,6 +218,8 @@ class Loop:
             self.requests.forget(outcome.trial)
         if isinstance(outcome, Finished):
             self.durations.finished(now_seconds - running.since_seconds)
+            if self._choosing is not None:
+                self._choosing.finished(running, execution, now_seconds)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -311,6 +332,8 @@ class Loop:
             return False
         self.n_asked += 1
         self.waiting.append(Waiting(asked))
+        if self._choosing is not None:
+            self._choosing.asked(asked.params)
         return True
 
     def _may_ask_ahead(self) -> bool:
@@ -329,6 +352,9 @@ class Loop:
                 self._start(start, now_seconds)
 
     def _admit_waiting(self, now_seconds: float) -> None:
+        if self._choosing is not None:
+            self._admit_by_kind(self._choosing, now_seconds)
+            return
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             head = self.waiting[0]
             if (request := self._placing.known_request(head)) is None:
@@ -346,8 +372,68 @@ class Loop:
                 self.waiting[0] = replace(head, refusal=found)
                 self._placing.make_room(found)
                 if found.kind is RefusalKind.NO_ROOM and not found.in_the_way:
-                    self._backfill(request, now_seconds)
+                    self._backfill(head, request, now_seconds)
                 return  # nor is anything asked for ahead while nothing can start
+
+    def _admit_by_kind(self, choosing: Choosing, now_seconds: float) -> None:
+        """Each kind of device has a line of its own; while one could take more, and nobody waits
+        for it, more are asked for."""
+        while self.stop is None and (self.waiting or self._ask(now_seconds)):
+            n_left = max(0, self.n_trials - self.n_asked) if self._wants_more() else 0
+            look = choosing.begin(now_seconds, len(self.waiting) + n_left)
+            chosen = self._look(look, now_seconds)
+            if chosen is None:
+                continue  # the others are looked at anew
+            free = choosing.chooser.kinds - look.awaited
+            more = len(self.waiting) <= self.n_ahead and self._takes_more(free, now_seconds)
+            if more and self._one_more() is not None:
+                continue
+            head = next((c for c in chosen if _waits_for_room(c.waiting.refusal)), None)
+            if head is not None:
+                self._backfill(head.waiting, head.request, now_seconds)
+            return
+
+    def _look(self, look: Pass, now_seconds: float) -> list[Chosen] | None:
+        """Start, or put aside, the first of those that wait which can be; None: one was. Else what
+        was chosen for each."""
+        found = []
+        for waiting in list(self.waiting)[: self.n_ahead + 1]:
+            chosen = look.choose(waiting)
+            decided = chosen.refusal
+            if decided is None:
+                decide = partial(self._with_its_kind, chosen.waiting, chosen.request, now_seconds)
+                start = self._placing.agreed(decide, now_seconds)
+                if isinstance(start, Start):
+                    self._start(start, now_seconds)
+                    return None
+                decided = start
+            chosen = replace(chosen, waiting=replace(chosen.waiting, refusal=decided))
+            if self._is_put_aside(chosen):
+                return None
+            look.waits(chosen)
+            found.append(chosen)
+        waits = {chosen.waiting.trial.number: chosen.waiting for chosen in found}
+        self.waiting = deque(waits.get(w.trial.number, w) for w in self.waiting)
+        for chosen in found:
+            self._placing.make_room(chosen.waiting.refusal)
+        return found
+
+    def _is_put_aside(self, chosen: Chosen) -> bool:
+        """Whether it waits no more: it fits nowhere, or what it needs has failed."""
+        waiting, refusal = chosen.waiting, chosen.waiting.refusal
+        if refusal.kind is not RefusalKind.NEVER and refusal.kind not in AWAY:
+            return False
+        self.waiting = deque(w for w in self.waiting if w.trial != waiting.trial)
+        if refusal.kind is RefusalKind.NEVER:
+            self._again(waiting, after_refusal_for_good(waiting, chosen.request, refusal))
+        else:
+            self._held_back.trials.append(waiting)
+        return True
+
+    def _takes_more(self, kinds: frozenset[DeviceKind], now_seconds: float) -> bool:
+        """Whether a device of these kinds could take the least that a trial asks for."""
+        least = (replace(self.requests.least(), kinds=frozenset({kind})) for kind in kinds)
+        return any(isinstance(self._placing.place(one, now_seconds), Placement) for one in least)
 
     def _with_its_kind(
         self, head: Waiting, request: Request, now_seconds: float
@@ -356,7 +442,9 @@ class Loop:
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, Refusal):
             return placement
-        group = self._packing.same(head, self.waiting, self._one_more, on_host=placement.on_host)
+        now = (head if w.trial == head.trial else w for w in self.waiting)  # as it has chosen now
+        there = [w for w in now if w.may_go(placement.kind)]
+        group = self._packing.same(head, there, self._one_more, on_host=placement.on_host)
         group = self._fair(group, len(self.waiting))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
@@ -374,18 +462,22 @@ class Loop:
         n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_share(len(group), n_waiting, n_free)]
 
-    def _backfill(self, head: Request, now_seconds: float) -> None:
+    def _backfill(self, head: Waiting, request: Request, now_seconds: float) -> None:
         """Start what may pass the head, which has to wait for memory."""
-        if not self._lookahead.is_open(self.waiting[0], head, now_seconds):
+        if not self._lookahead.is_open(head, request, now_seconds):
             return
         while len(self.waiting) <= self.n_ahead and self._one_more():
             pass
-        behind = list(self.waiting)[1:]
-        for start in self._lookahead.who_passes(behind, head, now_seconds, self._fair):
+        numbers = [waiting.trial.number for waiting in self.waiting]
+        behind = list(self.waiting)[numbers.index(head.trial.number) + 1 :]
+        if head.where is not None:  # who waits for another kind has a line of its own
+            behind = [waiting for waiting in behind if waiting.where is head.where]
+        for start in self._lookahead.who_passes(behind, request, now_seconds, self._fair):
             self._start(start, now_seconds)
 
     def _start(self, start: Start, now_seconds: float) -> None:
         group, request, placement = start
+        group = [replace(waiting, kind=placement.kind) for waiting in group]
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
         together = len(group) > 1
@@ -412,14 +504,22 @@ class Loop:
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
+        kind = execution.placement.kind
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
-        head = self.waiting[0]
+        head = next((w for w in self.waiting if w.may_go(kind)), None)
+        if head is None:
+            return
         if self._packing.kind(head, on_host=execution.placement.on_host) != execution.kind:
             return
         if not self._packing.is_promised(execution, head):
             return
-        waiting = self.waiting.popleft()
+        self.waiting.remove(head)
+        waiting = replace(head, kind=kind)
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)
+
+
+def _waits_for_room(refusal: Refusal) -> bool:
+    return refusal.kind is RefusalKind.NO_ROOM and not refusal.in_the_way

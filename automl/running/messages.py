@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
 from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
+from automl.trial import DeviceKind, MemoryPeak, Outcome, Params, Placement, Request
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class TakenOver:
     """Times it ran out of memory."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """On which it ran there; None: on none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,18 @@ class Waiting:
     and lets others pass."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """Of the device on which it has started: there it stays. None: it has not."""
+    chosen: DeviceKind | None = None
+    """For which it waits for now; None: for any."""
+
+    @property
+    def where(self) -> DeviceKind | None:
+        """The kind of device that it is to go to; None: any."""
+        return self.kind or self.chosen
+
+    def may_go(self, kind: DeviceKind) -> bool:
+        return self.where in (None, kind)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind, impossible
-from automl.config import Config, ExecutionKind
+from automl.config import Choose, Config, ExecutionKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
@@ -31,8 +31,9 @@ from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
+from automl.running.choosing import Chooser, learn_pace
 from automl.running.display import Display, open_display
-from automl.running.durations import Durations
+from automl.running.durations import Durations, Progress
 from automl.running.end import Closing
 from automl.running.executions import Executions
 from automl.running.failures import DeclaredTooLittle, Failures, death_line
@@ -95,7 +96,9 @@ def run_sweep(
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
-    with contextlib.closing(open_reader(config.devices)) as reader:
+    with contextlib.closing(
+        open_reader(config.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
+    ) as reader:
         _refuse_impossible(reader, prepared)
         with (
             StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
@@ -141,6 +144,7 @@ class Sweep:
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
+        chooser = _chooser(parts)
         self.loop = Loop(
             ports=self,
             requests=parts.prepared.requests,
@@ -151,8 +155,9 @@ class Sweep:
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
-            durations=Durations(self._progress),
+            durations=_durations(self._progress, chooser),
             governor=_governor(config),
+            chooser=chooser,
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -197,10 +202,12 @@ class Sweep:
         for trial in self.parts.log.record.trials.values():
             if isinstance(trial.outcome, Failed | TooLarge):  # maybe before it held all it wants
                 continue
-            kind = DeviceKind.CPU if trial.device == "cpu" else DeviceKind.GPU
+            kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
                 self.loop.requests.learn(trial.params, peak, kind)
+            if self.loop.chooser is not None:
+                learn_pace(self.loop.chooser, trial, self.parts.prepared.n_reports)
 
     def _take_next(self) -> None:
         message = self._next_message()
@@ -334,7 +341,7 @@ class Sweep:
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
-                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths))
+                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths, known.kind))
         return left
 
     # --- messages ---
@@ -364,6 +371,19 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
+
+
+def _chooser(parts: Parts) -> Chooser | None:
+    """What knows how long trials take on each kind of device; None: there is one kind."""
+    kinds = frozenset(address.kind for address in parts.reader.addresses)
+    if len(kinds) < 2:
+        return None
+    prepared = parts.prepared
+    return Chooser(prepared.work, kinds, parts.config.devices.choose is Choose.all)
+
+
+def _durations(progress: Progress, chooser: Chooser | None) -> Durations:
+    return Durations(progress) if chooser is None else Durations(progress, chooser.seconds)
 
 
 def _governor(config: Config) -> Governor | None:

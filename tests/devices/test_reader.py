@@ -74,6 +74,16 @@ def test_only_of_a_gpu_cannot_be_met_by_the_host() -> None:
         open_reader(config("host", "GPU-8f"))
 
 
+def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> None:
+    both = open_reader(config("nvml"), beside_gpus=True)
+    assert uuids(both) == [SMALL, LARGE, HOST_UUID]
+    reading = take_reading(both, dict)
+    assert [d.address.uuid for d in reading.devices] == [SMALL, LARGE, HOST_UUID]
+    assert reading.host is not None
+    both.close()
+    assert uuids(open_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
+
+
 # --- devices=nvml ---------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from automl.record.study import fold
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
+    DeviceKind,
     Direction,
     Event,
     Failed,
@@ -50,6 +51,25 @@ def losses(number: int, *values: float) -> list[Event]:
 
 
 # --- trials ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [("cpu", DeviceKind.CPU), ("A10 GPU-8f", DeviceKind.GPU), ("none", None), ("", None)],
+)
+def test_a_trial_is_known_by_the_kind_of_device_it_was_on(
+    device: str, kind: DeviceKind | None
+) -> None:
+    assert fold([sweep(), start(0, device=device)]).trials[0].kind is kind
+
+
+def test_the_time_between_reports_is_that_of_where_it_ran_last() -> None:
+    reports: list[Event] = [Reported(0, 2.0 + n * n, n, {"loss": 0.5}) for n in range(3)]
+    events = [sweep(), start(0), *reports]
+    assert fold(events).trials[0].report_seconds == 2.0
+    again = [*events, start(0), Reported(0, 100.0, 3, {"loss": 0.4})]
+    assert fold(again).trials[0].report_seconds is None
+    assert fold([*again, Reported(0, 107.0, 4, {"loss": 0.4})]).trials[0].report_seconds == 7.0
 
 
 def test_a_trial_is_known_by_all_that_happened_to_it() -> None:

@@ -42,6 +42,11 @@ class Plan:
     """Its memory is torch's; else only NVML sees it."""
     n_devices: int = 1
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
+    cpu_takes: float = 1.0
+    """On the CPU it takes so many times as long."""
+
+    def seconds_on(self, kind: DeviceKind) -> float:
+        return self.seconds * (self.cpu_takes if kind is DeviceKind.CPU else 1)
 
 
 @dataclass

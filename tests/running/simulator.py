@@ -20,6 +20,7 @@ from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
 from automl.devices.promises import Promise
+from automl.running.choosing import Chooser
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -40,6 +41,7 @@ from automl.running.messages import (
 from automl.trial import (
     UNKNOWN,
     DeviceId,
+    DeviceKind,
     Failed,
     Finished,
     Interrupted,
@@ -81,7 +83,8 @@ class Told(Durations):
 
     def of(self, waiting: Waiting) -> float:
         plan = self._plans[waiting.trial.number]
-        return self._rough * (plan.hosted_after + plan.seconds + RELEASED_AFTER)
+        seconds = plan.seconds_on(waiting.where or DeviceKind.GPU)
+        return self._rough * (plan.hosted_after + seconds + RELEASED_AFTER)
 
     def left(self, running: Running, now_seconds: float) -> float:
         return running.since_seconds + self.of(running.waiting) - now_seconds
@@ -123,6 +126,7 @@ class World:
     n_ahead: int = 0
     """How many behind the head may pass it."""
     governor: Governor | None = None
+    chooser: Chooser | None = None
     rough: float = 1.0
     """What is thought of how long a trial takes: so many times the truth."""
 
@@ -164,6 +168,7 @@ class World:
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),
             governor=self.governor,
+            chooser=self.chooser,
         )
 
     def _estimate(self, params: Params) -> Request:
@@ -275,7 +280,8 @@ class World:
             execution.lanes[number] = lane
             self.attempts[number] = self.attempts.get(number, 0) + 1
             self._at(lane.plan.reports_after, partial(self._report, execution, lane))
-            self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            seconds = lane.plan.seconds_on(execution.placement.kind)
+            self._at(seconds, partial(self._end_lane, execution, lane))
             if self.faults:
                 self._at(_DIES_AFTER, partial(self._die_with_device, execution, lane))
             if self.stopping:
