@@ -310,6 +310,9 @@ class World:
     def _report(self, execution: Hosted, lane: Lane) -> None:
         if lane in execution.lanes.values():
             execution.process.has_context = True
+            if not execution.placement.on_host:
+                seen = max(execution.process.host_bytes, lane.plan.host_bytes)
+                execution.process.host_bytes = seen
             self.ledger.context_up(execution.key, self.now)
 
     def _stop_lane(self, execution: Hosted, lane: Lane) -> None:
@@ -418,7 +421,7 @@ class World:
         devices = self.machine.snapshots(self.now)
         if self.blind:
             devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
-        asked = replace(begun, devices=devices, host=self.host)
+        asked = replace(begun, devices=devices, host=self.host_state())
         self._at(self.reading_takes / 2, partial(self._end_reading, asked))
 
     def _end_reading(self, asked: Reading) -> None:
@@ -428,7 +431,11 @@ class World:
         """All at once, for a test that handles messages itself."""
         held = self._held()
         devices, elsewhere = self.machine.snapshots(self.now), self._elsewhere(self.now)
-        return Reading(self.now, devices, held, held, elsewhere, self.host)
+        return Reading(self.now, devices, held, held, elsewhere, self.host_state())
+
+    def host_state(self) -> HostState | None:
+        """As the reader's thread finds the machine now."""
+        return self.host
 
     def _elsewhere(self, begun_seconds: float) -> Elsewhere:
         """What other sweeps promise now that a reading begun then may have missed."""

@@ -27,6 +27,7 @@ from automl.trial import (
     Work,
 )
 from tests.places import device_id
+from tests.running.choosers import Known
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 
@@ -34,18 +35,6 @@ GB = 1000**3
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 MACHINE = {"host": 64 * GB, "GPU-a": 80 * GB}
 LIMITS = Limits(None, 0, 5.0, max_per_gpu=1, max_on_host=4)
-
-
-class Known(Chooser):
-    """As if trials like these had been timed."""
-
-    def __init__(self, plans: Sequence[Plan], **how: Any) -> None:
-        super().__init__(lambda params: Work(1, 1.0), frozenset(DeviceKind), **how)
-        self._plans = plans
-        self.paces.add(-1, CPU, 1.0, 1.0)
-
-    def seconds(self, waiting: Waiting, kind: DeviceKind) -> float | None:
-        return self._plans[waiting.trial.number].seconds_on(kind)
 
 
 @dataclass
