@@ -402,7 +402,20 @@ class SweepEnded:
     """It stopped because its trials kept failing."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded"
+@dataclass(frozen=True)
+class Paced:
+    """Steps of training took so long on a kind of device, of a probe or of an execution; of the
+    latter what is told last counts."""
+
+    time: float
+    kind: DeviceKind
+    step_flops: float
+    step_seconds: float
+    execution: int | None = None
+    """Number of its first trial; None: a probe."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced"
 
 
 # --- how a trial is carried out -----------------------------------------------------------------

@@ -63,8 +63,6 @@ class TrialRecord:
     n_reports: int
     last_step: int
     """The largest step that a store can hold; 0 before the first report."""
-    report_seconds: float | None
-    """From one report to the next, where it ran last; None: it reported less than twice there."""
     checkpoints: Mapping[CheckpointKind, str]
     """Paths as the log says them: relative to the study, and whatever a stranger wrote."""
     reports: Mapping[int, Mapping[str, float]] | None
@@ -128,10 +126,6 @@ class TrialFold:
     best_step: int | None = None
     n_reports: int = 0
     last_step: int = 0
-    first_here: float = math.nan
-    """When it first reported where it ran last, how often it did since, and when it last did:"""
-    n_here: int = 0
-    last_here: float = math.nan
     checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
 
     @property
@@ -146,7 +140,6 @@ class TrialFold:
             case Started():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
-                self.n_here, self.first_here, self.last_here = 0, math.nan, math.nan
             case Checkpointed():
                 self.checkpoints[event.kind] = event.path
             case MemoryPeak():
@@ -172,19 +165,12 @@ class TrialFold:
             best_step=self.best_step,
             n_reports=self.n_reports,
             last_step=self.last_step,
-            report_seconds=self._report_seconds(),
             checkpoints=dict(self.checkpoints),
             reports=None if self.reports is None else dict(self.reports),
         )
 
-    def _report_seconds(self) -> float | None:
-        seconds = self.last_here - self.first_here
-        return seconds / (self.n_here - 1) if self.n_here > 1 and seconds > 0 else None
-
     def _take_report(self, event: Reported) -> None:
         self.n_reports += 1
-        self.first_here = event.time if self.n_here == 0 else self.first_here
-        self.n_here, self.last_here = self.n_here + 1, event.time
         if event.step <= MAX_STEP:  # older versions took what no store can hold
             self.last_step = max(self.last_step, event.step)
         value = event.metrics.get(self.metric.name)

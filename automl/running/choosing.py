@@ -6,63 +6,35 @@ device has a line of its own: who waits for a GPU holds nobody back who goes to 
 behind it takes its place. What a trial waits for is chosen anew each time; where it started it
 stays for life, as its numbers depend on it.
 
-Nothing known yet: of the built-in network the work is arithmetic, and before any trial ran on a
-kind a prior tells how fast that is. By the prior alone a trial goes to the CPU only where it would
-be faster there even if a GPU were free; so the small ones measure the CPU. Of a trial whose work
-nobody knows one at a time tries the CPU, when no GPU takes it, until one has finished there.
+Nothing known yet: until the CPU was timed (`probing.py`) nobody goes there who may go to a GPU.
+Where that failed a prior tells how fast it is, by which a trial goes to the CPU only where it would
+be faster there even if a GPU were free; so the small ones measure it. Of a trial whose work nobody
+knows one at a time tries the CPU, when no GPU takes it, until one has finished there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.admission.choice import Line, Option, Seconds, Split, best_split, first_to_end
-from automl.admission.pace import Paces
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind
-from automl.record.trial_record import TrialRecord
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, no_reading_of
+from automl.running.chooser import Chooser, Timing
 from automl.running.durations import Durations
 from automl.running.held_back import AWAY
-from automl.running.messages import Execution, Running, Waiting
+from automl.running.lines import AllWait, Lines, OneLine, Refused, TryStart
+from automl.running.messages import Execution, Running, Start, Waiting
 from automl.running.placing import Placing
-from automl.trial import DeviceKind, Finished, Params, Placement, Request, Work
+from automl.running.readable import clock
+from automl.trial import DeviceKind, Params, Placement, Request, Work
 
 MOST_BEYOND = 8.0
 """So many times the work of the largest trial that was timed on the CPU is known by it."""
 N_LIKE = 64
 """Trials asked for last that tell what those are like which are to come."""
-WINDOW_SECONDS = 1.0
-WINDOW_STEPS = 5
-"""Steps of a trial that runs tell its pace once they took so long, and are so many."""
 BEHIND = Refusal("waiting: for those before it", RefusalKind.FULL)
-
-
-@dataclass
-class Chooser:
-    """What is known of the trials of a sweep that has several kinds of device."""
-
-    work: Callable[[Params], Work | None]
-    """Of a whole trial; None: nobody knows."""
-    kinds: frozenset[DeviceKind]
-    """That the sweep has, whether they answer now or not."""
-    anyone_to_cpu: bool = False
-    """Those, too, whose work nobody knows."""
-    paces: Paces = field(default_factory=Paces)
-
-    def seconds(self, waiting: Waiting, kind: DeviceKind) -> float | None:
-        """That it will take on such a device; None: nobody knows."""
-        return self.paces.seconds(self.work(waiting.trial.params), kind)
-
-    def kinds_of(self, waiting: Waiting) -> list[DeviceKind]:
-        """Where it may go, GPUs first."""
-        if waiting.kind is not None:
-            return [waiting.kind]
-        kinds = sorted(self.kinds, key=lambda kind: kind is DeviceKind.CPU)
-        if self.anyone_to_cpu or self.work(waiting.trial.params) is not None:
-            return kinds
-        return [kind for kind in kinds if kind is not DeviceKind.CPU] or kinds
 
 
 @dataclass(frozen=True)
@@ -78,53 +50,98 @@ class Chosen:
 
 @dataclass
 class Choosing:
-    """Chooses for the loop. For the main thread."""
+    """The lines of a sweep with several kinds of device. For the main thread."""
 
     chooser: Chooser
     placing: Placing
     durations: Durations
     running: Mapping[int, Running]
     executions: Mapping[int, Execution]
-    _timed: dict[int, _Timing] = field(default_factory=dict)
+    n_ahead: int = 0
+    """How many behind the first are looked at."""
+    _timed: dict[int, Timing] = field(default_factory=dict)
     """By execution."""
     _works: deque[Work] = field(default_factory=lambda: deque(maxlen=N_LIKE))
     """Of those asked for last."""
 
-    def observe(self, n_steps: Mapping[int, int], now_seconds: float) -> None:
-        """What runs has taken so many steps: how long each took is learned."""
-        self._timed = {key: self._timed.get(key) or _Timing() for key in self.executions}
+    # --- what is learned ---
+
+    def asked(self, params: Params) -> None:
+        """The study has asked for one with these."""
+        if (work := self.chooser.work(params)) is not None:
+            self._works.append(work)
+
+    def observe(self, n_steps: Callable[[], Mapping[int, int]], now_seconds: float) -> None:
+        """The devices were read. What runs has taken so many steps."""
+        steps = n_steps()
+        self._timed = {key: self._timed.get(key) or Timing() for key in self.executions}
         for key, execution in self.executions.items():
             n_live = len(execution.live)
-            if key in n_steps and n_live:
+            if key in steps and n_live:
                 timing = self._timed[key]
-                timing.take(n_steps[key], n_live, now_seconds)
+                timing.take(steps[key], n_live, now_seconds)
                 if (step_seconds := timing.step_seconds) is not None:
-                    self._learn(execution, n_live, step_seconds)
+                    self._learn(execution, n_live, step_seconds, timing)
 
     def finished(self, running: Running, execution: Execution, now_seconds: float) -> None:
         """A trial has come to its end."""
         seconds, kind = now_seconds - running.since_seconds, running.placement.kind
         number = running.waiting.trial.number
         work = self.chooser.work(running.waiting.trial.params)
+        timing = self._timed.get(execution.key, Timing())
         if work is None:
             self.chooser.paces.finished(number, kind, seconds)
-        elif self._timed.get(execution.key, _Timing()).step_seconds is None:  # it was too short
-            self._learn(execution, execution.n_lanes, seconds / work.n_steps)
+        elif timing.step_seconds is None:  # it was too short
+            self._learn(execution, execution.n_lanes, seconds / work.n_steps, timing)
 
-    def begin(self, now_seconds: float, n_to_come: int) -> Pass:
-        """Look at those that wait, one after another in their order; with those still to be asked
-        for they are so many."""
+    def _learn(
+        self, execution: Execution, n_lanes: int, step_seconds: float, timing: Timing
+    ) -> None:
+        first = next(iter(execution.members.values()))
+        work = self.chooser.work(first.trial.params)
+        if work is None:
+            return
+        flops, kind = n_lanes * work.step_flops, execution.placement.kind
+        self.chooser.timed(execution.key, kind, flops, step_seconds)
+        if timing.is_due:
+            timing.n_noted = timing.n_passes
+            self.chooser.note(kind, flops, step_seconds, execution.key)
+
+    # --- who is next ---
+
+    def look(
+        self, waiting: Sequence[Waiting], n_to_come: int, try_start: TryStart, now_seconds: float
+    ) -> Start | Refused | AllWait:
+        """Who starts next, in the order in which they wait, each on the kind chosen for it."""
+        found: list[Refused] = []
+        look = self._begin(len(waiting) + n_to_come, now_seconds)
+        for one in waiting[: self.n_ahead + 1]:
+            chosen = look.choose(one)
+            decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
+            if isinstance(decided, Start):
+                return decided
+            refused = Refused(replace(chosen.waiting, refusal=decided), chosen.request)
+            if refused.is_put_aside:
+                return refused
+            look.waits(refused, chosen.seconds)
+            found.append(refused)
+        return AllWait(found, self._takes_more(look, len(waiting), now_seconds))
+
+    def bound(self, waiting: Waiting, kind: DeviceKind) -> Waiting:
+        """It stays there for life."""
+        return replace(waiting, kind=kind)
+
+    def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
+        """The same, but where the sweep has none of that kind any more."""
+        return kind if kind in self.chooser.kinds else None
+
+    def _begin(self, n_to_come: int, now_seconds: float) -> Pass:
         left: dict[DeviceKind, list[float]] = {kind: [] for kind in DeviceKind}
         for execution in self.executions.values():
             end_seconds = self.durations.end(execution, self.running, now_seconds)
             left[execution.placement.kind].append(max(0.0, end_seconds - now_seconds))
         lines = {kind: Line(ends) for kind, ends in left.items()}
         return Pass(self, lines, self._split(), n_to_come, now_seconds)
-
-    def asked(self, params: Params) -> None:
-        """The study has asked for one with these."""
-        if (work := self.chooser.work(params)) is not None:
-            self._works.append(work)
 
     def _split(self) -> Split:
         """As those that were asked for last would be shared."""
@@ -139,12 +156,28 @@ class Choosing:
                 trials.append(Seconds(cpu, gpu))
         return best_split(trials, n_cpu, n_gpu)
 
-    def _learn(self, execution: Execution, n_lanes: int, step_seconds: float) -> None:
-        first = next(iter(execution.members.values()))
-        work = self.chooser.work(first.trial.params)
-        if work is not None:
-            flops, kind = n_lanes * work.step_flops, execution.placement.kind
-            self.chooser.paces.add(execution.key, kind, flops, step_seconds)
+    def _takes_more(self, look: Pass, n_waiting: int, now_seconds: float) -> bool:
+        """Whether a device that nobody waits for could take the least that a trial asks for."""
+        idle = self.chooser.kinds - look.awaited
+        if self.chooser.is_probing:
+            idle -= {DeviceKind.CPU}
+        if n_waiting > self.n_ahead:
+            return False
+        least = (replace(self.placing.least, kinds=frozenset({kind})) for kind in idle)
+        return any(isinstance(self.placing.place(one, now_seconds), Placement) for one in least)
+
+
+def lines_of(
+    chooser: Chooser | None,
+    placing: Placing,
+    durations: Durations,
+    running: Mapping[int, Running],
+    n_ahead: int,
+) -> Lines:
+    """One for each kind of device, if there are several."""
+    if chooser is None:
+        return OneLine(placing)
+    return Choosing(chooser, placing, durations, running, placing.executions, n_ahead)
 
 
 @dataclass
@@ -167,14 +200,16 @@ class Pass:
         if not open_:
             away = [c for c in found.values() if c.refusal is not None and c.refusal.kind in AWAY]
             return (away or list(found.values()))[0]
-        return open_[self._kind(waiting, open_)]
+        kind = self._kind(waiting, open_)
+        return _with_reason(open_[kind], open_)
 
-    def waits(self, chosen: Chosen) -> None:
-        """It does not start now."""
-        kind = chosen.waiting.where
+    def waits(self, refused: Refused, seconds: float) -> None:
+        """It does not start now. Who lacks main memory or a core beside a GPU is not passed by
+        those who would take these for the CPU."""
+        kind = refused.waiting.where
         assert kind is not None
-        self.awaited.add(kind)
-        self.lines[kind].join(chosen.seconds)
+        self.awaited |= {kind, DeviceKind.CPU} if refused.refusal.of_host else {kind}
+        self.lines[kind].join(seconds)
 
     def _kinds_of(self, waiting: Waiting) -> list[DeviceKind]:
         """Where it may go and can run at all; one that can run nowhere is refused anywhere."""
@@ -187,14 +222,24 @@ class Pass:
         seconds = self.choosing.chooser.seconds(waiting, kind)
         seconds = math.inf if seconds is None else seconds
         request = placing.request(there)
-        if placing.known_request(there) is None:
+        if kind is DeviceKind.GPU and placing.known_request(there) is None:
             return Chosen(there, request, SURVEYING, seconds)
-        found = BEHIND if kind in self.awaited else placing.place(request, self.now_seconds)
+        found = BEHIND if kind in self.awaited else self._place(request)
         return Chosen(there, request, None if isinstance(found, Placement) else found, seconds)
+
+    def _place(self, request: Request) -> Placement | Refusal:
+        """Devices that do not answer now are waited for."""
+        placing = self.choosing.placing
+        away = request.kinds & self.choosing.chooser.kinds - placing.kinds
+        if away and not request.kinds & placing.kinds and placing.has_read:
+            return no_reading_of(request)
+        return placing.place(request, self.now_seconds)
 
     def _kind(self, waiting: Waiting, found: Mapping[DeviceKind, Chosen]) -> DeviceKind:
         if len(found) == 1:
             return next(iter(found))
+        if self.choosing.chooser.is_probing:
+            return DeviceKind.GPU
         if any(math.isinf(chosen.seconds) for chosen in found.values()):
             return self._untold(found)
         on_cpu, on_gpu = found[DeviceKind.CPU].seconds, found[DeviceKind.GPU].seconds
@@ -232,48 +277,26 @@ class Pass:
         return work is None or work.step_flops <= MOST_BEYOND * most
 
 
-@dataclass
-class _Timing:
-    """Steps of an execution, from the first that was seen."""
-
-    n_steps: int | None = None
-    at_seconds: float = 0.0
-    has_begun: bool = False
-    n_passes: float = 0.0
-    """Of all lanes of a pack at once, each of which counts its steps."""
-    seconds: float = 0.0
-
-    def take(self, n_steps: int, n_lanes: int, now_seconds: float) -> None:
-        if self.n_steps is not None and n_steps > self.n_steps:
-            if self.has_begun:
-                self.n_passes += (n_steps - self.n_steps) / n_lanes
-                self.seconds += now_seconds - self.at_seconds
-            self.has_begun = True
-        elif self.has_begun:
-            return  # a step that takes longer than a reading: its time counts when it ends
-        self.n_steps, self.at_seconds = n_steps, now_seconds
-
-    @property
-    def step_seconds(self) -> float | None:
-        """None: not known yet."""
-        if self.seconds < WINDOW_SECONDS or self.n_passes < WINDOW_STEPS:
-            return None
-        return self.seconds / self.n_passes
-
-
 def _is_closed(refusal: Refusal) -> bool:
     """Whether it does not start there however long it waits."""
     return refusal.kind is RefusalKind.NEVER or refusal.kind in AWAY
 
 
-def learn_pace(chooser: Chooser, trial: TrialRecord, n_reports: int | None) -> None:
-    """Take what a trial of an earlier sweep took where it ran last. `n_reports`: of a whole trial,
-    where it is known. Of those in packs the record does not tell how many there were at a time."""
-    work, outcome = chooser.work(trial.params), trial.outcome
-    if trial.kind is None or any(n_lanes > 1 for n_lanes in trial.peaks):
-        return
-    if work is not None and n_reports and trial.report_seconds is not None:
-        seconds = trial.report_seconds * n_reports / work.n_steps
-        chooser.paces.add(trial.number, trial.kind, work.step_flops, seconds)
-    elif work is None and isinstance(outcome, Finished) and trial.n_starts == 1:
-        chooser.paces.finished(trial.number, trial.kind, outcome.time - trial.started)
+def _with_reason(chosen: Chosen, found: Mapping[DeviceKind, Chosen]) -> Chosen:
+    """Why it waits for this kind, where it could have gone to the other.
+
+    `waiting for a GPU (about 40 s there, 5:10 on the CPU): 1 trial is on GPU-8f…: …`
+    """
+    refusal = chosen.refusal
+    if refusal is None or refusal is SURVEYING or len(found) == 1:
+        return chosen
+    where = {DeviceKind.GPU: "a GPU", DeviceKind.CPU: "the CPU"}
+    kind = chosen.waiting.where
+    (other,) = (other for other in found if other is not kind)
+    assert kind is not None
+    text = f"waiting for {where[kind]}"
+    if math.isfinite(chosen.seconds) and math.isfinite(found[other].seconds):
+        there, elsewhere = clock(chosen.seconds), clock(found[other].seconds)
+        text += f" (about {there} there, {elsewhere} on {where[other]})"
+    why = refusal.reason.removeprefix("waiting: ")
+    return replace(chosen, refusal=replace(refusal, reason=f"{text}: {why}"))

@@ -18,15 +18,17 @@ from automl.admission.account import DeviceAccount
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, impossible
+from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
-from automl.running.choosing import Chooser, Choosing, Chosen, Pass
+from automl.running.chooser import Chooser
+from automl.running.choosing import lines_of
 from automl.running.durations import Durations
-from automl.running.held_back import AWAY, HeldBack
+from automl.running.held_back import HeldBack
+from automl.running.lines import AllWait, Refused
 from automl.running.lookahead import Lookahead
 from automl.running.messages import (
     Broke,
@@ -36,6 +38,7 @@ from automl.running.messages import (
     Execution,
     Measured,
     Message,
+    Probed,
     Released,
     Running,
     Signalled,
@@ -58,7 +61,6 @@ from automl.trial import (
     MemoryPeak,
     Outcome,
     OutOfMemory,
-    Placement,
     ProcessId,
     Request,
 )
@@ -112,18 +114,15 @@ class Loop:
             self.limits,
             self.process,
             self.executions,
-            kinds=frozenset() if self.chooser is None else self.chooser.kinds,
             governor=self.governor,
         )
         self._held_back = HeldBack(self._placing)
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
         )
-        self._choosing: Choosing | None = None
-        if self.chooser is not None:
-            self._choosing = Choosing(
-                self.chooser, self._placing, self.durations, self.running, self.executions
-            )
+        self._lines = lines_of(
+            self.chooser, self._placing, self.durations, self.running, self.n_ahead
+        )
 
     @property
     def reading(self) -> Reading | None:
@@ -142,17 +141,7 @@ class Loop:
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
         for left in trials:
-            is_new = left.n_ran_out == left.deaths == 0
-            has_kind = self.chooser is not None and left.kind in self.chooser.kinds
-            self.waiting.append(
-                Waiting(
-                    left.trial,
-                    is_new,
-                    n_ran_out=left.n_ran_out,
-                    deaths=left.deaths,
-                    kind=left.kind if has_kind else None,
-                )
-            )
+            self.waiting.append(left.waits(self._lines.kept_kind(left.kind)))
 
     @property
     def done(self) -> bool:
@@ -176,8 +165,7 @@ class Loop:
                 self._released(key, now_seconds)
             case DevicesRead(reading):
                 self._placing.read(reading, now_seconds)
-                if self._choosing is not None:
-                    self._choosing.observe(self.ports.n_steps(), now_seconds)
+                self._lines.observe(self.ports.n_steps, now_seconds)
                 self.memory.read(reading)
                 self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):
@@ -185,7 +173,7 @@ class Loop:
             case Broke(error):
                 self.break_off(error)
                 self.ports.stop_trials()
-            case Tick():
+            case Tick() | Probed():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
@@ -218,8 +206,7 @@ class Loop:
             self.requests.forget(outcome.trial)
         if isinstance(outcome, Finished):
             self.durations.finished(now_seconds - running.since_seconds)
-            if self._choosing is not None:
-                self._choosing.finished(running, execution, now_seconds)
+            self._lines.finished(running, execution, now_seconds)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -320,10 +307,8 @@ class Loop:
     def _awaits_a_device(self) -> bool:
         """Whether as many as may pend run, or wait for a device that may come back: each further
         one might do so too, until all that are left were proposed blindly."""
-        most, n_drained = self.ports.n_may_pend(), len(self._held_back.drained)
-        if most is None or not n_drained:
-            return False
-        return n_drained + len(self.running) >= max(most, self._placing.n_side_by_side)
+        n_drained = len(self._held_back.drained)
+        return n_drained > 0 and not self._may_pend(n_drained + len(self.running))
 
     def _ask_ahead(self) -> bool:
         asked = self.ports.ask() if self._wants_more() else None
@@ -332,15 +317,14 @@ class Loop:
             return False
         self.n_asked += 1
         self.waiting.append(Waiting(asked))
-        if self._choosing is not None:
-            self._choosing.asked(asked.params)
+        self._lines.asked(asked.params)
         return True
 
     def _may_ask_ahead(self) -> bool:
-        if not self._wants_more():
-            return False
+        return self._wants_more() and self._may_pend(len(self.waiting) + len(self.running))
+
+    def _may_pend(self, n_pending: int) -> bool:
         most = self.ports.n_may_pend()
-        n_pending = len(self.waiting) + len(self.running)
         return most is None or n_pending < max(most, self._placing.n_side_by_side)
 
     # --- admission ---
@@ -352,99 +336,48 @@ class Loop:
                 self._start(start, now_seconds)
 
     def _admit_waiting(self, now_seconds: float) -> None:
-        if self._choosing is not None:
-            self._admit_by_kind(self._choosing, now_seconds)
-            return
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
-            head = self.waiting[0]
-            if (request := self._placing.known_request(head)) is None:
-                self.waiting[0] = replace(head, refusal=SURVEYING)
-                return
-            decide = partial(self._with_its_kind, head, request, now_seconds)
-            found = self._placing.agreed(decide, now_seconds)
+            n_left = self.n_trials - self.n_asked if self._wants_more() else 0
+            try_start = partial(self._try_start, now_seconds)
+            found = self._lines.look([*self.waiting], n_left, try_start, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
-            elif found.kind is RefusalKind.NEVER:
-                self._again(self.waiting.popleft(), after_refusal_for_good(head, request, found))
-            elif found.kind in AWAY:
-                self._held_back.trials.append(replace(self.waiting.popleft(), refusal=found))
-            else:
-                self.waiting[0] = replace(head, refusal=found)
-                self._placing.make_room(found)
-                if found.kind is RefusalKind.NO_ROOM and not found.in_the_way:
-                    self._backfill(head, request, now_seconds)
+            elif isinstance(found, Refused):
+                self._put_aside(found)
+            elif not self._all_wait(found, now_seconds):
                 return  # nor is anything asked for ahead while nothing can start
 
-    def _admit_by_kind(self, choosing: Choosing, now_seconds: float) -> None:
-        """Each kind of device has a line of its own; while one could take more, and nobody waits
-        for it, more are asked for."""
-        while self.stop is None and (self.waiting or self._ask(now_seconds)):
-            n_left = max(0, self.n_trials - self.n_asked) if self._wants_more() else 0
-            look = choosing.begin(now_seconds, len(self.waiting) + n_left)
-            chosen = self._look(look, now_seconds)
-            if chosen is None:
-                continue  # the others are looked at anew
-            free = choosing.chooser.kinds - look.awaited
-            more = len(self.waiting) <= self.n_ahead and self._takes_more(free, now_seconds)
-            if more and self._one_more() is not None:
-                continue
-            head = next((c for c in chosen if _waits_for_room(c.waiting.refusal)), None)
-            if head is not None:
-                self._backfill(head.waiting, head.request, now_seconds)
-            return
+    def _all_wait(self, found: AllWait, now_seconds: float) -> bool:
+        """Nobody starts now; whether one more was asked for, who may."""
+        self.waiting = found.kept(self.waiting)
+        for refused in found.refused:
+            self._placing.make_room(refused.refusal)
+        if found.takes_more and self._one_more() is not None:
+            return True
+        if found.for_room is not None:
+            self._backfill(found.for_room, now_seconds)
+        return False
 
-    def _look(self, look: Pass, now_seconds: float) -> list[Chosen] | None:
-        """Start, or put aside, the first of those that wait which can be; None: one was. Else what
-        was chosen for each."""
-        found = []
-        for waiting in list(self.waiting)[: self.n_ahead + 1]:
-            chosen = look.choose(waiting)
-            decided = chosen.refusal
-            if decided is None:
-                decide = partial(self._with_its_kind, chosen.waiting, chosen.request, now_seconds)
-                start = self._placing.agreed(decide, now_seconds)
-                if isinstance(start, Start):
-                    self._start(start, now_seconds)
-                    return None
-                decided = start
-            chosen = replace(chosen, waiting=replace(chosen.waiting, refusal=decided))
-            if self._is_put_aside(chosen):
-                return None
-            look.waits(chosen)
-            found.append(chosen)
-        waits = {chosen.waiting.trial.number: chosen.waiting for chosen in found}
-        self.waiting = deque(waits.get(w.trial.number, w) for w in self.waiting)
-        for chosen in found:
-            self._placing.make_room(chosen.waiting.refusal)
-        return found
-
-    def _is_put_aside(self, chosen: Chosen) -> bool:
-        """Whether it waits no more: it fits nowhere, or what it needs has failed."""
-        waiting, refusal = chosen.waiting, chosen.waiting.refusal
-        if refusal.kind is not RefusalKind.NEVER and refusal.kind not in AWAY:
-            return False
-        self.waiting = deque(w for w in self.waiting if w.trial != waiting.trial)
-        if refusal.kind is RefusalKind.NEVER:
-            self._again(waiting, after_refusal_for_good(waiting, chosen.request, refusal))
+    def _put_aside(self, found: Refused) -> None:
+        self.waiting = deque(w for w in self.waiting if w.trial != found.waiting.trial)
+        if found.refusal.kind is RefusalKind.NEVER:
+            decided = after_refusal_for_good(found.waiting, found.request, found.refusal)
+            self._again(found.waiting, decided)
         else:
-            self._held_back.trials.append(waiting)
-        return True
+            self._held_back.trials.append(found.waiting)
 
-    def _takes_more(self, kinds: frozenset[DeviceKind], now_seconds: float) -> bool:
-        """Whether a device of these kinds could take the least that a trial asks for."""
-        least = (replace(self.requests.least(), kinds=frozenset({kind})) for kind in kinds)
-        return any(isinstance(self._placing.place(one, now_seconds), Placement) for one in least)
+    def _try_start(self, now_seconds: float, head: Waiting, request: Request) -> Start | Refusal:
+        decide = partial(self._with_its_kind, now_seconds, head, request)
+        return self._placing.agreed(decide, now_seconds)
 
     def _with_its_kind(
-        self, head: Waiting, request: Request, now_seconds: float
+        self, now_seconds: float, head: Waiting, request: Request
     ) -> Start | Refusal:
         """The head, where it has a place, and as many of its kind with it as fit as one pack."""
         placement = self._placing.place(request, now_seconds)
         if isinstance(placement, Refusal):
             return placement
-        now = (head if w.trial == head.trial else w for w in self.waiting)  # as it has chosen now
-        there = [w for w in now if w.may_go(placement.kind)]
-        group = self._packing.same(head, there, self._one_more, on_host=placement.on_host)
+        group = self._packing.same(head, self.waiting, self._one_more, on_host=placement.on_host)
         group = self._fair(group, len(self.waiting))
         return self._packing.placed(
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
@@ -462,22 +395,19 @@ class Loop:
         n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_share(len(group), n_waiting, n_free)]
 
-    def _backfill(self, head: Waiting, request: Request, now_seconds: float) -> None:
+    def _backfill(self, head: Refused, now_seconds: float) -> None:
         """Start what may pass the head, which has to wait for memory."""
-        if not self._lookahead.is_open(head, request, now_seconds):
+        if not self._lookahead.is_open(head.waiting, head.request, now_seconds):
             return
         while len(self.waiting) <= self.n_ahead and self._one_more():
             pass
-        numbers = [waiting.trial.number for waiting in self.waiting]
-        behind = list(self.waiting)[numbers.index(head.trial.number) + 1 :]
-        if head.where is not None:  # who waits for another kind has a line of its own
-            behind = [waiting for waiting in behind if waiting.where is head.where]
-        for start in self._lookahead.who_passes(behind, request, now_seconds, self._fair):
+        behind = head.behind(self.waiting)
+        for start in self._lookahead.who_passes(behind, head.request, now_seconds, self._fair):
             self._start(start, now_seconds)
 
     def _start(self, start: Start, now_seconds: float) -> None:
         group, request, placement = start
-        group = [replace(waiting, kind=placement.kind) for waiting in group]
+        group = [self._lines.bound(waiting, placement.kind) for waiting in group]
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
         together = len(group) > 1
@@ -504,22 +434,13 @@ class Loop:
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
-        kind = execution.placement.kind
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
-        head = next((w for w in self.waiting if w.may_go(kind)), None)
+        head = self._packing.for_lane(execution, self.waiting)
         if head is None:
             return
-        if self._packing.kind(head, on_host=execution.placement.on_host) != execution.kind:
-            return
-        if not self._packing.is_promised(execution, head):
-            return
         self.waiting.remove(head)
-        waiting = replace(head, kind=kind)
+        waiting = self._lines.bound(head, execution.placement.kind)
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)
-
-
-def _waits_for_room(refusal: Refusal) -> bool:
-    return refusal.kind is RefusalKind.NO_ROOM and not refusal.in_the_way

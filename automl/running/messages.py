@@ -33,6 +33,11 @@ class TakenOver:
     kind: DeviceKind | None = None
     """On which it ran there; None: on none."""
 
+    def waits(self, kind: DeviceKind | None) -> Waiting:
+        """It waits again, for that kind of device; None: for any."""
+        is_new = self.n_ran_out == self.deaths == 0
+        return Waiting(self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind)
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -182,6 +187,14 @@ class Surveyed:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """The CPU was timed."""
+
+    steps: tuple[tuple[Params, float], ...] = ()
+    """Params, and seconds of a step of a trial with these."""
+
+
+@dataclass(frozen=True)
 class Released:
     """An execution is over, and its reservation was given back."""
 
@@ -211,4 +224,6 @@ class Tick:
     """Time passed."""
 
 
-Message: TypeAlias = Ended | Measured | Surveyed | Released | DevicesRead | Signalled | Broke | Tick
+Message: TypeAlias = (
+    Ended | Measured | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
+)

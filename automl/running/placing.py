@@ -12,7 +12,7 @@ from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
-from automl.admission.reasons import Refusal, at_limit, no_reading_of
+from automl.admission.reasons import Refusal, at_limit
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation
 from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
@@ -37,8 +37,6 @@ class Placing:
     """Those that were not heard to be over."""
     reading: Reading | None = None
     accounts: Accounts = field(default_factory=Accounts)
-    kinds: frozenset[DeviceKind] = frozenset()
-    """Of device that the sweep has, where it has several."""
     governor: Governor | None = None
     """None: the user has said how many trials run at once, or nobody can tell their pace."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
@@ -143,7 +141,7 @@ class Placing:
 
     def request(self, waiting: Waiting) -> Request:
         """What it asks for, by what is known now."""
-        kinds = self._kinds if waiting.where is None else frozenset({waiting.where})
+        kinds = self.kinds if waiting.where is None else frozenset({waiting.where})
         request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
         if waiting.where is not None:
             request = replace(request, kinds=request.kinds & kinds or request.kinds)
@@ -152,11 +150,16 @@ class Placing:
     @property
     def least(self) -> Request:
         """What any trial asks for at least."""
-        return self.requests.least(self._kinds)
+        return self.requests.least(self.kinds)
 
     @property
-    def _kinds(self) -> frozenset[DeviceKind]:
-        """Of device, that there are."""
+    def has_read(self) -> bool:
+        """Whether the last reading shows devices."""
+        return self.reading is not None and self.reading.error is None
+
+    @property
+    def kinds(self) -> frozenset[DeviceKind]:
+        """Of device, that it shows."""
         devices = () if self.reading is None else self.reading.devices
         return frozenset(device.address.kind for device in devices)
 
@@ -172,8 +175,6 @@ class Placing:
         most = self.limits.max_concurrent_trials
         if most is not None and len(self.executions) >= most:
             return at_limit(most)  # reservations come back before we hear that they did
-        if (unread := self._unread(request)) is not None:
-            return unread
         return place(
             request,
             self.reading,
@@ -184,13 +185,6 @@ class Placing:
             idle=self.ports.idle(),
             accounts=self.accounts,
         )
-
-    def _unread(self, request: Request) -> Refusal | None:
-        """No device of its kinds answers now, though the sweep has some."""
-        if self.reading is None or self.reading.error or not request.kinds & self.kinds:
-            return None
-        there = {device.address.kind for device in self.reading.devices}
-        return None if request.kinds & there else no_reading_of(request)
 
     def agreed(self, decide: Callable[[], Start | Refusal], now_seconds: float) -> Start | Refusal:
         """What is decided once other sweeps see it, beside what they show then. `decide` asks

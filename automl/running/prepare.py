@@ -111,6 +111,8 @@ class Prepared:
     def uses_cpu_beside_gpus(self) -> bool:
         """Whether trials may go to the CPU where there are GPUs."""
         choose, execution = self.config.devices.choose, self.config.execution.kind
+        if self.config.admission.devices_per_trial > 1:
+            return False
         if choose is not Choose.auto:
             return choose is Choose.all
         own = self.dataset is not None and self.plan.users_target is None

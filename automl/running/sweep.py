@@ -21,7 +21,7 @@ from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind, impossible
-from automl.config import Choose, Config, ExecutionKind
+from automl.config import Config, ExecutionKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
@@ -31,7 +31,7 @@ from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
-from automl.running.choosing import Chooser, learn_pace
+from automl.running.chooser import Chooser
 from automl.running.display import Display, open_display
 from automl.running.durations import Durations, Progress
 from automl.running.end import Closing
@@ -45,6 +45,7 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
+    Probed,
     Released,
     Surveyed,
     TakenOver,
@@ -53,6 +54,7 @@ from automl.running.messages import (
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
+from automl.running.probing import open_chooser, open_prober
 from automl.running.signals import signals_as_messages
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
@@ -144,7 +146,7 @@ class Sweep:
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
-        chooser = _chooser(parts)
+        chooser = open_chooser(parts)
         self.loop = Loop(
             ports=self,
             requests=parts.prepared.requests,
@@ -165,6 +167,7 @@ class Sweep:
             self.surveyor = Surveyor(
                 parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
             )
+        self.prober = open_prober(parts.prepared, chooser, self.messages.put)
         self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
@@ -181,6 +184,7 @@ class Sweep:
             signals_as_messages(self.messages.put, self.display, stopping),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
+            self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
             self._begin()
@@ -206,13 +210,13 @@ class Sweep:
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
                 self.loop.requests.learn(trial.params, peak, kind)
-            if self.loop.chooser is not None:
-                learn_pace(self.loop.chooser, trial, self.parts.prepared.n_reports)
 
     def _take_next(self) -> None:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
+        if isinstance(message, Probed) and self.loop.chooser is not None:
+            self.loop.chooser.probed(message)
         said = death_line(message)
         said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())
@@ -371,15 +375,6 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
-
-
-def _chooser(parts: Parts) -> Chooser | None:
-    """What knows how long trials take on each kind of device; None: there is one kind."""
-    kinds = frozenset(address.kind for address in parts.reader.addresses)
-    if len(kinds) < 2:
-        return None
-    prepared = parts.prepared
-    return Chooser(prepared.work, kinds, parts.config.devices.choose is Choose.all)
 
 
 def _durations(progress: Progress, chooser: Chooser | None) -> Durations:

@@ -23,7 +23,7 @@ from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
 from automl.devices.promises import Promise
-from automl.running.choosing import Chooser
+from automl.running.chooser import Chooser
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (

@@ -26,6 +26,7 @@ from automl.trial import (
     Interrupted,
     MemoryPeak,
     OutOfMemory,
+    Paced,
     Pruned,
     Reported,
     RequestSource,
@@ -63,13 +64,11 @@ def test_a_trial_is_known_by_the_kind_of_device_it_was_on(
     assert fold([sweep(), start(0, device=device)]).trials[0].kind is kind
 
 
-def test_the_time_between_reports_is_that_of_where_it_ran_last() -> None:
-    reports: list[Event] = [Reported(0, 2.0 + n * n, n, {"loss": 0.5}) for n in range(3)]
-    events = [sweep(), start(0), *reports]
-    assert fold(events).trials[0].report_seconds == 2.0
-    again = [*events, start(0), Reported(0, 100.0, 3, {"loss": 0.4})]
-    assert fold(again).trials[0].report_seconds is None
-    assert fold([*again, Reported(0, 107.0, 4, {"loss": 0.4})]).trials[0].report_seconds == 7.0
+def test_of_an_execution_the_pace_that_was_told_last_counts() -> None:
+    first, last = (Paced(t, DeviceKind.CPU, 1e6, t, execution=3) for t in (1.0, 2.0))
+    probe, other = (Paced(1.0, DeviceKind.CPU, flops, 0.5) for flops in (1e6, 1e7))
+    found = fold([sweep(), first, probe, other, last]).paces
+    assert set(found) == {last, probe, other}
 
 
 def test_a_trial_is_known_by_all_that_happened_to_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from automl.running.choosing import Chooser
+from automl.running.chooser import Chooser
 from automl.running.messages import Waiting
 from automl.trial import DeviceKind, Work
 from tests.running.simulated_machine import Plan

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from automl.admission.policy import Limits
 from automl.devices.device import Reading
 from automl.record.study import fold
-from automl.running.choosing import Chooser, learn_pace
+from automl.running.chooser import Chooser
 from automl.running.messages import Asked, DevicesRead, Kind, TakenOver, Waiting
 from automl.trial import (
     DeviceKind,
     Event,
     Finished,
     MemoryPeak,
+    Paced,
     Params,
     Placement,
-    Reported,
     Started,
     SweepStarted,
     Work,
@@ -225,7 +225,7 @@ def test_gpus_that_cannot_be_read_are_waited_for() -> None:
     host = [d for d in world.machine.snapshots(0.0) if d.address.on_host]
     world.loop.handle(DevicesRead(Reading(0.0, tuple(host))), 0.0)
     assert world.where == {1: [CPU]}
-    assert world.loop.waiting[0].refusal.reason == "waiting: no GPU can be read now"
+    assert world.loop.waiting[0].refusal.reason.endswith("the CPU): no GPU can be read now")
     world.run()
     assert world.where == {0: [GPU], 1: [CPU]}
 
@@ -301,24 +301,64 @@ SWEEP = SweepStarted(0.0, "s", "u", {"study.metric": "loss"})
 
 
 def test_an_earlier_sweep_tells_what_steps_took() -> None:
-    started: list[Event] = [SWEEP, Started(0, 1.0, {"plan": 0}, "cpu")]
-    reports = [Reported(0, 2.0 + n / 16, n, {"loss": 1.0}) for n in range(3)]
-    chooser, packed = (Chooser(_work, frozenset(DeviceKind)) for _ in range(2))
-    learn_pace(chooser, fold([*started, *reports]).trials[0], n_reports=20)
-    before = packed.paces.seconds(_work({"plan": 0}), CPU)
-    found = chooser.paces.seconds(_work({"plan": 0}), CPU)
+    """Of an execution what is told last counts; each probe counts."""
+    small = _work({"plan": 0}).step_flops
+    told = [Paced(2.0, CPU, small, 9.0, execution=3), Paced(3.0, CPU, small, 1 / 1600, execution=3)]
+    probes = [Paced(1.5, CPU, 1e4 * small, 1.0), Paced(1.5, CPU, 1e5 * small, 10.0)]
+    chooser = Chooser(_work, frozenset(DeviceKind))
+    chooser.learn(fold([SWEEP, *told, *probes]))
+    found = chooser.paces.seconds(Work(1000, small), CPU)
+    large = chooser.paces.seconds(Work(1, 1e4 * small), CPU)
     assert found is not None
-    assert before is not None
-    assert 0.8 < found < 1.25, "20 epochs of 1/16 s, and what the prior says"
-    assert before < 0.5
-    together = MemoryPeak(0, 3.0, 7, n_lanes=4)
-    learn_pace(packed, fold([*started, *reports, together]).trials[0], n_reports=20)
-    assert packed.paces.seconds(_work({"plan": 0}), CPU) == before, "of a pack nobody knows"
+    assert large is not None
+    assert 0.5 < found < 0.8, "1,000 steps of 1/1600 s, and what the prior says"
+    assert 0.8 < large < 1.25
+
+
+def test_what_is_learned_is_noted_for_the_record() -> None:
+    """The newest of each execution tells what the loop knew in the end."""
+    noted: list[Paced] = []
+
+    def note(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
+        noted.append(Paced(0.0, kind, flops, seconds, execution))
+
+    planned = [plan(30.0, cpu_takes=4.0) for _ in range(6)]
+    chooser = Chooser(_work, frozenset(DeviceKind), note=note)
+    Stepping(MACHINE, planned, limits=LIMITS, own_processes=True, chooser=chooser).run()
+    again = Chooser(_work, frozenset(DeviceKind))
+    again.learn(fold([SWEEP, *noted]))
+    assert len(noted) < 40, "not at each reading"
+    for kind in DeviceKind:
+        before, after = (c.paces.seconds(_work({"plan": 1}), kind) for c in (chooser, again))
+        assert before is not None
+        assert after is not None
+        assert 0.95 < after / before < 1.05
+
+
+def test_until_the_cpu_was_timed_nobody_goes_there_who_may_go_to_a_gpu() -> None:
+    planned = [plan(cpu_takes=0.1), plan(cpu_takes=0.1), Plan(GB, GB, kinds=frozenset({CPU}))]
+    chooser = Known(planned, is_probing=True)
+    world = mixed(planned, chooser=chooser)
+    world._at(5.0, lambda: setattr(chooser, "is_probing", False))
+    world.run()
+    assert world.where == {0: [GPU], 1: [CPU], 2: [CPU]}
+    assert world.now < 12, "the second waited for the end of the probes alone"
 
 
 def test_of_unknown_work_a_whole_trial_of_an_earlier_sweep_counts() -> None:
     events: list[Event] = [SWEEP, Started(0, 1.0, {"plan": 0}, "cpu"), Finished(0, 43.0, 0.5)]
+    packed = [Started(1, 1.0, {"plan": 0}, "cpu"), MemoryPeak(1, 3.0, 7, n_lanes=4)]
     chooser = Chooser(lambda params: None, frozenset(DeviceKind))
-    learn_pace(chooser, fold(events).trials[0], n_reports=None)
+    chooser.learn(fold([*events, *packed, Finished(1, 99.0, 0.5)]))
     assert chooser.paces.seconds(None, CPU) == 42.0
     assert chooser.paces.seconds(None, GPU) is None
+
+
+def test_the_reason_says_why_it_is_this_kind_of_device() -> None:
+    world = mixed([plan(seconds=10.0, cpu_takes=30.0)] * 2)
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    (waiting,) = world.loop.waiting
+    assert waiting.refusal.reason == (
+        "waiting for a GPU (about 10 s there, 5:00 on the CPU): all places are taken, "
+        "admission.max_trials_per_device=1"
+    )
