@@ -6,7 +6,7 @@ Of the built-in network the work is arithmetic. What a step takes is told by pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from automl.admission.pace import Paces
@@ -37,6 +37,8 @@ class Chooser:
     """That the sweep has, whether they answer now or not."""
     anyone_to_cpu: bool = False
     """Those, too, whose work nobody knows."""
+    likely: Sequence[Work] = ()
+    """Of trials drawn from the space, before any is asked for."""
     paces: Paces = field(default_factory=Paces)
     note: Note = _forget
     is_probing: bool = False

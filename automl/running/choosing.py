@@ -32,8 +32,11 @@ from automl.trial import DeviceKind, Params, Placement, Request, Work
 
 MOST_BEYOND = 8.0
 """So many times the work of the largest trial that was timed on the CPU is known by it."""
+MOST_OF_ALL = 0.5
+"""Of the time that all trials to come take, which only those asked for tell: so much a trial may
+take on the CPU that could end sooner on a GPU. One that ends last there is waited for by all."""
 N_LIKE = 64
-"""Trials asked for last that tell what those are like which are to come."""
+"""Trials that tell what those are like which are to come."""
 BEHIND = Refusal("waiting: for those before it", RefusalKind.FULL)
 
 
@@ -61,8 +64,11 @@ class Choosing:
     """How many behind the first are looked at."""
     _timed: dict[int, Timing] = field(default_factory=dict)
     """By execution."""
-    _works: deque[Work] = field(default_factory=lambda: deque(maxlen=N_LIKE))
-    """Of those asked for last."""
+    _works: deque[Work] = field(default_factory=deque)
+    """Of those asked for last; as long as they are few, and of trials drawn from the space."""
+
+    def __post_init__(self) -> None:
+        self._works = deque(self.chooser.likely[:N_LIKE], maxlen=N_LIKE)
 
     # --- what is learned ---
 
@@ -115,7 +121,7 @@ class Choosing:
         """Who starts next, in the order in which they wait, each on the kind chosen for it."""
         found: list[Refused] = []
         look = self._begin(len(waiting) + n_to_come, now_seconds)
-        for one in waiting[: self.n_ahead + 1]:
+        for one in waiting[: self._n_looked_at + 1]:
             chosen = look.choose(one)
             decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
             if isinstance(decided, Start):
@@ -156,12 +162,20 @@ class Choosing:
                 trials.append(Seconds(cpu, gpu))
         return best_split(trials, n_cpu, n_gpu)
 
+    @property
+    def _n_looked_at(self) -> int:
+        """Behind the first: as many more as cores have nothing to do, since those that wait for a
+        GPU may be all that were asked for."""
+        places = self.placing.n_places.get(DeviceKind.CPU, 0)
+        n_there = sum(e.placement.on_host for e in self.executions.values())
+        return self.n_ahead + max(0, places - n_there) if self.n_ahead else 0
+
     def _takes_more(self, look: Pass, n_waiting: int, now_seconds: float) -> bool:
         """Whether a device that nobody waits for could take the least that a trial asks for."""
         idle = self.chooser.kinds - look.awaited
         if self.chooser.is_probing:
             idle -= {DeviceKind.CPU}
-        if n_waiting > self.n_ahead:
+        if n_waiting > self._n_looked_at:
             return False
         least = (replace(self.placing.least, kinds=frozenset({kind})) for kind in idle)
         return any(isinstance(self.placing.place(one, now_seconds), Placement) for one in least)
@@ -254,7 +268,8 @@ class Pass:
         if cpu.refusal is not None:
             return False
         is_best_there = cpu.seconds <= self.split.most_ratio * gpu.seconds
-        return is_best_there and cpu.seconds <= self.n_to_come * self.split.trial_seconds
+        all_seconds = self.n_to_come * self.split.trial_seconds
+        return is_best_there and cpu.seconds <= MOST_OF_ALL * all_seconds
 
     def _wait(self, kind: DeviceKind, chosen: Chosen) -> float:
         return 0.0 if chosen.refusal is None else self.lines[kind].wait_seconds(chosen.seconds)

@@ -20,7 +20,6 @@ from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
 from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.admission.requests import Requests
-from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
@@ -30,6 +29,7 @@ from automl.running.durations import Durations
 from automl.running.held_back import HeldBack
 from automl.running.lines import AllWait, Refused
 from automl.running.lookahead import Lookahead
+from automl.running.memory_seen import MemorySeen
 from automl.running.messages import (
     Broke,
     DevicesRead,
@@ -52,13 +52,11 @@ from automl.running.messages import (
 from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
-from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
+from automl.running.retries import after_death, after_refusal_for_good
 from automl.trial import (
-    DeviceKind,
     Failed,
     Finished,
     Interrupted,
-    MemoryPeak,
     Outcome,
     OutOfMemory,
     ProcessId,
@@ -117,6 +115,7 @@ class Loop:
             governor=self.governor,
         )
         self._held_back = HeldBack(self._placing)
+        self._memory_seen = MemorySeen(self.requests, self._placing, self.memory)
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
         )
@@ -158,7 +157,8 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                self._measured(peak)
+                execution = self.executions[self._execution_of[peak.trial]]
+                self._memory_seen.measured(peak, self.running[peak.trial], execution)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
@@ -180,15 +180,6 @@ class Loop:
         self._admit(now_seconds)
         if isinstance(message, DevicesRead | Measured | Released):
             self._placing.cap()
-
-    def _measured(self, peak: MemoryPeak) -> None:
-        running = self.running[peak.trial]
-        params, kind = running.waiting.trial.params, running.placement.kind
-        self.requests.learn(params, peak, kind)
-        execution = self.executions[self._execution_of[peak.trial]]
-        execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
-        if kind is DeviceKind.GPU and peak.n_lanes == 1:
-            self.memory.measured(peak, execution.request)
 
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
@@ -227,7 +218,7 @@ class Loop:
                 case Outcome() if self.error is not None:
                     pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
-                    self._ran_out(waiting, execution, outcome)
+                    self._again(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
                 case Interrupted(by_worker_death=True) as outcome:
                     had_failed = self._placing.died(execution.placement.devices, now_seconds)
                     self._died(waiting, outcome, drained=had_failed)
@@ -238,15 +229,6 @@ class Loop:
                     self.waiting.appendleft(waiting)
                 case _:
                     pass  # final, or kept by the study for the next sweep
-
-    def _ran_out(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
-        asked = was.request.memory_bytes
-        if asked is None and may_settle(was.request, was.placement, was.n_lanes):
-            asked = was.peak_bytes or None  # it was promised what it was seen to hold
-        if asked is not None and was.kind is None:
-            self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
-        predicted = self._placing.request(replace(waiting, n_ran_out=0)).memory_bytes
-        self._again(waiting, after_out_of_memory(waiting, was, outcome, predicted))
 
     def _again(self, waiting: Waiting, decided: Waiting | DoesNotFit | str) -> None:
         """Have the trial wait again as was decided, or end it for the cause decided."""

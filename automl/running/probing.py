@@ -19,7 +19,7 @@ from automl.errors import AutoMLError
 from automl.record.texts import fit_line
 from automl.running.chooser import Chooser
 from automl.running.gain.measure import HOST_DEVICE, Task, measure
-from automl.running.gain.sizes import sizes
+from automl.running.gain.sizes import draws, sizes
 from automl.running.messages import Probed
 from automl.running.parts import Parts
 from automl.running.prepare import Prepared
@@ -45,7 +45,9 @@ def open_chooser(parts: Parts) -> Chooser | None:
         parts.log.append(Paced(time.time(), kind, flops, seconds, execution))
 
     anyone = parts.config.devices.choose is Choose.all
-    chooser = Chooser(parts.prepared.work, kinds, anyone, note=note)
+    work = parts.prepared.work
+    likely = [found for params in draws(parts.prepared.space) if (found := work(params))]
+    chooser = Chooser(work, kinds, anyone, likely, note=note)
     chooser.learn(parts.log.record)
     return chooser
 

@@ -13,7 +13,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -24,6 +24,7 @@ from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
 from automl.devices.promises import Promise
 from automl.running.chooser import Chooser
+from automl.running.choosing import N_LIKE
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -32,9 +33,11 @@ from automl.running.messages import (
     DoesNotFit,
     Ended,
     Message,
+    Probed,
     Released,
     Surveyed,
 )
+from automl.running.prepare import LOOKAHEAD
 from automl.trial import (
     HOST,
     LOCAL_NODE,
@@ -56,6 +59,8 @@ BATCH = 128
 FLOPS_OF_WEIGHT = 6 * BATCH + 10
 START_SECONDS = 0.1
 READ_SECONDS = 10.0
+PROBES_SECONDS = 15.0
+"""The most that timing the CPU may take (`automl/running/probing.py`)."""
 AFTER_END_SECONDS = 0.5
 N_EPOCHS = 20
 NOISE = 0.1
@@ -135,6 +140,11 @@ class Setting:
             drawn.append(Trial(n_weights, n_steps, seconds))
         return drawn
 
+    def likely(self) -> list[Work]:
+        """What is known of its space: other trials drawn from it."""
+        others = replace(self, n_trials=N_LIKE).trials(seed=1_000_000)
+        return [trial.work for trial in others]
+
     @property
     def gpus(self) -> list[DeviceId]:
         return [DeviceId(LOCAL_NODE, f"GPU-{n}") for n in range(self.n_gpus)]
@@ -144,6 +154,7 @@ class Sweep:
     """A machine in virtual time, and the loop's ports into it."""
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], *, chooses: bool) -> None:
+        self._setting = setting
         self.trials, self.now, self._n_asked = trials, 0.0, 0
         self.devices = [*setting.gpus, *([HOST] if chooses else [])]
         self.where: dict[int, DeviceKind] = {}
@@ -152,8 +163,9 @@ class Sweep:
         self._order, self._pids = itertools.count(), itertools.count(100)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.ledger = Ledger()
-        chooser = Chooser(self._work, frozenset(DeviceKind)) if chooses else None
+        chooser = self._chooser = self._open_chooser() if chooses else None
         predict = {} if chooser is None else {"predict": chooser.seconds}
+        self._n_ahead, self._n_ended = setting.n_ahead, 0
         self.loop = Loop(
             self,
             Requests(lambda params: Request(GIB, RequestSource.ESTIMATED), None),
@@ -189,7 +201,10 @@ class Sweep:
         return Asked(self._n_asked - 1, {"n": self._n_asked - 1})
 
     def n_may_pend(self) -> int | None:
-        return None
+        """Where few are looked at, as many as `tpe` allows."""
+        if self._n_ahead >= LOOKAHEAD:
+            return None
+        return max(4, self._n_ended // 4)
 
     def kind_of(self, trial: Asked, *, on_host: bool) -> None:
         return None
@@ -237,6 +252,21 @@ class Sweep:
 
     # --- what happens ---
 
+    def _open_chooser(self) -> Chooser:
+        self._at(PROBES_SECONDS, self._probed)
+        return Chooser(
+            self._work, frozenset(DeviceKind), likely=self._setting.likely(), is_probing=True
+        )
+
+    def _probed(self) -> None:
+        """A small, a middle and a large trial were timed on a core."""
+        assert self._chooser is not None
+        order = sorted(range(len(self.trials)), key=lambda n: self.trials[n].n_weights)
+        sizes = (order[0], order[len(order) // 2], order[-1])
+        found = Probed(tuple(({"n": n}, core(self.trials[n].n_weights)) for n in sizes))
+        self._chooser.probed(found)
+        self._handle(found)
+
     def _work(self, params: Params) -> Work:
         return self.trials[int(str(params["n"]))].work
 
@@ -251,6 +281,7 @@ class Sweep:
     def _end(self, number: int) -> None:
         self._handle(Ended(Finished(number, self.now, 0.0)))
         del self._runs[number]
+        self._n_ended += 1
         self.ledger.release(number, self.now)
         self._handle(Released(number))
         self._at(AFTER_END_SECONDS, self._read)
