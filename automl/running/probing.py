@@ -100,7 +100,11 @@ class Prober:
         self._thread.join()
 
 
-def probe(prepared: Prepared, is_over: Callable[[], bool] = lambda: False) -> Probed:
+def probe(
+    prepared: Prepared,
+    is_over: Callable[[], bool] = lambda: False,
+    total_seconds: float = TOTAL_SECONDS,
+) -> Probed:
     """Seconds of a step of such trials on the CPU, as far as they could be timed."""
 
     def flops(params: Params) -> int | None:
@@ -113,7 +117,7 @@ def probe(prepared: Prepared, is_over: Callable[[], bool] = lambda: False) -> Pr
         prepared.setup,
         tasks,
         logger.debug,
-        total_seconds=TOTAL_SECONDS,
+        total_seconds=total_seconds,
         way_seconds=STEP_SECONDS,
         is_over=is_over,
     )
