@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
 from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
+from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, at_limit
@@ -21,7 +22,15 @@ from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
-from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, RequestSource
+from automl.trial import (
+    HOST,
+    DeviceId,
+    DeviceKind,
+    Placement,
+    ProcessId,
+    Request,
+    RequestSource,
+)
 
 
 @dataclass
@@ -70,9 +79,11 @@ class Placing:
         for execution in self.executions.values():
             for here in execution.placement.devices:
                 there[here][execution.key] = n_steps.get(execution.key)
+        n_on_host = self._n_on_host(reading)
         for device in reading.devices:
             here = device.address
-            self.governor.observe(shared(device, most.on(here), there[here]), now_seconds)
+            n_most = min(most.on(here), n_on_host) if here == HOST else most.on(here)
+            self.governor.observe(shared(device, n_most, there[here]), now_seconds)
             if (found := self.governor.limit(here)) is not None:
                 sharing[here] = found
         self.limits = replace(most, sharing=sharing)
@@ -125,13 +136,20 @@ class Placing:
     def n_places(self) -> Mapping[DeviceKind, int]:
         """How many can run at once by kind of device, as far as memory allows."""
         devices = () if self.reading is None else self.reading.devices
-        well = [device.address for device in devices if device.fault is None]
-        n_gpus = sum(not address.on_host for address in well)
         places: dict[DeviceKind, int] = defaultdict(int)
-        for address in well:
+        for address in (device.address for device in devices if device.fault is None):
             n = self.limits.on(address)
-            places[address.kind] += max(1, n - n_gpus) if address.on_host else n
+            if address == HOST and self.reading is not None:
+                n = min(n, self._n_on_host(self.reading))
+            places[address.kind] += n
         return places
+
+    def _n_on_host(self, reading: Reading) -> int:
+        """How many the machine itself trains at most, beside its GPUs."""
+        ledger = self.ledger.snapshot()
+        share = self.accounts.host_share(reading, ledger)
+        kept = kept_for_gpus(reading, ledger, share, {}, in_threads=True)
+        return max(1, n_left_for_cpu(self.limits.max_on_host, kept, share))
 
     @property
     def shows_the_last_end(self) -> bool:

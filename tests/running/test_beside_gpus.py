@@ -97,12 +97,12 @@ def test_no_gpu_waits_for_memory_that_the_cpu_has_taken_up() -> None:
     assert world.started[:3] == [0, 1, 4]
 
 
-def test_who_waits_for_a_core_beside_a_gpu_is_not_passed_by_those_for_the_cpu() -> None:
-    """Else the CPU's would take each core that comes free."""
-    on_cpu = [one(CPU, MB, seconds=s) for s in (2.0, 6.0, 6.0)]
-    world = shared([*on_cpu, one(GPU, GB, seconds=20.0), one(GPU, GB), one(CPU, MB)], n_gpus=1)
+def test_who_waits_for_memory_beside_a_gpu_is_not_passed_by_those_for_the_cpu() -> None:
+    """Else these would take each little that comes free. The last would fit at once."""
+    planned = [one(GPU, GB), one(CPU, 1400 * MB), one(CPU, 1400 * MB), one(GPU, GB)]
+    world = shared([*planned, one(CPU, 50 * MB)], 4 * GB, n_gpus=1)
     world.run()
-    assert world.started == [0, 1, 2, 3, 4, 5]
+    assert world.started == [0, 1, 2, 3, 4]
 
 
 def test_a_machine_with_fewer_cores_than_gpus_trains_what_only_it_can() -> None:

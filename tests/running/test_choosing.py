@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from automl.admission.governor import Governor, Shared
 from automl.admission.policy import Limits
 from automl.devices.device import Reading
 from automl.record.study import fold
@@ -85,6 +86,25 @@ def test_a_core_is_kept_for_each_gpu() -> None:
     world.run()
     assert list(world.where.values()).count([CPU]) == 4
     assert 20 < world.now < 25, "three at a time"
+
+
+class Seeing(Governor):
+    """Keeps how many it was told that the machine itself takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most: set[int] = set()
+
+    def observe(self, seen: Shared, now_seconds: float) -> None:
+        if seen.device.on_host:
+            self.most.add(seen.n_most)
+        super().observe(seen, now_seconds)
+
+
+def test_the_cpu_is_governed_without_the_core_that_is_kept() -> None:
+    governor = Seeing()
+    mixed([plan()], governor=governor).run()
+    assert governor.most == {3}
 
 
 def test_who_waited_for_a_gpu_may_start_on_the_cpu_after_all() -> None:
