@@ -108,6 +108,8 @@ class DeviceId:
 
 HOST = DeviceId(LOCAL_NODE, HOST_UUID)
 """This machine's memory and cores."""
+ON_CPU = "cpu"
+"""The label of a placement there."""
 
 
 @dataclass(frozen=True, order=True)
@@ -163,6 +165,20 @@ class Request:
         assert self.joins_at_bytes is None or self.memory_bytes is None, self
         assert self.n_devices >= 1, self
         assert self.kinds, self
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a whole trial has to compute, by arithmetic on its params."""
+
+    n_steps: float
+    """Optimizer steps."""
+    step_flops: float
+    """Floating-point operations of one, its share of all evaluations included."""
+
+    def __post_init__(self) -> None:
+        assert self.n_steps > 0, self
+        assert self.step_flops >= 0, self
 
 
 UNKNOWN = Request(None, RequestSource.UNKNOWN)
@@ -221,7 +237,7 @@ class Placement:
     def label(self) -> str:
         """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID."""
         if self.on_host:
-            return "cpu"
+            return ON_CPU
         return ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
 
 
@@ -397,7 +413,20 @@ class SweepEnded:
     """It stopped because its trials kept failing."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded"
+@dataclass(frozen=True)
+class Paced:
+    """Steps of training took so long on a kind of device, of a probe or of an execution; of the
+    latter what is told last counts."""
+
+    time: float
+    kind: DeviceKind
+    step_flops: float
+    step_seconds: float
+    execution: int | None = None
+    """Number of its first trial; None: a probe."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced"
 
 
 # --- how a trial is carried out -----------------------------------------------------------------

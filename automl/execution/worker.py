@@ -59,8 +59,8 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry work out until there is no more, or none can be."""
-    if not setup.devices[0].on_host:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in setup.devices)
+    gpus = [device.uuid for device in setup.devices if not device.on_host]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for what was placed on the host
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))

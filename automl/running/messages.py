@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
 from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
+from automl.trial import DeviceKind, MemoryPeak, Outcome, Params, Placement, Request
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,13 @@ class TakenOver:
     """Times it ran out of memory."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """On which it ran there; None: on none."""
+
+    def waits(self, kind: DeviceKind | None) -> Waiting:
+        """It waits again, for that kind of device; None: for any."""
+        is_new = self.n_ran_out == self.deaths == 0
+        return Waiting(self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,18 @@ class Waiting:
     and lets others pass."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """Of the device on which it has started: there it stays. None: it has not."""
+    chosen: DeviceKind | None = None
+    """For which it waits for now; None: for any."""
+
+    @property
+    def where(self) -> DeviceKind | None:
+        """The kind of device that it is to go to; None: any."""
+        return self.kind or self.chosen
+
+    def may_go(self, kind: DeviceKind) -> bool:
+        return self.where in (None, kind)
 
 
 @dataclass(frozen=True)
@@ -168,6 +187,14 @@ class Surveyed:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """The CPU was timed."""
+
+    steps: tuple[tuple[Params, float], ...] = ()
+    """Params, and seconds of a step of a trial with these."""
+
+
+@dataclass(frozen=True)
 class Released:
     """An execution is over, and its reservation was given back."""
 
@@ -197,4 +224,6 @@ class Tick:
     """Time passed."""
 
 
-Message: TypeAlias = Ended | Measured | Surveyed | Released | DevicesRead | Signalled | Broke | Tick
+Message: TypeAlias = (
+    Ended | Measured | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
+)

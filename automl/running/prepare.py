@@ -13,7 +13,9 @@ from typing import Any
 from automl.admission.policy import Limits
 from automl.admission.requests import Requests
 from automl.config import (
+    Choose,
     Config,
+    DevicesKind,
     ExecutionKind,
     ObjectiveKind,
     PrunerConfig,
@@ -45,7 +47,7 @@ from automl.training.plan import (
     declare,
     metrics_of,
 )
-from automl.trial import Entry, Params
+from automl.trial import Entry, Params, Work
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Trials asked for before the head could start: what a sampler that learns knows no better for."""
@@ -111,6 +113,22 @@ class Prepared:
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,
         )
+
+    @property
+    def uses_cpu_beside_gpus(self) -> bool:
+        """Whether trials may go to the CPU where there are GPUs."""
+        choose, execution = self.config.devices.choose, self.config.execution.kind
+        if self.config.admission.devices_per_trial > 1:
+            return False
+        if choose is not Choose.auto:
+            return choose is Choose.all
+        own = self.dataset is not None and self.plan.users_target is None
+        by_hand = self.config.devices.kind is not DevicesKind.auto
+        return own and not by_hand and execution is not ExecutionKind.inline
+
+    def work(self, params: Params) -> Work | None:
+        """What a whole trial has to compute; None: nobody knows before it runs."""
+        return self.plan.work(params, self.dataset)
 
     @property
     def n_ahead(self) -> int:

@@ -31,8 +31,9 @@ from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
+from automl.running.chooser import Chooser
 from automl.running.display import Display, open_display
-from automl.running.durations import Durations
+from automl.running.durations import Durations, Progress
 from automl.running.end import Closing
 from automl.running.executions import Executions
 from automl.running.failures import DeclaredTooLittle, Failures, death_line
@@ -44,6 +45,7 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
+    Probed,
     Released,
     Surveyed,
     TakenOver,
@@ -52,6 +54,7 @@ from automl.running.messages import (
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
+from automl.running.probing import open_chooser, open_prober
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
@@ -98,7 +101,9 @@ def run_sweep(
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
-    with contextlib.closing(open_reader(config.devices)) as reader:
+    with contextlib.closing(
+        open_reader(config.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
+    ) as reader:
         _refuse_impossible(reader, prepared)
         with (
             StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
@@ -144,6 +149,7 @@ class Sweep:
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
+        chooser = open_chooser(parts)
         self.loop = Loop(
             ports=self,
             requests=parts.prepared.requests,
@@ -154,8 +160,9 @@ class Sweep:
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
-            durations=Durations(self._progress),
+            durations=_durations(self._progress, chooser),
             governor=_governor(config),
+            chooser=chooser,
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -163,6 +170,7 @@ class Sweep:
             self.surveyor = Surveyor(
                 parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
             )
+        self.prober = open_prober(parts.prepared, chooser, self.messages.put)
         self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
@@ -178,6 +186,7 @@ class Sweep:
             self._signals(),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
+            self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
             self._begin()
@@ -208,7 +217,7 @@ class Sweep:
         for trial in self.parts.log.record.trials.values():
             if isinstance(trial.outcome, Failed | TooLarge):  # maybe before it held all it wants
                 continue
-            kind = DeviceKind.CPU if trial.device == "cpu" else DeviceKind.GPU
+            kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
                 self.loop.requests.learn(trial.params, peak, kind)
@@ -217,6 +226,8 @@ class Sweep:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
+        if isinstance(message, Probed) and self.loop.chooser is not None:
+            self.loop.chooser.probed(message)
         said = death_line(message)
         said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())
@@ -345,7 +356,7 @@ class Sweep:
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
-                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths))
+                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths, known.kind))
         return left
 
     # --- messages ---
@@ -375,6 +386,10 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
+
+
+def _durations(progress: Progress, chooser: Chooser | None) -> Durations:
+    return Durations(progress) if chooser is None else Durations(progress, chooser.seconds)
 
 
 def _governor(config: Config) -> Governor | None:

@@ -24,7 +24,7 @@ from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.resolve import resolve_objective
-from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec
+from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec, Work
 
 _METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
@@ -58,6 +58,12 @@ class TrainingPlan:
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
         return self.family.request(params, dataset, self.training)
+
+    def work(self, params: Params, dataset: Dataset | None) -> Work | None:
+        """What a whole trial has to compute; None: arithmetic does not tell."""
+        if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        return self.family.work(params, dataset, self.training)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,
