@@ -11,16 +11,18 @@ from automl.config.checks import check_target
 class ObjectiveKind(enum.Enum):
     builtin = "builtin"
     python = "python"
+    optuna = "optuna"
 
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, or a function of the user's."""
+    """What trains a trial: ours, a function of the user's, or one written for Optuna."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
-    """`module:function` (kind python), imported from the current folder or the Python path."""
+    """`module:function` (kinds python and optuna), imported from the current folder or the Python
+    path."""
 
     def __post_init__(self) -> None:
-        if self.kind is ObjectiveKind.python:
-            check_target("objective", self.target)
+        if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+            check_target("objective", self.target, self.kind.value)

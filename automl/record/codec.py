@@ -36,6 +36,7 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    Suggested,
     SweepEnded,
     SweepStarted,
     TooLarge,
@@ -45,7 +46,7 @@ from automl.trial import (
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(Started, Reported, Checkpointed, MemoryPeak),
+        *(Started, Suggested, Reported, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
         *(SweepStarted, SweepEnded),
     )
@@ -82,7 +83,7 @@ def encode(event: Event) -> bytes:
     match event:
         case Reported():
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
-        case Started():
+        case Started() | Suggested():
             fields["params"] = dict(event.params)
         case Checkpointed():
             fields["kind"] = event.kind.value

@@ -22,6 +22,7 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    Suggested,
     TooLarge,
     TrialEvent,
     TrialState,
@@ -128,6 +129,8 @@ class TrialFold:
             case Started():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+            case Suggested():
+                self.params = {**self.params, **event.params}
             case Checkpointed():
                 self.checkpoints[event.kind] = event.path
             case MemoryPeak():

@@ -28,6 +28,7 @@ from automl.running.durations import Durations
 from automl.running.held_back import AWAY, HeldBack
 from automl.running.lookahead import Lookahead
 from automl.running.messages import (
+    Asks,
     Broke,
     DevicesRead,
     DoesNotFit,
@@ -49,6 +50,7 @@ from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
 from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
+from automl.running.suggesting import FINDING_OUT, NoQuestions, Questions
 from automl.trial import (
     DeviceKind,
     Failed,
@@ -85,6 +87,8 @@ class Loop:
     durations: Durations = field(default_factory=Durations)
     governor: Governor | None = None
     """Finds how many trials share a device; None: nobody does."""
+    questions: Questions | NoQuestions = field(default_factory=NoQuestions)
+    """What answers running trials that ask for params."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -153,6 +157,8 @@ class Loop:
                 self._ended(outcome, now_seconds)
             case Measured(peak):
                 self._measured(peak)
+            case Asks():
+                self.questions.answer(message, self.running, self.executions)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
@@ -282,6 +288,9 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
+        if self.questions.one_at_a_time and self.executions:
+            self.refusal = FINDING_OUT
+            return False
         smallest = self._placing.place(self._placing.least, now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
@@ -314,7 +323,7 @@ class Loop:
         return True
 
     def _may_ask_ahead(self) -> bool:
-        if not self._wants_more():
+        if not self._wants_more() or self.questions.one_at_a_time:
             return False
         most = self.ports.n_may_pend()
         n_pending = len(self.waiting) + len(self.running)

@@ -113,6 +113,7 @@ def open_parts(
             identity=prepared.identity,
             defaults=prepared.identity_defaults,
             directory=directory.path,
+            asks_for_params=prepared.asks_for_params,
         )
         stack.callback(study.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)

@@ -53,6 +53,7 @@ from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
 from automl.running.signals import signals_as_messages
+from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
@@ -153,6 +154,7 @@ class Sweep:
             n_ahead=parts.prepared.n_ahead,
             durations=Durations(self._progress),
             governor=_governor(config),
+            questions=self._questions(),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -238,6 +240,12 @@ class Sweep:
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
+    def _questions(self) -> Questions | NoQuestions:
+        suggesting = self.parts.study.suggesting
+        if suggesting is None:
+            return NoQuestions()
+        return Questions(self.parts.study, suggesting, self.display.say)
+
     def _progress(self, trial: int) -> float | None:
         """How much of a running trial's reports have come; None: not known."""
         report, n_reports = self.carrier.latest.get(trial), self.parts.prepared.n_reports
@@ -271,11 +279,14 @@ class Sweep:
             params=trial.params,
             checkpoint_dir=str(self.parts.directory.files.checkpoints(trial.number)),
             study_seed=self.parts.config.study.seed,
+            entries=self.parts.study.entries(trial.params),
         )
 
     def tell(self, outcome: Outcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
+        for line in self.loop.questions.found():
+            self.display.say(line)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLarge):

@@ -47,7 +47,7 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
-        if self.objective.kind is ObjectiveKind.python:
+        if self.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
             return "objective.target", str(self.objective.target)
         return self.family.users_target
 

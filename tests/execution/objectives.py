@@ -17,6 +17,7 @@ from automl.trial import (
     Feed,
     Finished,
     Interrupted,
+    Line,
     OnEvent,
     OnEvents,
     Placement,
@@ -35,7 +36,10 @@ class ScriptedSession:
         self._between_trials: Callable[[], None] | None = None
         self.held = 0
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        self._line = line
         act = getattr(self, f"_{spec.params['act']}")
         act(spec, lambda step: on_event(_report(spec, step)), on_event)
 
