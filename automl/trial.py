@@ -260,10 +260,21 @@ class Suggested(TrialEvent):
 
 @dataclass(frozen=True)
 class Reported(TrialEvent):
-    """Metrics of one step (for the built-in objective: one epoch, counted from 0)."""
+    """Metrics of one step (for the built-in objective: one epoch, counted from 0).
+
+    A step may be told in several parts, each with metrics that those before it lack.
+    """
 
     step: int
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Tagged(TrialEvent):
+    """Something that the objective noted about its trial; a later text of the name replaces it."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import re
 from automl.errors import ConfigError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_TARGET = re.compile(r"([\w.]+|[^:\0]+\.py):[\w.]+")
 _SIZE_UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
     _SIZE_UNITS |= {f"{_letter}iB": 1024**_power, f"{_letter}B": 1000**_power}
@@ -39,8 +40,8 @@ def check_positive(key: str, value: float | None) -> None:
 def check_target(group: str, target: str | None, option: str = "python") -> None:
     """For the name of a function of the user's, which an option of the group needs."""
     check(
-        target is not None and re.fullmatch(r"[\w.]+:[\w.]+", target) is not None,
+        target is not None and _TARGET.fullmatch(target) is not None,
         f"{group}.target",
         target,
-        f"{group}={option} needs {group}.target=module:function.",
+        f"{group}={option} needs {group}.target=module:function, or file.py:function.",
     )

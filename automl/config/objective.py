@@ -21,7 +21,7 @@ class ObjectiveConfig:
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
     """`module:function` (kinds python and optuna), imported from the current folder or the Python
-    path."""
+    path, or `file.py:function`, the file as seen from the current folder."""
 
     def __post_init__(self) -> None:
         if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
-from automl.record.redact import redact_settings
+from automl.record.redact import redact_settings, redact_tag
 from automl.record.sealed import is_damaged, seal
 from automl.record.texts import (
     MAX_CAUSE_CHARACTERS,
@@ -39,6 +39,7 @@ from automl.trial import (
     Suggested,
     SweepEnded,
     SweepStarted,
+    Tagged,
     TooLarge,
     TrialState,
 )
@@ -46,7 +47,7 @@ from automl.trial import (
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(Started, Suggested, Reported, Checkpointed, MemoryPeak),
+        *(Started, Suggested, Reported, Tagged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
         *(SweepStarted, SweepEnded),
     )
@@ -59,7 +60,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "predicted_bytes": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess"), (int, float)),
     **dict.fromkeys(("params", "metrics", "settings"), dict),
-    **dict.fromkeys(("device", "study", "study_uuid"), str),
+    **dict.fromkeys(("device", "study", "study_uuid", "name", "text"), str),
 }
 """What each field is, whoever wrote it: what is folded from events relies on it."""
 _TYPED = {
@@ -83,6 +84,8 @@ def encode(event: Event) -> bytes:
     match event:
         case Reported():
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
+        case Tagged():
+            fields |= redact_tag(event.name, event.text)
         case Started() | Suggested():
             fields["params"] = dict(event.params)
         case Checkpointed():

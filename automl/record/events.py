@@ -82,7 +82,8 @@ class EventLog:
         return cls(path, file, fold)
 
     def append(self, event: Event) -> bool:
-        """Write `event`; False when it is dropped: a step that is logged, a trial that has ended.
+        """Write what is new of `event`; False when nothing is: metrics or tags that are logged, a
+        trial that has ended.
 
         Returns when the line is with the kernel; for an outcome, and for the begin and end of a
         sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
@@ -90,8 +91,11 @@ class EventLog:
         line = encode(self._movable(event))
         with self._lock:
             self._file.check()  # a step that could not be written is no step that is logged
-            if not self._seen.is_new(event):
+            new = self._seen.news(event)
+            if new is None:
                 return False
+            if new is not event:
+                line = encode(self._movable(new))
             appended = self._file.append(line)
         if isinstance(event, _FLUSHED_AT_ONCE):
             self._file.flush(appended)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from automl.record.credentials import MASK, mask_urls
-from automl.record.texts import fit
+from automl.record.texts import fit, fit_line
 
 # Whole last words only: `max_tokens` and `token_dim` are hyperparameters.
 _SECRET_KEY = re.compile(
@@ -31,3 +31,8 @@ def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
         key: MASK if _SECRET_KEY.search(key) else mask_urls(value)
         for key, value in settings.items()
     }
+
+
+def redact_tag(name: str, text: str) -> dict[str, str]:
+    """Name and text of a tag, fit to be stored and shown."""
+    return {"name": fit_line(name), "text": MASK if _SECRET_KEY.search(name) else fit(text)}

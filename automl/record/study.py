@@ -20,6 +20,7 @@ from automl.trial import (
     Reported,
     SweepEnded,
     SweepStarted,
+    Tagged,
     TrialEvent,
     TrialState,
 )
@@ -109,28 +110,46 @@ def _has_rank(trial: TrialRecord) -> bool:
 
 
 class Seen:
-    """Which steps of which trials are logged, and who has ended: each is logged once."""
+    """What of which trials is logged, and who has ended: a metric of a step is logged once."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, set[int]] = {}
-        """Of trials that have not ended."""
+        self._steps: dict[int, dict[int, frozenset[str]]] = {}
+        """Names of the metrics of each step, of trials that have not ended:"""
+        self._tags: dict[int, dict[str, str]] = {}
+        """Likewise their tags."""
+        self._names: dict[frozenset[str], frozenset[str]] = {}
+        """Nearly all steps have the same names, which are kept once."""
         self._ended: set[int] = set()
 
-    def is_new(self, event: Event) -> bool:
-        """Whether it tells something new; it is known from then on."""
+    def news(self, event: Event) -> Event | None:
+        """What of it is new, and known from then on; None: nothing."""
         if not isinstance(event, TrialEvent):
-            return True
+            return event
         if event.trial in self._ended:
-            return False
+            return None
         if isinstance(event, Reported):
-            steps = self._steps.setdefault(event.trial, set())
-            if event.step in steps:
-                return False
-            steps.add(event.step)
+            return self._new_part(event)
+        if isinstance(event, Tagged):
+            tags = self._tags.setdefault(event.trial, {})
+            if tags.get(event.name) == event.text:
+                return None
+            tags[event.name] = event.text
         elif isinstance(event, Outcome) and event.state.is_final:
             self._ended.add(event.trial)
             self._steps.pop(event.trial, None)
-        return True
+            self._tags.pop(event.trial, None)
+        return event
+
+    def _new_part(self, event: Reported) -> Reported | None:
+        steps = self._steps.setdefault(event.trial, {})
+        names, known = frozenset(event.metrics), steps.get(event.step)
+        if known is not None and names <= known:
+            return None
+        together = names if known is None else names | known
+        steps[event.step] = self._names.setdefault(together, together)
+        if not known or names.isdisjoint(known):
+            return event
+        return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in known})
 
 
 class StudyFold:
@@ -148,8 +167,9 @@ class StudyFold:
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
         if isinstance(event, TrialEvent):
-            if self.seen.is_new(event):
-                self._trial(event).take(event)
+            new = self.seen.news(event)
+            if isinstance(new, TrialEvent):
+                self._trial(new).take(new)
         elif isinstance(event, SweepStarted):
             self._begin(event)
         elif self._sweeps:  # else the line that began it is lost

@@ -23,6 +23,7 @@ from automl.trial import (
     RequestSource,
     Started,
     Suggested,
+    Tagged,
     TooLarge,
     TrialEvent,
     TrialState,
@@ -63,6 +64,8 @@ class TrialRecord:
     """Paths as the log says them: relative to the study, and whatever a stranger wrote."""
     reports: Mapping[int, Mapping[str, float]] | None
     """Metrics by step; None: the fold was to keep none."""
+    tags: Mapping[str, str]
+    """What the objective noted, by name."""
 
     @property
     def state(self) -> TrialState:
@@ -116,6 +119,8 @@ class TrialFold:
     n_reports: int = 0
     last_step: int = 0
     checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    _newest_step: int | None = None
 
     @property
     def state(self) -> TrialState:
@@ -131,6 +136,8 @@ class TrialFold:
                 self.n_starts += 1
             case Suggested():
                 self.params = {**self.params, **event.params}
+            case Tagged():
+                self.tags[event.name] = event.text
             case Checkpointed():
                 self.checkpoints[event.kind] = event.path
             case MemoryPeak():
@@ -158,17 +165,19 @@ class TrialFold:
             last_step=self.last_step,
             checkpoints=dict(self.checkpoints),
             reports=None if self.reports is None else dict(self.reports),
+            tags=dict(self.tags),
         )
 
     def _take_report(self, event: Reported) -> None:
-        self.n_reports += 1
+        self.n_reports += event.step != self._newest_step  # a later part of the same report
+        self._newest_step = event.step
         if event.step <= MAX_STEP:  # older versions took what no store can hold
             self.last_step = max(self.last_step, event.step)
         value = event.metrics.get(self.metric.name)
         if value is not None and math.isfinite(value) and self._is_best(value):
             self.best_value, self.best_step = value, event.step
         if self.reports is not None:
-            self.reports[event.step] = event.metrics
+            self.reports[event.step] = {**self.reports.get(event.step, {}), **event.metrics}
 
     def _take_peak(self, event: MemoryPeak) -> None:
         before = self.peaks.get(event.n_lanes, 0)

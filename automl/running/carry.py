@@ -35,6 +35,7 @@ from automl.trial import (
     Stopping,
     Suggest,
     Suggested,
+    Tagged,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -135,6 +136,12 @@ class Carrier:
             self._post(Broke(error))
             return {}
 
+    def _tag(self, event: Tagged) -> None:
+        try:
+            self._study.tag(event)
+        except StorageError as error:
+            self._post(Broke(error))
+
     def _append(self, event: TrialEvent) -> None:
         try:
             self._log.append(event)  # a step logged before an interruption is dropped here
@@ -160,6 +167,8 @@ class Carrier:
                 self.latest[event.trial] = event
             case MemoryPeak():
                 self._take_peak(event, held)
+            case Tagged():
+                self._tag(event)
             case Outcome():
                 self.latest.pop(event.trial, None)
                 self.first.pop(event.trial, None)

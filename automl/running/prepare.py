@@ -29,13 +29,14 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
+from automl.training.declaration import Declaration
 from automl.training.family import Family, name_of
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
-    Declaration,
     SessionSetup,
     TrainingPlan,
     check_batch,
+    check_conditions,
     check_space,
     check_values,
     declare,
@@ -201,6 +202,7 @@ def prepare(config: Config) -> Prepared:
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset)
     check_space(declaration, space.names, config.study.metric)
+    check_conditions(declaration, [param.name for param in space.params if param.when])
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
     notes = () if dataset is None else dataset.notes

@@ -23,6 +23,7 @@ from optuna.trial import TrialState as OptunaState
 from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.files import StudyFiles
+from automl.record.redact import redact_tag
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
@@ -55,6 +56,7 @@ from automl.trial import (
     Reported,
     SpaceEntry,
     Suggest,
+    Tagged,
     TooLarge,
     TrialState,
     Verdict,
@@ -247,6 +249,14 @@ class Study:
         return {
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
+
+    def tag(self, tagged: Tagged) -> None:
+        """Note what the objective noted, for those who look with Optuna's own tools; any thread.
+        Raises StorageError."""
+        noted = redact_tag(tagged.name, tagged.text)
+        with self._opened.guard():
+            trial_id = self._trial_ids[tagged.trial]
+            self._storage.set_trial_user_attr(trial_id, noted["name"], noted["text"])
 
     def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.

@@ -20,6 +20,8 @@ PEAK, PREDICTED, PREDICTED_BY = (
 """Bytes that a trial held by itself, that it had asked for, and how those were known."""
 REFUSED = "automl.refused"
 """What of the run was not taken, and why."""
+OWN_TAGS = ("automl.", "mlflow.")
+"""What tags of the sweep and of MLflow begin with; no objective's do."""
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
 """MLflow shows it at the top of a run's page."""

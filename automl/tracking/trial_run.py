@@ -27,6 +27,7 @@ from automl.tracking.run_update import (
     DEVICE,
     MEMORY_PEAK,
     NOTE,
+    OWN_TAGS,
     PARENT,
     PEAK,
     PREDICTED,
@@ -47,6 +48,7 @@ from automl.trial import (
     Reported,
     Started,
     Suggested,
+    Tagged,
     TrialEvent,
     TrialState,
     trial_name,
@@ -105,7 +107,7 @@ class TrialRun:
             birth_tags={PARENT: parent},
             params=clean_params({name: str(value) for name, value in trial.params.items()}),
             begins=begins or grows,
-            tags=clean_tags(self._tags(trial, events) if turns else {}),
+            tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
             metrics=tuple(_metrics(trial, events)),
             status=_STATUS[trial.state] if turns and not still_first else None,
             end_ms=None if trial.ended is None else to_ms(trial.ended),
@@ -131,6 +133,12 @@ class TrialRun:
             names = ", ".join(sorted(self._infinite))
             tags["automl.infinite"] = f"shown as NaN where infinite: {names}"
         return tags
+
+
+def _noted(events: Iterable[TrialEvent]) -> dict[str, str]:
+    """What the objective has noted; none of the sweep's own tags, in a stranger's log either."""
+    tags = {event.name: event.text for event in events if isinstance(event, Tagged)}
+    return {name: text for name, text in tags.items() if not name.startswith(OWN_TAGS)}
 
 
 def _memory_tags(trial: TrialRecord) -> dict[str, str]:

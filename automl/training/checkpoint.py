@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import fields, is_dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,10 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
         return own.clone() if own.is_cpu else own.cpu()
     if type(state) in _PLAIN:
         return state
-    if isinstance(state, np.generic):
-        return state.item()
+    if (plain := _plain(state)) is not state:
+        return plain if isinstance(plain, torch.Tensor) else snapshot(plain, where)
     if isinstance(state, Mapping):
-        copied = {k: snapshot(v, f"{where}[{k!r}]") for k, v in state.items()}
+        copied = {_key(k, where): snapshot(v, f"{where}[{k!r}]") for k, v in state.items()}
         return next((kind(copied) for kind in _MAPPINGS if isinstance(state, kind)), copied)
     if isinstance(state, list | tuple) and all(type(v) in _PLAIN for v in state):
         # A table's categories come by the hundred: one by one they cost 90 µs a report.
@@ -47,8 +48,55 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     raise TypeError(
         f"{where} is a {type(state).__module__}.{type(state).__qualname__}: a checkpoint holds "
         "tensors, numbers, strings, None, and lists, tuples and dicts of them. "
-        "Use state_dict() for a model or optimizer and torch.from_numpy for an array."
+        f"{_remedy(state)}"
     )
+
+
+def _key(key: object, where: str) -> Any:
+    """The key of a mapping, plain. Raises TypeError."""
+    return key if type(key) in _PLAIN else snapshot(key, f"{where}: the key {key!r}")
+
+
+def _plain(state: object) -> object:
+    """What tells the whole of a value and is plain; the value itself where nothing does.
+
+    A dataclass becomes a dict of its fields, unless it has more than these.
+    """
+    if isinstance(state, PurePath):
+        return str(state)
+    if isinstance(state, np.ndarray):
+        return _of_array(state)
+    if isinstance(state, np.generic):
+        item = state.item()
+        return item if type(item) in _PLAIN else state
+    if not is_dataclass(state) or isinstance(state, type | Mapping | list | tuple):
+        return state
+    names = [field.name for field in fields(state)]
+    if set(getattr(state, "__dict__", ())) - set(names):
+        return state
+    return {name: getattr(state, name) for name in names}
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> object:
+    """A tensor of the same type and values; the array where torch has no such type."""
+    if array.dtype == np.uint64:  # a tensor's cannot be read above 2**63; Philox keeps such
+        return array.tolist()
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except (TypeError, ValueError):
+        return array
+
+
+def _remedy(state: object) -> str:
+    if isinstance(state, np.random.Generator | np.random.BitGenerator):
+        return "Give its state: `rng.bit_generator.state` of a generator can be set again."
+    if isinstance(state, np.random.RandomState):
+        return "Give its state: what `get_state()` returns, `set_state` takes again."
+    if isinstance(state, np.ndarray):
+        return f"torch has no numbers of this kind ({state.dtype}); store a list of plain values."
+    if is_dataclass(state) and not isinstance(state, type):
+        return "It has more than its fields; store what is needed of it in a dict."
+    return "Use state_dict() for a model or optimizer."
 
 
 def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:

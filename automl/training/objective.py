@@ -1,7 +1,8 @@
 """What a user's own training sees of automl: `TrialContext`, two exceptions and a decorator.
 
 No torch here: a user's module imports this, and so may the parent process. What the context does
-with reports and checkpoints is in `record.py`; how an objective is found is in `resolve.py`.
+with reports and checkpoints is in `reports.py`; how an objective is found is in `resolve.py`, how
+it is called in `calling.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from automl.record.disk import flush_folder, make_folder
 from automl.trial import TrialSpec
 
 State: TypeAlias = Mapping[str, Any]
-"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them."""
+"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them.
+What else these can tell whole is stored, and comes back, as them: arrays as tensors, paths as
+strings, dataclasses as dicts."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _DECLARED = "__automl_declared__"
@@ -60,7 +63,7 @@ class _Params(dict[str, Any]):
 
 
 class Recorder(Protocol):
-    """What becomes of a trial's reports; see `record.py`."""
+    """What becomes of a trial's reports; see `reports.py`."""
 
     def restore(self) -> dict[str, Any] | None: ...
 
@@ -72,12 +75,14 @@ class Recorder(Protocol):
         get_best: Callable[[], State] | None,
     ) -> None: ...
 
+    def set_tag(self, name: str, value: object) -> None: ...
+
 
 class TrialContext:
     """One trial, as an objective sees it; for one thread.
 
-    A trial's value is what the objective returns, else the best value of `study.metric` among its
-    reports.
+    A trial's value is what the objective returns (a number, or `study.metric` of a dict of
+    metrics), else the best value of `study.metric` among its reports.
     """
 
     def __init__(
@@ -128,15 +133,26 @@ class TrialContext:
     ) -> None:
         """Tell the metrics of one step (an epoch, say), and learn whether to go on.
 
-        `step` is a whole number from 0 to 2**53, reported once. `checkpoint` gives what is needed
-        to go on; it is called only when a file is written or the step is the best so far. `best`
-        gives what `best.pt` shall hold where that differs. A `last.pt` is written at most every
-        `training.checkpoint_every_seconds`, and always at the end, on pruning and interruption.
+        `step` is a whole number from 0 to 2**53. What is told of one step in several calls is one
+        report; of a metric that is told twice the first value counts. `checkpoint` gives what is
+        needed to go on; it is called only when a file is written or the step is the best so far.
+        `best` gives what `best.pt` shall hold where that differs. A `last.pt` is written at most
+        every `training.checkpoint_every_seconds`, and always at the end, on pruning and
+        interruption.
 
         Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or
         TypeError for what is no step, no metric or no state.
         """
         self._record.report(step, metrics, checkpoint, best)
+
+    def set_tag(self, name: str, value: object) -> None:
+        """Note something about the trial, as text: a tag of its run in MLflow. Credentials are
+        masked. A later value of the same name replaces it, and it stays after an interruption.
+
+        Raises ValueError for a name that is taken (`automl.`, `mlflow.`), too long a name or value,
+        and more than 100 names.
+        """
+        self._record.set_tag(name, value)
 
 
 @dataclass(frozen=True)

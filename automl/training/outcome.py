@@ -7,6 +7,7 @@ import re
 import reprlib
 import time
 import traceback
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -65,6 +66,8 @@ def of_return(returned: object, record: TrialReports) -> Outcome:
     if record.verdict is Verdict.STOP:
         return of_exception(TrialInterrupted("the sweep stops"), record)
     number = record.spec.number
+    if isinstance(returned, Mapping):  # its metrics are reported; one of them is the value
+        returned = returned.get(record.goal.metric)
     if returned is None:
         value, cause = record.best_value, _no_value(record)
     else:
@@ -124,7 +127,7 @@ def is_pruning(error: BaseException) -> bool:
 
 def _finite(returned: object) -> tuple[float | None, str]:
     """The returned value as a finite float, or None and why not."""
-    remedy = "return a finite number, or None and report the study's metric."
+    remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
     if isinstance(returned, torch.Tensor) and returned.numel() == 1 and not returned.is_complex():
         returned = returned.item()
     if isinstance(returned, bool) or not isinstance(returned, Real):

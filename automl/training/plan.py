@@ -19,8 +19,10 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.calling import declaration_of
+from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
-from automl.training.objective import declared_by
+from automl.training.optuna_objective.declared import declaration_of_optunas
 from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec
 
@@ -87,16 +89,6 @@ class SurveySetup:
     """Its checkpoint folder is one to throw away."""
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What an objective takes and reports; None where it did not say."""
-
-    params: tuple[str, ...] | None
-    required: tuple[str, ...]
-    """Those of `params` that must be in the space."""
-    metrics: tuple[str, ...] | None
-
-
 def metrics_of(task: Task) -> tuple[str, ...]:
     """What the built-in objective reports."""
     return _METRICS[task]
@@ -111,9 +103,10 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    declared = declared_by(resolve_objective(plan.objective.target))
-    taken = None if declared.params is None else (*declared.params, *declared.optional)
-    return Declaration(taken, declared.params or (), declared.metrics)
+    function = resolve_objective(plan.objective.target)
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return declaration_of_optunas(function, f"objective.target={plan.objective.target}")
+    return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")
 
 
 def declare_users(plan: TrainingPlan) -> Declaration:
@@ -135,6 +128,17 @@ def check_space(declaration: Declaration, names: Iterable[str], metric: str) -> 
         )
     if declaration.metrics is not None:
         _check_known(f"study.metric={metric}", metric, declaration.metrics, "the objective reports")
+
+
+def check_conditions(declaration: Declaration, conditional: Iterable[str]) -> None:
+    """Raise ConfigError where a param that not every trial has is one that each must be given."""
+    for name in conditional:
+        if name in declaration.always:
+            raise ConfigError(
+                f"space.{name}: a trial has it only under its condition (when), and the "
+                f"objective's argument {name} must always be given. Give that a default, or take "
+                "the condition out."
+            )
 
 
 def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]]) -> None:

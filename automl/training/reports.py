@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 import math
-import operator
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
@@ -23,14 +22,15 @@ from automl.record.files import CHECKPOINT_NAMES, LAST
 from automl.training import checkpoint, steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
+from automl.training.reported import metric_name, number_of, step_of, tag_of
 from automl.trial import (
-    MAX_STEP,
     Checkpointed,
     CheckpointKind,
     Direction,
     Line,
     OnEvent,
     Reported,
+    Tagged,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -41,8 +41,8 @@ GetState: TypeAlias = Callable[[], Mapping[str, Any]]
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
-MAX_NAME_CHARACTERS = 250
-"""Of a metric: what every tracker takes."""
+MAX_TAGS = 100
+"""Of one trial: each is kept in memory for as long as the trial runs."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,23 @@ class _Best:
     step: int
     value: float
     content: dict[str, Any] | None = None
+    has_state: bool = False
+    """It came with a state, written or not."""
+
+
+class _Getters(NamedTuple):
+    """What a report gives its states by."""
+
+    checkpoint: GetState | None = None
+    own_best: GetState | None = None
+
+    @property
+    def best(self) -> GetState | None:
+        return self.own_best or self.checkpoint
+
+    def or_else(self, earlier: _Getters) -> _Getters:
+        """With those of an earlier part of the same report where this one has none."""
+        return _Getters(self.checkpoint or earlier.checkpoint, self.own_best or earlier.own_best)
 
 
 @dataclass
@@ -91,6 +108,11 @@ class TrialReports:
     """Taken in this process by the last report."""
     _best: _Best | None = None
     _reported_now: set[int] = field(default_factory=set)
+    _getters: _Getters = field(default_factory=_Getters)
+    """Of the newest report."""
+    _said_again: bool = False
+    """That a step was reported again, with another value, is said once."""
+    _tags: dict[str, str] = field(default_factory=dict)
     _unwritten: tuple[int, GetState] | None = None
     """The newest report that can still become `last.pt`."""
 
@@ -118,19 +140,33 @@ class TrialReports:
     ) -> None:
         """See `TrialContext.report`."""
         self._raise_verdict()
-        step = self._checked_step(step)
-        numbers = {_metric_name(name): _number(name, value) for name, value in metrics.items()}
-        self._reported_now.add(step)
-        self._n_steps = steps.reported(self._n_steps)
-        self._keep(step, numbers)
-        self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
-        if self.goal.metric in numbers:
-            self._tell_peak()
-        self._take_best(step, numbers, get_best or get_checkpoint)
-        self._unwritten = None if get_checkpoint is None else (step, get_checkpoint)
+        step = step_of(step)
+        numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
+        self._give(step, numbers, _Getters(get_checkpoint, get_best))
         if self.verdict is not Verdict.GO_ON or self._is_due():
             self.write()
         self._raise_verdict()
+
+    def conclude(self, metrics: Mapping[Any, Any]) -> None:
+        """Take the metrics that an objective returned: they belong to its last step. Whatever the
+        study says to them, the trial is over. Raises TypeError or ValueError."""
+        numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
+        verdict = self.verdict
+        self._give(self.last_step or 0, numbers, _Getters())
+        self.verdict = verdict
+
+    def set_tag(self, name: str, value: object) -> None:
+        """See `TrialContext.set_tag`."""
+        name, text = tag_of(name, value)
+        if self._tags.get(name) == text:
+            return
+        if name not in self._tags and len(self._tags) >= MAX_TAGS:
+            raise ValueError(
+                f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by "
+                "step as a metric."
+            )
+        self._tags[name] = text
+        self._note(self._emit(Tagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
@@ -177,29 +213,59 @@ class TrialReports:
         if contents:
             self._save(contents)
         if self._best is not None:
-            self._best = _Best(self._best.step, self._best.value)
+            self._best = replace(self._best, content=None)
         self._unwritten = None
         self._written_seconds = self.monotonic()
 
     # --- inside ---------------------------------------------------------------------------------
 
+    def _give(self, step: int, numbers: dict[str, float], get: _Getters) -> None:
+        """Tell the study, and keep what may be the best. What was told of this step before stays,
+        and what comes now is part of the same report."""
+        again = step in self._reported_now
+        if again:
+            numbers = self._not_told(step, numbers)
+            get = get.or_else(self._getters) if step == self.last_step else get
+        else:
+            self._reported_now.add(step)
+            self._n_steps = steps.reported(self._n_steps)
+        self._getters = get
+        self._keep(step, numbers)
+        if numbers or not again:
+            self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
+        if self.goal.metric in numbers:
+            self._tell_peak()
+        self._take_best(step, get.best)
+        self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
+
+    def _not_told(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
+        """Those of the numbers that were not told of this step before."""
+        told = self.reports.get(step, {})
+        for name in numbers.keys() & told.keys():
+            if not self._said_again and not _same(numbers[name], told[name]):
+                self._said_again = True
+                logger.warning(
+                    "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
+                    "first counts. Count steps up.",
+                    *(self.spec.number, step, name, told[name], numbers[name]),
+                )
+        return {name: value for name, value in numbers.items() if name not in told}
+
     def _keep(self, step: int, metrics: dict[str, float]) -> None:
-        if step in self.reports:
+        self.metric_names.update(metrics)
+        if (told := self.reports.get(step)) is not None:
+            self.reports[step] = {**metrics, **told}
             return
         self.reports[step] = metrics
         self.n_reports += 1
-        self.metric_names.update(metrics)
         if len(self.reports) > _MAX_REPEATED:
             self.reports.popitem(last=False)
 
-    def _take_best(
-        self, step: int, metrics: Mapping[str, float], get_state: GetState | None
-    ) -> None:
+    def _take_best(self, step: int, get_state: GetState | None) -> None:
         """Keep the state of a step that is better than all before it. A tie is not better."""
+        metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
-        if not math.isfinite(value):
-            return
-        if self._best is not None and not self.goal.direction.better(value, self._best.value):
+        if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
         content = None
         if get_state is not None:
@@ -208,7 +274,14 @@ class TrialReports:
                 "metrics": dict(metrics),
                 "state": checkpoint.snapshot(get_state()),
             }
-        self._best = _Best(step, value, content)
+        self._best = _Best(step, value, content, has_state=content is not None)
+
+    def _is_best(self, step: int, value: float, get_state: GetState | None) -> bool:
+        """Whether it is, or is its state, which came with a later part of the same report."""
+        best = self._best
+        if best is None or self.goal.direction.better(value, best.value):
+            return True
+        return best.step == step and not best.has_state and get_state is not None
 
     def _header(self, step: int) -> dict[str, Any]:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
@@ -241,8 +314,10 @@ class TrialReports:
     def _tell_peak(self) -> None:
         """Of what trained here: reports from before an interruption say nothing of memory."""
         for peak in self.teller.grown(self.spec.number):
-            verdict = self._emit(peak)
-            self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
+            self._note(self._emit(peak))
+
+    def _note(self, verdict: Verdict) -> None:
+        self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
 
     def _emit(self, event: TrialEvent) -> Verdict:
         try:
@@ -262,31 +337,6 @@ class TrialReports:
         if self.verdict is Verdict.STOP:
             raise TrialInterrupted(f"the sweep stops; interrupted after step {self.last_step}")
 
-    def _checked_step(self, step: SupportsIndex) -> int:
-        number = _whole(step)
-        if number is None or not 0 <= number <= MAX_STEP:
-            raise ValueError(
-                f"report(step={step!r}): a step is a whole number from 0 to {MAX_STEP} (2**53); "
-                "count epochs or batches from 0."
-            )
-        if number in self._reported_now:
-            raise ValueError(
-                f"report(step={number}): this step was reported before; count steps up, and report "
-                "all metrics of one step together."
-            )
-        return number
-
-
-def _whole(value: object) -> int | None:
-    """A whole number of whatever library (numpy's, a tensor of one); None: it is not one."""
-    if type(value) is int:
-        return value
-    truth = "bool" in str(getattr(value, "dtype", type(value).__name__))
-    try:
-        return None if truth else operator.index(value)  # type: ignore[arg-type]  # the except clause is the check
-    except TypeError:
-        return None
-
 
 class _Last(NamedTuple):
     """What a `last.pt` holds."""
@@ -302,37 +352,18 @@ class _Last(NamedTuple):
 def _read_last(content: Mapping[str, Any]) -> _Last:
     """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
     reports = {
-        int(step): {_metric_name(name): _number(name, value) for name, value in metrics.items()}
+        int(step): {metric_name(name): number_of(name, value) for name, value in metrics.items()}
         for step, metrics in content["reports"].items()
     }
     return _Last(
         reports=reports,
         n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
-        metric_names=frozenset(map(_metric_name, content.get("metric_names", ()))),
+        metric_names=frozenset(map(metric_name, content.get("metric_names", ()))),
         best=None if content["best"] is None else _Best(*content["best"]),
         verdict=Verdict(str(content["verdict"])),
         state=content["state"],
     )
 
 
-def _metric_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"report(metrics): the name {name!r} is no string.")
-    if len(name) > MAX_NAME_CHARACTERS:
-        raise ValueError(
-            f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
-            f"{MAX_NAME_CHARACTERS}."
-        )
-    return name
-
-
-def _number(name: str, value: object) -> float:
-    """A metric as float; tensors and arrays of one value count. Raises TypeError."""
-    if not isinstance(value, str | bytes | bool | None):
-        try:
-            return float(value)  # type: ignore[arg-type]  # the except clause is the check
-        except (TypeError, ValueError, RuntimeError):
-            pass
-    raise TypeError(
-        f"report(metrics): {name!r} is {value!r} ({type(value).__name__}); a metric is a number."
-    )
+def _same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))

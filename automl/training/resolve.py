@@ -6,37 +6,25 @@ import importlib
 import inspect
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from automl.errors import ConfigError
+from automl.training.importing import argv_of, import_failed, import_file
 from automl.training.params import TRAINING_NAMES
-
-_argv_lock = threading.RLock()
-"""Several threads look networks up; a module may have another looked up while it is imported."""
 
 
 def resolve_objective(target: str) -> Callable[..., Any]:
-    """The function that `objective.target` names, from the current folder or the Python path.
+    """The function that `objective.target` names, from the current folder or the Python path, or
+    from a file (`train-model.py:train`).
 
-    Raises ConfigError with the module's own message where it is missing, fails on import, has no
-    such function, or the function cannot be called with one argument.
+    Raises ConfigError with the module's own message where it is missing, fails on import, or has no
+    such function. How it is called is in `calling.py`.
     """
     found = _resolve("objective.target", target)
     if not callable(found):
-        raise _no_function("objective.target", target, found, "one automl.TrialContext")
-    try:
-        inspect.signature(found).bind(object())
-    except TypeError as error:
-        raise ConfigError(
-            f"objective.target={target}: {error}. An objective is called with one argument, an "
-            "automl.TrialContext; hyperparameters are in its `params`."
-        ) from error
-    except ValueError:  # a builtin without a signature: the first trial will tell
-        pass
+        raise _no_function("objective.target", target, found, "an automl.TrialContext, or params")
     return found  # type: ignore[no-any-return]
 
 
@@ -81,8 +69,9 @@ def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]
 
 
 def _resolve(key: str, target: str) -> Any:
-    module_name, _, path = target.partition(":")
-    found: Any = _import(key, module_name, target)
+    module_name, _, path = target.rpartition(":")
+    is_file = module_name.endswith(".py")
+    found: Any = (import_file if is_file else _import)(key, module_name, target)
     for name in path.split("."):
         if not hasattr(found, name):
             raise ConfigError(
@@ -100,7 +89,7 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
         # A file written since the last look into its folder is else not seen.
         importlib.invalidate_caches()
     try:
-        with _argv_of(module_name):
+        with argv_of(module_name):
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
@@ -108,28 +97,9 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
                 f"{key}={target}: there is no module {error.name} in {os.getcwd()} or "
                 "on the Python path. Start from the folder it is in, or set PYTHONPATH."
             ) from error
-        raise _import_failed(key, module_name, target, error) from error
+        raise import_failed(key, module_name, target, error) from error
     except (Exception, SystemExit) as error:  # the user's module may raise anything at its top
-        raise _import_failed(key, module_name, target, error) from error
-
-
-@contextmanager
-def _argv_of(module_name: str) -> Iterator[None]:
-    """A script that parses arguments as it is imported sees none, rather than the sweep's."""
-    with _argv_lock:
-        before = sys.argv
-        sys.argv = [module_name]
-        try:
-            yield
-        finally:
-            sys.argv = before
-
-
-def _import_failed(key: str, module_name: str, target: str, error: BaseException) -> ConfigError:
-    return ConfigError(
-        f"{key}={target}: importing {module_name} failed with "
-        f"{type(error).__name__}: {error}. Mend it until `python -c 'import {module_name}'` works."
-    )
+        raise import_failed(key, module_name, target, error) from error
 
 
 def _no_function(key: str, target: str, found: object, takes: str) -> ConfigError:

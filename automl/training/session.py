@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -13,6 +13,7 @@ import torch
 from automl.config import ObjectiveKind
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
+from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
 from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
@@ -57,7 +58,9 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     function = resolve_objective(plan.objective.target)
-    return OptunaObjective(function) if plan.objective.kind is ObjectiveKind.optuna else function
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return OptunaObjective(function)
+    return partial(call_of(function, plan.space, plan.objective.target), function)
 
 
 class TrainingSession:
@@ -192,6 +195,8 @@ class TrainingSession:
             if outcome.is_pruning(error):  # by its own decision too: its best report can be the
                 record.write()  # study's best
             raise
+        if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
+            record.conclude(returned)
         record.write()
         return returned
 

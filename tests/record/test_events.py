@@ -36,6 +36,7 @@ from automl.trial import (
     Started,
     SweepEnded,
     SweepStarted,
+    Tagged,
     TooLarge,
     TrialState,
 )
@@ -46,6 +47,7 @@ from tests.tracking.scenes import begin, finish, interrupt, report, sweep_starte
 EVENTS: list[Event] = [
     Started(3, 1.5, params={"lr": 0.1, "n": 2, "kind": "ä", "on": True, "no": None}, device="cpu"),
     Reported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
+    Tagged(3, 2.6, name="data", text="ä: 3 rows"),
     Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
     MemoryPeak(3, 2.75, peak_bytes=2**40),
     MemoryPeak(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
@@ -94,6 +96,8 @@ def test_no_credential_is_written(path: Path) -> None:
         log.append(SweepStarted(0.0, "s", "u", {"study.storage": url, key: "s3cret"}))
         log.append(Failed(0, 1.0, cause=f"cannot reach {url}", details=f"at {url}"))
         log.append(OutOfMemory(1, 1.0, cause=url))
+        log.append(Tagged(2, 1.0, "db", url))
+        log.append(Tagged(2, 1.0, "hub_token", "s3cret"))
     assert "s3cret" not in path.read_text()
 
 
@@ -104,6 +108,30 @@ def test_offsets_lead_from_event_to_event(path: Path) -> None:
     offsets = [0, *(offset for _, offset in read_events(path))]
     for n, offset in enumerate(offsets):
         assert [event for event, _ in read_events(path, offset)] == EVENTS[n:]
+
+
+def test_of_a_step_each_metric_is_logged_once(path: Path) -> None:
+    parts = [{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}, {"c": 5.0}]
+    with EventLog.open(path) as log:
+        told = [log.append(Reported(0, 1.0, 7, part)) for part in parts]
+    assert told == [True, True, False, True]
+    assert [e.metrics for e in events_of(path) if isinstance(e, Reported)] == [
+        *({"a": 1.0}, {"b": 3.0}, {"c": 5.0})
+    ]
+    with EventLog.open(path) as log:  # after a kill the trial tells them again, as one report
+        assert not log.append(Reported(0, 2.0, 7, {"a": 1.0, "b": 3.0, "c": 5.0}))
+        assert log.append(Reported(0, 2.0, 7, {"c": 5.0, "d": 6.0}))
+    record = fold(events_of(path), keep_reports=True).trials[0]
+    assert record.reports == {7: {"a": 1.0, "b": 3.0, "c": 5.0, "d": 6.0}}
+    assert record.n_reports == 1
+
+
+def test_a_tag_is_logged_when_it_changes(path: Path) -> None:
+    tags = [("a", "1"), ("a", "1"), ("b", "1"), ("a", "2")]
+    for told in ([True, False, True, True], [True, False, False, True]):  # a resumed trial's, too
+        with EventLog.open(path) as log:
+            assert [log.append(Tagged(0, 1.0, *tag)) for tag in tags] == told
+    assert fold(events_of(path)).trials[0].tags == {"a": "2", "b": "1"}
 
 
 def test_a_step_is_logged_once(path: Path) -> None:

@@ -29,6 +29,7 @@ from automl.trial import (
     RequestSource,
     SweepEnded,
     SweepStarted,
+    Tagged,
     TooLarge,
     TrialEvent,
     TrialState,
@@ -84,6 +85,14 @@ def test_a_running_trial_tells_only_what_is_new() -> None:
     then = told(report(0, 1), before=[begin(0), report(0, 0)])
     assert (then.begins, then.status, then.tags) == (False, None, {})
     assert [p.step for p in then.metrics] == [1, 1]
+
+
+def test_what_the_objective_notes_is_a_tag_and_none_of_ours() -> None:
+    noted = [Tagged(0, BEGUN, *tag) for tag in (("data", "v1"), ("data", "v2"), ("automl.x", "?"))]
+    assert told(*noted, before=[begin(0)]).tags == {"data": "v2"}
+    assert told(Tagged(0, BEGUN, "automl.state", "won"), finish(0), before=[begin(0)]).tags[
+        "automl.state"
+    ] == ("finished")
 
 
 @pytest.mark.parametrize(

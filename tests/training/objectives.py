@@ -43,6 +43,28 @@ def returns_a_tensor(trial: automl.TrialContext) -> torch.Tensor:
     return torch.tensor(0.5)
 
 
+def returns_metrics(trial: automl.TrialContext) -> dict[str, float]:
+    return {"val_loss": 0.5, "acc": 0.9}
+
+
+def reports_and_returns_metrics(trial: automl.TrialContext) -> dict[str, float]:
+    for step, loss in enumerate([0.5, 0.2, 0.3]):
+        trial.report(step, {"val_loss": loss}, lambda: {})
+    return {"val_loss": 0.25, "test_acc": 0.9}
+
+
+def returns_another_metric(trial: automl.TrialContext) -> dict[str, float]:
+    return {"acc": 0.9}
+
+
+def returns_a_text_among_metrics(trial: automl.TrialContext) -> dict[str, object]:
+    return {"val_loss": 0.5, "note": "good"}
+
+
+def takes_params_by_name(lr: float, width: int, depth: int = 2) -> float:
+    return lr * width * depth
+
+
 def raises(trial: automl.TrialContext) -> float:
     raise ValueError("the rows\nare odd")
 

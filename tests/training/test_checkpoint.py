@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,20 @@ import torch
 from automl.errors import StorageError
 from automl.training import checkpoint
 from tests.lossy_disk import LossyDisk, no_room_beyond
+
+
+@dataclass
+class Settings:
+    """As users keep them."""
+
+    root: Path
+    rates: Any
+
+
+def with_more() -> Settings:
+    settings = Settings(Path("/a"), 1)
+    settings.found_later = 3  # type: ignore[attr-defined]
+    return settings
 
 
 def test_what_is_saved_is_read_back_with_weights_only(tmp_path: Path) -> None:
@@ -63,7 +78,14 @@ def test_a_snapshot_does_not_change_with_later_training() -> None:
 @pytest.mark.parametrize(
     ("state", "where"),
     [
-        ({"rng": np.zeros(2)}, r"checkpoint\['rng'\] is a numpy.ndarray"),
+        ({"rng": np.random.default_rng()}, r"\['rng'\] is a numpy.*rng\.bit_generator\.state"),
+        ({"old": np.random.RandomState(0)}, r"\['old'\] is a numpy.*get_state\(\)"),
+        ({"names": np.array(["a"])}, r"\['names'\] is a numpy.ndarray.*this kind \(<U1\)"),
+        ({"big": np.zeros(2, ">f8")}, r"\['big'\] is a numpy.ndarray.*this kind \(>f8\)"),
+        ({"precise": np.longdouble(1)}, r"\['precise'\] is a numpy.longdouble"),
+        ({"when": np.datetime64("2020-01-01")}, r"\['when'\] is a numpy.datetime64"),
+        ({"more": with_more()}, r"\['more'\] is a tests.*Settings.*more than its fields"),
+        ({np.datetime64("2020-01-01"): 1}, r"the key .* is a numpy.datetime64"),
         ({"a": [1, {"model": torch.nn.Linear(1, 1)}]}, r"\['a'\]\[1\]\['model'\] is a torch.nn"),
     ],
 )
@@ -72,6 +94,47 @@ def test_what_could_not_be_read_back_is_refused_by_its_place(
 ) -> None:
     with pytest.raises(TypeError, match=where):
         checkpoint.snapshot(state)
+
+
+def test_what_plain_values_can_tell_whole_is_stored_as_them(tmp_path: Path) -> None:
+    rates = np.arange(6, dtype=np.float32).reshape(2, 3)
+    state = {
+        "settings": Settings(Path("/a/b"), rates[::-1]),
+        "half": np.float16(0.1),
+        "none": np.empty((0, 3)),
+        "frozen": np.frombuffer(b"abc", np.uint8),
+        "mixed": [np.zeros(2, np.complex64), {np.int64(3): np.bool_(True)}],
+    }
+    checkpoint.save(tmp_path, {"last.pt": checkpoint.snapshot(state)})
+    loaded = checkpoint.load(tmp_path / "last.pt")
+    assert loaded["settings"]["root"] == "/a/b"
+    assert np.array_equal(loaded["settings"]["rates"].numpy(), rates[::-1])
+    assert loaded["half"] == float(np.float16(0.1))
+    assert loaded["none"].shape == (0, 3)
+    assert loaded["frozen"].tolist() == list(b"abc")
+    assert loaded["mixed"][0].dtype is torch.complex64
+    assert loaded["mixed"][1] == {3: True}
+
+
+def test_an_array_in_a_snapshot_does_not_change_with_later_training() -> None:
+    weights = np.zeros(2)
+    state = checkpoint.snapshot({"weights": weights})
+    weights += 1
+    assert state["weights"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+def test_numpys_generators_go_on_from_a_checkpoint(tmp_path: Path, kind: str) -> None:
+    generator = np.random.Generator(getattr(np.random, kind)(5))
+    generator.integers(0, 5, 3, dtype=np.uint32)
+    state = {"rng": generator.bit_generator.state, "old": np.random.RandomState(3).get_state()}
+    checkpoint.save(tmp_path, {"last.pt": checkpoint.snapshot(state)})
+    loaded = checkpoint.load(tmp_path / "last.pt")
+    again, old = np.random.Generator(getattr(np.random, kind)(9)), np.random.RandomState(9)
+    again.bit_generator.state = loaded["rng"]
+    old.set_state(loaded["old"])
+    assert again.random(4).tolist() == generator.random(4).tolist()
+    assert old.random_sample(4).tolist() == np.random.RandomState(3).random_sample(4).tolist()
 
 
 KILLED = """

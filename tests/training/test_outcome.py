@@ -9,6 +9,7 @@ import pytest
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import StorageError
+from automl.training import checkpoint
 from automl.training.plan import SessionSetup
 from automl.training.session import open_session
 from automl.trial import (
@@ -53,7 +54,14 @@ def failed(outcome: Outcome) -> Failed:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("returns_a_number", 0.25), ("reports_only", 0.2), ("returns_a_tensor", 0.5)],
+    [
+        ("returns_a_number", 0.25),
+        ("reports_only", 0.2),
+        ("returns_a_tensor", 0.5),
+        ("returns_metrics", 0.5),
+        ("reports_and_returns_metrics", 0.25),
+        ("takes_params_by_name", 0.1 * 8 * 2),
+    ],
 )
 def test_the_value_is_what_is_returned_else_the_best_report(
     tmp_path: Path, name: str, value: float
@@ -69,6 +77,7 @@ def test_the_value_is_what_is_returned_else_the_best_report(
         ("does_nothing", "nothing returned and nothing reported: return a number, or call"),
         ("returns_nan", "the objective returned nan: return a finite number"),
         ("returns_a_string", "the objective returned '1.5' (str): return a finite number"),
+        ("returns_a_text_among_metrics", "TypeError: report(metrics): 'note' is 'good' (str); a"),
         ("reports_nan", "val_loss was never a finite number in 1 reported steps."),
         ("raises", "ValueError: the rows are odd"),
         ("exits", "SystemExit: cannot go on"),
@@ -166,3 +175,28 @@ def test_what_breaks_outside_of_the_trial_is_raised_and_is_no_outcome(tmp_path: 
     with pytest.raises(StorageError, match="no space left"):
         session.run(make_spec(tmp_path), HOST, full_disk)
     assert [type(event) for event in events] == [Reported]
+
+
+def test_metrics_that_are_returned_are_of_the_last_step_and_prune_nobody(tmp_path: Path) -> None:
+    target = "tests.training.objectives:reports_and_returns_metrics"
+    plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target))
+    listener = Listener()
+
+    def on_event(event: TrialEvent) -> Verdict:
+        listener(event)
+        is_last = isinstance(event, Reported) and "test_acc" in event.metrics
+        return Verdict.PRUNE if is_last else Verdict.GO_ON
+
+    open_session(SessionSetup(plan)).run(make_spec(tmp_path), HOST, on_event)
+    assert listener.reports[-2:] == [(2, {"val_loss": 0.3}), (2, {"test_acc": 0.9})]
+    assert isinstance(listener.outcome, Finished)
+    last = checkpoint.load(tmp_path / "trial-00000" / "last.pt")
+    assert last["reports"][2] == {"val_loss": 0.3, "test_acc": 0.9}
+
+
+def test_without_the_studys_metric_among_what_is_returned_no_trial_can_succeed(
+    tmp_path: Path,
+) -> None:
+    outcome = failed(run(tmp_path, "returns_another_metric"))
+    assert outcome.hopeless
+    assert "Wanted: val_loss; reported: acc." in outcome.cause

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,16 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.declaration import Declaration
 from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.plan import (
-    Declaration,
     TrainingPlan,
     check_batch,
     check_space,
     check_values,
     declare,
 )
+from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN
 from tests.training.conftest import make_plan
 
@@ -95,7 +98,7 @@ def test_an_objective_without_a_decorator_takes_anything() -> None:
         ("tests.no_such:train", r"there is no module tests\.no_such in"),
         (f"{HERE}:trian", rf"{HERE} has no trian\. It has: .*declared"),
         (f"{HERE}:no_function", "this is no function but a int"),
-        (f"{HERE}:takes_two", "missing a required argument: 'config'. An objective is called with"),
+        ("no-such.py:train", r"there is no file no-such\.py in /.*Start from the folder it is in"),
     ],
 )
 def test_an_objective_that_cannot_be_had_says_why(target: str, message: str) -> None:
@@ -129,6 +132,38 @@ def test_a_module_in_the_current_folder_is_found(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [p for p in __import__("sys").path if p])
     assert declare(python_plan("objective_in_cwd:train"), None) == Declaration(None, (), None)
+
+
+def test_a_target_may_be_a_file_with_its_own_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my code"
+    folder.mkdir()
+    (folder / "train-model.py").write_text(
+        "import sys, neighbour_of_a_file\nclass Kept: pass\ndef train(lr): return neighbour.x\n"
+        "assert sys.argv == ['my code/train-model.py']"
+    )
+    (folder / "neighbour_of_a_file.py").write_text("x = 1.0")
+    (folder / "json.py").write_text("def train(trial): return 1.0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    for _ in range(2):
+        found = resolve_objective("my code/train-model.py:train")
+        assert found is resolve_objective("./my code/train-model.py:train")
+    kept = resolve_objective("my code/train-model.py:Kept")()
+    assert type(pickle.loads(pickle.dumps(kept))) is type(kept)
+    resolve_objective("my code/json.py:train")
+    assert sys.modules["json"] is json
+    assert ObjectiveConfig(ObjectiveKind.python, "../train-model.py:a.b")
+
+
+def test_a_file_that_fails_shows_its_own_message(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("raise RuntimeError('no licence')")
+    with pytest.raises(
+        ConfigError, match=r"importing .*RuntimeError: no licence.*`python /.*works"
+    ):
+        declare(python_plan(f"{tmp_path}/failing.py:train"), None)
+    assert "failing" not in sys.modules
 
 
 def test_a_bound_or_choice_that_cannot_work_is_refused(disc: Dataset) -> None:

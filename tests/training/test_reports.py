@@ -15,7 +15,7 @@ from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned
 from automl.training.reports import Goal, TrialReports
-from automl.trial import Checkpointed, Direction, OnEvent, Reported, TrialEvent, Verdict
+from automl.trial import Checkpointed, Direction, OnEvent, Reported, Tagged, TrialEvent, Verdict
 from tests.training.conftest import Listener, make_spec
 
 
@@ -247,16 +247,97 @@ def test_whole_numbers_of_other_libraries_are_steps(tmp_path: Path) -> None:
     again, _ = make_trial(tmp_path, listener)
     state = again.restore()
     assert state is not None
-    with pytest.raises(ValueError, match="this step was reported before"):
-        trial.report(state["epoch"], {"val_loss": 1.0})
+    trial.report(state["epoch"], {"val_loss": 1.0})  # the same step as a plain number
+    assert len(listener.reports) == 4 + 4  # told once, and repeated after the restore
     assert record.last_step == 2**53
 
 
-def test_a_step_is_reported_once(tmp_path: Path) -> None:
+def test_what_is_told_of_one_step_in_parts_is_one_report(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, record = make_trial(tmp_path, listener)
+    trial.report(0, {"train_loss": 0.9}, lambda: {"epoch": 0})
+    trial.report(0, {"val_loss": 0.5, "train_loss": 0.9})
+    assert listener.reports == [(0, {"train_loss": 0.9}), (0, {"val_loss": 0.5})]
+    assert (record.n_reports, record.best_value) == (1, 0.5)
+    whole = {"train_loss": 0.9, "val_loss": 0.5}
+    assert stored(tmp_path, "best.pt")["state"] == {"epoch": 0}  # the first part brought it
+    assert stored(tmp_path, "best.pt")["metrics"] == whole
+    assert stored(tmp_path, "last.pt")["reports"] == {0: whole}
+
+
+def test_a_later_part_may_bring_the_state(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    trial.report(0, {"val_loss": 0.5})
+    trial.report(0, {"train_loss": 0.9}, lambda: {"epoch": 0})
+    trial.report(0, {"lr": 0.1})
+    assert stored(tmp_path, "best.pt")["state"] == {"epoch": 0}
+    assert written(listener)[:2] == [(0, "best"), (0, "last")]
+    assert (0, "best") not in written(listener)[2:]
+
+
+def test_of_a_metric_that_is_told_twice_the_first_counts_which_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = Listener()
+    trial, record = make_trial(tmp_path, listener)
+    for value in (0.5, 0.5, 0.1, 0.2):
+        trial.report(3, {"val_loss": value})
+    assert listener.reports == [(3, {"val_loss": 0.5})]
+    assert record.best_value == 0.5
+    assert [r.message for r in caplog.records] == [
+        "trial 0: report(step=3) says val_loss again, and otherwise (0.5, then 0.1): the first "
+        "counts. Count steps up."
+    ]
+
+
+def test_a_part_that_prunes_ends_the_trial_with_the_whole_report_written(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener({0: Verdict.PRUNE}))
+    with pytest.raises(TrialPruned):
+        trial.report(0, {"train_loss": 0.9}, lambda: {"epoch": 0})
+    assert stored(tmp_path, "last.pt")["reports"] == {0: {"train_loss": 0.9}}
+
+
+def test_tags_are_told_once_and_again_when_they_change(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    for value in ("a", "a", 3, "a"):
+        trial.set_tag("what", value)
+    told = [(e.name, e.text) for e in listener.events if isinstance(e, Tagged)]
+    assert told == [("what", "a"), ("what", "3"), ("what", "a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("automl.state", "x", r"names that begin with automl\. or mlflow\. are taken"),
+        ("", "x", "a tag's name is a string of 1 to 250"),
+        (3, "x", "a tag's name is a string"),
+        ("long", "x" * 5001, "its value has 5001 characters; give it at most 5000"),
+    ],
+)
+def test_a_tag_that_cannot_be_is_refused(
+    tmp_path: Path, name: Any, value: str, message: str
+) -> None:
     trial, _ = make_trial(tmp_path, Listener())
-    trial.report(0, {"val_loss": 1.0})
-    with pytest.raises(ValueError, match=r"step=0\): this step was reported before; count steps"):
-        trial.report(0, {"train_loss": 1.0})
+    with pytest.raises(ValueError, match=message):
+        trial.set_tag(name, value)
+
+
+def test_a_trial_has_a_bounded_number_of_tags(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    for number in range(100):
+        trial.set_tag(f"tag {number}", number)
+    trial.set_tag("tag 7", "again")
+    with pytest.raises(ValueError, match="a trial has at most 100 tags"):
+        trial.set_tag("one more", 1)
+
+
+def test_a_verdict_on_a_tag_is_met_at_the_next_report(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, lambda event: Verdict.STOP)
+    trial.set_tag("a", "b")
+    with pytest.raises(TrialInterrupted):
+        trial.report(0, {"val_loss": 1.0})
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [1.0, 2.0], True, torch.zeros(2)])

@@ -12,10 +12,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from automl.record.texts import cut
 from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned
 from automl.training.optuna_objective.entries import Categories, float_entry, int_entry
 from automl.training.optuna_objective.missing import not_in_a_trial
 from automl.training.optuna_objective.study_view import StudyView
+from automl.training.reported import MAX_TAG_CHARACTERS
 from automl.training.reports import TrialReports
 from automl.trial import (
     Given,
@@ -113,7 +115,12 @@ class OptunaTrial:
         return self._context.number
 
     def set_user_attr(self, key: str, value: Any) -> None:
+        """A tag of the trial's run in MLflow, as text; what is too long for one is cut."""
         self._user_attrs[key] = value
+        try:
+            self._record.set_tag(key, cut(str(value), MAX_TAG_CHARACTERS))
+        except ValueError as error:  # to Optuna it is no error
+            warnings.warn(f"set_user_attr({key!r}) is not kept: {error}", stacklevel=2)
 
     @property
     def user_attrs(self) -> dict[str, Any]:

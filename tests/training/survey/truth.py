@@ -68,6 +68,9 @@ class NoReports:
     def report(self, *args: object) -> None:
         return None
 
+    def set_tag(self, name: str, value: object) -> None:
+        return None
+
 
 def really_allocated(
     objective: Callable[[automl.TrialContext], object], folder: Path, **params: Any

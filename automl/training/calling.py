@@ -1,0 +1,123 @@
+"""How an objective is called: with the trial, with its params by name, or with both.
+
+    train(trial)                    as ever, whatever the one argument is called
+    train(lr, width)                params by name; `trial.params` is not looked at
+    train(lr, width, *, trial)      both
+
+An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one the first
+is, where no other must be given and none is a param of the space. All others are params.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any
+
+from automl.errors import ConfigError
+from automl.training.declaration import Declaration
+from automl.training.objective import TrialContext, declared_by
+
+_TRIAL = "trial"
+_ANNOTATIONS = (TrialContext, "TrialContext", "automl.TrialContext")
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a function is called with."""
+
+    trial: str | None = None
+    """The argument that is given the trial; None: none by name."""
+    trial_first: bool = False
+    """The trial is given by place, and first."""
+    named: tuple[str, ...] = ()
+    """Arguments that are params."""
+    required: tuple[str, ...] = ()
+    """Those of them without a default."""
+    any_named: bool = False
+    """It takes whatever params there are (`**params`)."""
+
+    @property
+    def params(self) -> tuple[str, ...] | None:
+        """The params that it can make use of; None: any."""
+        sees_trial = self.trial is not None or self.trial_first
+        return None if sees_trial or self.any_named else self.named
+
+    def __call__(self, function: Callable[..., Any], trial: TrialContext) -> object:
+        """What the function returns for a trial."""
+        given: dict[str, Any] = {
+            name: value
+            for name, value in trial.params.items()
+            if self.any_named or name in self.named
+        }
+        if self.trial is not None:
+            given[self.trial] = trial
+        return function(trial, **given) if self.trial_first else function(**given)
+
+
+def call_of(function: Callable[..., Any], space: Collection[str], what: str) -> Call:
+    """How `function` is called in trials of the params `space`.
+
+    Raises ConfigError, with `what` as the setting that names the function, where it cannot be.
+    """
+    try:
+        arguments = tuple(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):  # a builtin without a signature: the first trial will tell
+        return Call(trial_first=True)
+    by_name = [a for a in arguments if a.kind in _BY_NAME]
+    trial = next((a for a in by_name if _is_trial(a)), None)
+    first = _first(arguments, space) if trial is None else None
+    named = [a for a in by_name if a not in (trial, first)]
+    placed = [a for a in arguments if a.kind is Parameter.POSITIONAL_ONLY and a is not first]
+    if any(a.default is Parameter.empty for a in placed):
+        raise ConfigError(
+            f"{what}: its argument {placed[0].name} can only be given by place, and params are "
+            "given by name. Take the / out of its signature."
+        )
+    return Call(
+        trial=None if trial is None else trial.name,
+        trial_first=first is not None,
+        named=tuple(a.name for a in named),
+        required=tuple(a.name for a in named if a.default is Parameter.empty),
+        any_named=any(a.kind is Parameter.VAR_KEYWORD for a in arguments)
+        and (first is None or first.kind is not Parameter.VAR_POSITIONAL),
+    )
+
+
+def _is_trial(argument: Parameter) -> bool:
+    return argument.name == _TRIAL or argument.annotation in _ANNOTATIONS
+
+
+def _first(arguments: tuple[Parameter, ...], space: Collection[str]) -> Parameter | None:
+    """The argument that takes the trial by its place; None: none does."""
+    if not arguments or arguments[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
+        return None
+    first, *others = arguments
+    if first.kind is Parameter.VAR_POSITIONAL:  # a wrapper's, most often
+        return None if any(a.kind in _BY_NAME for a in others) else first
+    if first.kind is Parameter.POSITIONAL_ONLY:
+        return first
+    if first.name in space or any(_is_required(a) for a in others):
+        return None
+    return None if any(a.name in space for a in others) else first
+
+
+def _is_required(argument: Parameter) -> bool:
+    is_one = argument.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return is_one and argument.default is Parameter.empty
+
+
+def declaration_of(function: Callable[..., Any], space: Collection[str], what: str) -> Declaration:
+    """What a function takes and reports: its decorator's word, else its signature's.
+
+    Raises ConfigError as `call_of` does.
+    """
+    declared, call = declared_by(function), call_of(function, space, what)
+    if declared.params is None:
+        return Declaration(call.params, call.required, declared.metrics, call.required)
+    taken = (*declared.params, *declared.optional)
+    required = tuple(dict.fromkeys((*declared.params, *call.required)))
+    return Declaration(taken, required, declared.metrics, call.required)
