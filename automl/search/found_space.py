@@ -54,12 +54,15 @@ class FoundSpace:
         self.is_stable = False
         """Stays: what is found later is added, and nothing waits for it."""
         self._n_trained = 0
+        self._n_asked = 0
+        """Trials that asked for anything."""
         self._n_alike = 0
 
     def take(self, domains: Mapping[str, Domain], *, trained: bool) -> None:
         """A trial asked for these. Only one that came so far as to train tells by what it did not
         ask for, and that nothing is new."""
         before = self.shape()
+        self._n_asked += bool(domains)
         for name, domain in domains.items():
             if name in self.params:
                 self.params[name] = self.params[name].again(domain)
@@ -95,7 +98,7 @@ class FoundSpace:
         if param.varies:
             remarks.append("its range depends on the other values")
         if param.sometimes:
-            remarks.append(f"in {param.n_trials} of the trials, as the other values decide")
+            remarks.append(f"in {param.n_trials} of {self._n_asked} trials")
         return f"  # {'; '.join(remarks)}" if remarks else ""
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    import optuna
+
     from automl import TrialContext
 
 FILE = "report_seconds.json"
@@ -39,3 +41,21 @@ def train(trial: TrialContext) -> None:
         trial.report(step, {"train_loss": loss, "val_loss": loss}, checkpoint=lambda: state)
         seconds.append(time.perf_counter() - begun)
     Path(FILE).write_text(json.dumps(seconds))
+
+
+def train_as_optuna(trial: optuna.Trial) -> float:
+    """`n` reports through Optuna's interface, each with its question whether to go on."""
+    n_reports = trial.suggest_int("n", 1, 10**6)
+    improving = trial.suggest_categorical("improving", [True, False])
+    seconds = []
+    for step in range(n_reports):
+        ends = time.perf_counter() + _EPOCH_SECONDS
+        while time.perf_counter() < ends:
+            pass
+        loss = 1 / (step + 1) if improving else 1.0 + step
+        begun = time.perf_counter()
+        trial.report(loss, step)
+        assert not trial.should_prune()
+        seconds.append(time.perf_counter() - begun)
+    Path(FILE).write_text(json.dumps(seconds))
+    return 0.0

@@ -16,6 +16,7 @@ from automl.trial import (
     Failed,
     Feed,
     Finished,
+    Given,
     Interrupted,
     Line,
     OnEvent,
@@ -23,6 +24,7 @@ from automl.trial import (
     Placement,
     Pruned,
     Reported,
+    Suggest,
     TrialSpec,
     Verdict,
 )
@@ -107,6 +109,28 @@ class ScriptedSession:
                 case Verdict.GO_ON:
                     pass
         on_event(Finished(spec.number, time.time(), float(os.getpid())))
+
+    def _ask(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
+        """Reports, asks for `n`, and finishes with its value."""
+        assert self._line is not None
+        report(0)
+        reply = self._line.ask(Suggest(spec.number, "n", {"low": 0, "high": 9}))
+        if isinstance(reply, Given):
+            on_event(Finished(spec.number, time.time(), float(str(reply.value))))
+        else:
+            on_event(Interrupted(spec.number, time.time(), repr(reply)))
+
+    def _ask_whether(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        """Reports, and asks after each report whether to go on."""
+        assert self._line is not None
+        for step in range(3):
+            told = report(step)
+            if Verdict.PRUNE in (told, self._line.verdict(spec.number)):
+                on_event(Pruned(spec.number, time.time(), step, 0.0))
+                return
+        on_event(Finished(spec.number, time.time(), 0.0))
 
     def _report_and_hang(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent

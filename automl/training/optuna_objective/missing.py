@@ -34,9 +34,9 @@ _REMEDIES = {
 
 
 def not_in_a_trial(name: str, there: str) -> NotInATrialError:
-    """For `name` (`trial.storage`), where what is `there` can be had."""
+    """For `name` (`trial.storage`), in place of which there is what is `there`."""
     remedy = _REMEDIES.get(name)
     return NotInATrialError(
-        f"{name}: a trial trains in a process of its own, away from Optuna's study, where there is "
+        f"{name}: a trial trains in a process of its own, away from Optuna's study, and has "
         f"{there}{'.' if remedy is None else f'; {remedy}.'}"
     )
