@@ -181,9 +181,9 @@ def prepare(config: Config) -> Prepared:
     space = parse_space(config.space)
     if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
-    else:
-        for number, params in enumerate(config.study.enqueue):
-            space.check(params, f"study.enqueue[{number}]")
+    asks = config.objective.kind is ObjectiveKind.optuna
+    for number, params in enumerate(config.study.enqueue):
+        space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
     plan = TrainingPlan(
         objective=config.objective,
         data=config.data,

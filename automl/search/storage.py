@@ -37,8 +37,6 @@ class OpenStorage:
     sync: Callable[[], None]
     """Returns when all that was written is on disk."""
     close: Callable[[], None]
-    rewrites_params: bool = True
-    """Whether a param of a trial can be written a second time."""
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -133,4 +131,4 @@ def _open_database(url: str) -> OpenStorage:
     def sync() -> None:
         """Nothing to do: each write is a transaction of its own."""
 
-    return OpenStorage(storage, mask_urls(url), sync, close, rewrites_params=False)
+    return OpenStorage(storage, mask_urls(url), sync, close)

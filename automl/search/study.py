@@ -133,9 +133,8 @@ class Study:
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
-        if not asks_for_params:
-            for number, params in enumerate(config.enqueue):
-                space.check(params, f"study.enqueue[{number}]")
+        for number, params in enumerate(config.enqueue):
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = Standings(config.direction, pruner)
         opened = open_storage(config.storage, directory)
         try:

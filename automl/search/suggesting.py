@@ -84,8 +84,7 @@ class Suggesting:
             value = nearest(domain, known[name])
         else:
             value = self._draw(asked.trial, Param(name, domain))
-        if name not in known or self._opened.rewrites_params:
-            self._write(trial_id, Param(name, domain), value)
+        self._write(trial_id, Param(name, domain), value)
         return value
 
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
@@ -138,8 +137,13 @@ class Suggesting:
         an enqueued value where there is one that the param can have."""
         enqueued = self._search.enqueued
         first = enqueued[number] if number < len(enqueued) else {}
-        if param.name in first and param.domain.contains(first[param.name]):
-            return param.domain.cast(first[param.name])
+        if param.name in first:
+            if param.domain.contains(first[param.name]):
+                return param.domain.cast(first[param.name])
+            self._differences.append(
+                f"study.enqueue[{number}].{param.name}={first[param.name]} is not tried: the "
+                f"objective asks for {param.domain}"
+            )
         seed = _seed_of(self._search.study_seed, param.name)
         one = Search(Space((param,)), seed, (), self._search.open_study)
         choose = self._sampler.one(one)(number)
@@ -147,6 +151,7 @@ class Suggesting:
         return choose(param)
 
     def _write(self, trial_id: int, param: Param, value: Any) -> None:
+        """Where it was drawn before, the journal replaces it; a database keeps what it has."""
         kind = distribution(param)
         internal = kind.to_internal_repr(value)
         self._opened.storage.set_trial_param(trial_id, param.name, internal, kind)

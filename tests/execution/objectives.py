@@ -111,9 +111,10 @@ class ScriptedSession:
         on_event(Finished(spec.number, time.time(), float(os.getpid())))
 
     def _ask(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
-        """Reports, asks for `n`, and finishes with its value."""
+        """Reports what nobody judges, asks for `n`, and finishes with its value."""
         assert self._line is not None
-        report(0)
+        for step in range(2):
+            on_event(Reported(spec.number, time.time(), step, {"train_loss": 1.0}))
         reply = self._line.ask(Suggest(spec.number, "n", {"low": 0, "high": 9}))
         if isinstance(reply, Given):
             on_event(Finished(spec.number, time.time(), float(str(reply.value))))

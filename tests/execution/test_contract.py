@@ -114,7 +114,7 @@ def test_a_trial_is_answered_what_it_asks_for_after_all_it_had_reported(
 
     ended = carry(executor, "ask", 5, answer=answer)[-1]
     assert isinstance(ended, Finished)
-    assert ended.value == 1
+    assert ended.value == 2
 
 
 @pytest.mark.parametrize("reply", [Stopping(), Refused("no such range")])

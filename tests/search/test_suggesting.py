@@ -234,6 +234,15 @@ def test_enqueued_params_are_given_where_they_are_asked_for(asking: Asking) -> N
     assert given["lr"] == 0.01
     assert given["kind"] in ("sgd", "adam")  # what is enqueued is none of its choices
     assert suggest(study, ask(study).number, ALL)["depth"] == 5
+    assert study.suggesting is not None
+    assert study.suggesting.differences() == [
+        "study.enqueue[0].kind=rmsprop is not tried: the objective asks for one of sgd, adam"
+    ]
+
+
+def test_what_is_enqueued_must_fit_the_space_where_that_is_written(asking: Asking) -> None:
+    with pytest.raises(ConfigError, match=r"study\.enqueue\[0\]\.kind=c: must be one of a, b"):
+        asking.open(entries={"kind": {"choices": ["a", "b"]}}, enqueue=[{"lr": 1, "kind": "c"}])
 
 
 @pytest.mark.parametrize(("reports", "known"), [([], ()), ([0], ("lr",))])

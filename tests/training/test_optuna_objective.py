@@ -32,6 +32,7 @@ from automl.trial import (
     Question,
     Refused,
     Reply,
+    SpaceEntry,
     Stopping,
     Suggest,
     Tagged,
@@ -111,7 +112,11 @@ def test_what_is_not_known_is_asked_for_and_once(tmp_path: Path) -> None:
 
 
 def test_what_was_drawn_for_it_is_no_question_and_what_it_left_is_told(tmp_path: Path) -> None:
-    known = {"lr": ENTRIES["lr"], "n": {**ENTRIES["n"], "high": 99}, "width": {"choices": [1]}}
+    known: dict[str, SpaceEntry] = {
+        "lr": ENTRIES["lr"],
+        "n": {**ENTRIES["n"], "high": 99},
+        "width": {"choices": [1]},
+    }
     spec = TrialSpec(7, {"lr": 0.25, "n": 4, "width": 1}, str(tmp_path), 0, known)
     sweep = Sweep(VALUES)
     ended = run(suggests, tmp_path, sweep, spec).outcome
@@ -172,6 +177,12 @@ def test_a_choice_may_be_any_object_and_comes_back_as_it_was(choices: Any) -> No
     assert all(isinstance(n, int | float | str | None) for n in categories.labels)
     for label, choice in zip(categories.labels, choices, strict=True):
         assert categories.choice(label) is choice
+
+
+def test_an_object_is_called_the_same_in_each_process() -> None:
+    first, second = (Categories.of("x", [functools.partial(int, base=2)]) for _ in range(2))
+    assert first.labels == second.labels
+    assert Categories.of("x", [object()]).labels == ("<object object>",)
 
 
 def test_choices_that_look_alike_are_refused() -> None:

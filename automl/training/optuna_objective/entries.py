@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,4 +78,6 @@ def _label(choice: object) -> ParamValue:
     if isinstance(choice, float):
         return float(choice)
     name = getattr(choice, "__qualname__", None)
-    return repr(choice) if name is None else f"{getattr(choice, '__module__', '')}.{name}"
+    if name is not None:
+        return f"{getattr(choice, '__module__', '')}.{name}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(choice))
