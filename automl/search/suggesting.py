@@ -45,6 +45,8 @@ class Suggesting:
         """As the objective asks for params that trials begin with."""
         self._kinds: dict[str, BaseDistribution] = {}
         """What the storage compares a param with: it refuses another kind of it."""
+        self._asked: dict[int, dict[str, Domain]] = {}
+        """What running trials asked for, of which a database keeps the first range alone."""
         self._differences: list[str] = []
         self._unasked: set[str] = set()
         """Written params of which it was said that the objective does not ask for them."""
@@ -76,15 +78,18 @@ class Suggesting:
             self._compare(name, domain, asked.entry)
             return known[name]
         self._check_kind(name, domain)
-        if name in known and domain.contains(known[name]):
-            if name in self.space.names and domain == self.space[name].domain:
-                self._entries[name] = asked.entry
-            return known[name]
-        if name in known:  # drawn before its range was seen to depend on others
-            value = nearest(domain, known[name])
-        else:
+        self._asked.setdefault(asked.trial, {})[name] = domain
+        if name not in known:
             value = self._draw(asked.trial, Param(name, domain))
-        self._write(trial_id, Param(name, domain), value)
+        elif domain.contains(known[name]):
+            value = known[name]
+        else:  # drawn before its range was seen to depend on others
+            value = nearest(domain, known[name])
+        written = self._opened.storage.get_trial(trial_id).distributions.get(name)
+        if written is None or domain_of(written) != domain:
+            self._write(trial_id, Param(name, domain), value)
+        if name in self.space.names and domain == self.space[name].domain:
+            self._entries[name] = asked.entry
         return value
 
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
@@ -109,6 +114,7 @@ class Suggesting:
         self.began(trial)
         unasked = trial.system_attrs.get(NOT_SUGGESTED, ())
         asked = {n: domain_of(d) for n, d in trial.distributions.items() if n not in unasked}
+        asked |= self._asked.pop(trial.number, {})
         self.found.take(asked, trained=is_trained(trial))
 
     def _compare(self, name: str, domain: Domain, entry: SpaceEntry) -> None:

@@ -4,8 +4,8 @@
     train(lr, width)                params by name; `trial.params` is not looked at
     train(lr, width, *, trial)      both
 
-An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one the first
-is, where no other must be given and none is a param of the space. All others are params.
+An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one the
+first is, where no other must be given and none is a param of the space. All others are params.
 """
 
 from __future__ import annotations

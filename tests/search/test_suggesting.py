@@ -201,6 +201,20 @@ def test_what_was_drawn_ahead_is_brought_into_a_range_that_varies_after_all(
     end(again, trial.number)
 
 
+@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "database"])
+def test_a_range_that_grows_around_what_was_drawn_is_seen_to_vary(
+    asking: Asking, tmp_path: Path, storage: str | None
+) -> None:
+    settings = {} if storage is None else {"storage": storage.format(tmp_path)}
+    study = asking.open(**settings)
+    run(study, 3)
+    trial = ask(study)
+    wider = {**ALL, "depth": {"low": 1, "high": 64}}
+    assert suggest(study, trial.number, wider) == trial.params
+    end(study, trial.number)
+    assert space_of(study) == ("lr", "kind")
+
+
 def test_what_trials_do_not_ask_for_is_drawn_ahead_no_more(asking: Asking) -> None:
     study = asking.open()
     run(study, 3)
