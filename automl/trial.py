@@ -16,6 +16,8 @@ MAX_STEP = 2**53
 
 ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
+SpaceEntry: TypeAlias = Mapping[str, object]
+"""A param's values as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
 
 
 class TrialState(enum.Enum):
@@ -45,7 +47,8 @@ class Direction(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """The study's answer to an event: the only thing that travels back into a trial."""
+    """The study's answer to an event: all that travels back into a trial, but for the answer to a
+    `Question`."""
 
     GO_ON = "go on"
     PRUNE = "prune"
@@ -73,6 +76,9 @@ class TrialSpec:
     checkpoint_dir: str
     """Folder of `last.pt` and `best.pt`; made by the trial when it first writes."""
     study_seed: int
+    entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
+    """Of an objective that asks for its params: as it is known to ask for those that are in
+    `params`. One that it asks for in this way is answered, and no question."""
 
 
 # --- where a trial runs -------------------------------------------------------------------------
@@ -262,6 +268,13 @@ class Started(TrialEvent):
 
 
 @dataclass(frozen=True)
+class Suggested(TrialEvent):
+    """Params that the objective asked for while it ran, beside those that it was started with."""
+
+    params: Params
+
+
+@dataclass(frozen=True)
 class Reported(TrialEvent):
     """Metrics of one step (for the built-in objective: one epoch, counted from 0).
 
@@ -440,6 +453,61 @@ OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
 Returns the verdicts by trial number; a trial that is not named goes on."""
 
 
+# --- what a trial asks for while it runs --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Suggest:
+    """An objective written for Optuna wants a value for a param that its trial has not yet."""
+
+    trial: int
+    name: str
+    entry: SpaceEntry
+
+
+@dataclass(frozen=True)
+class NotSuggested:
+    """A trial came to its end, and its objective never asked for these of its params."""
+
+    trial: int
+    names: tuple[str, ...]
+
+
+Question: TypeAlias = "Suggest | NotSuggested"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The value of a param: the same whenever the trial asks again, in another process too."""
+
+    value: ParamValue = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """There is no such value; the text says the rule and the remedy."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The sweep stops: the trial is interrupted, and asks again when it goes on."""
+
+
+Reply: TypeAlias = "Given | Refused | Stopping"
+
+
+class Line(Protocol):
+    """What a running trial asks its sweep. Each call waits for the answer."""
+
+    def ask(self, question: Question) -> Reply:
+        """The sweep's answer."""
+
+    def verdict(self, trial: int) -> Verdict:
+        """On all that the trial has reported; waited for where a report can end it."""
+
+
 class Feed(Protocol):
     """Where an executor gets its trials from."""
 
@@ -450,11 +518,23 @@ class Feed(Protocol):
         """The first trial, then another of the same kind, or None when there is none now."""
 
 
+class AnsweringFeed(Feed, Protocol):
+    """A feed that knows what its trials ask for."""
+
+    def answer(self, question: Question) -> Reply:
+        """From any thread; waits for the main thread, which alone draws params."""
+
+
 class Session(Protocol):
     """An objective made ready once in a process, which then trains many trials there."""
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
-        """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause."""
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause.
+
+        Without a line it has the params that it begins with, and no others.
+        """
 
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         """Train up to `feed.n_lanes` trials at a time as one batched model, until none is left.

@@ -13,16 +13,17 @@ class ObjectiveKind(enum.Enum):
     python = "python"
     called = "called"
     """A function that was given to `automl.sweep`."""
+    optuna = "optuna"
 
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, or a function of the user's."""
+    """What trains a trial: ours, a function of the user's, or one written for Optuna."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
-    """`module:function` (kind python), imported from the current folder or the Python path, or
-    `file.py:function`, the file as seen from the current folder."""
+    """`module:function` (kinds python and optuna), imported from the current folder or the Python
+    path, or `file.py:function`, the file as seen from the current folder."""
 
     file: str | None = None
     """Where a function that was called from Python is, for people (kind called)."""
@@ -32,5 +33,5 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.called:
             check(bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone.")
-        if self.kind is ObjectiveKind.python:
-            check_target("objective", self.target)
+        if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+            check_target("objective", self.target, self.kind.value)

@@ -20,7 +20,7 @@ from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
-from automl.trial import ProcessId, TrialSpec, Verdict
+from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
@@ -172,6 +172,10 @@ class WorkerProcess:
             self._send(Answer(verdicts))
         if waits:
             self.slot.answer()
+
+    def reply(self, reply: Reply) -> None:
+        """To the question of its trial, which waits for it."""
+        self._send(reply)
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""

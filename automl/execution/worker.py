@@ -39,12 +39,25 @@ from automl.execution.protocol import (
 from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
 from automl.record.texts import fit, fit_line
-from automl.trial import Reported, Session, TrialEvent, TrialSpec, Verdict
+from automl.trial import (
+    Given,
+    Question,
+    Refused,
+    Reply,
+    Reported,
+    Session,
+    Stopping,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
 _TELL_SECONDS = 0.1
 _PATIENCE = 0.05  # a share of the time between two reports
+_VERDICT_SECONDS = 10.0
+"""A trial that asks for its verdict goes on after that, whatever the parent is kept by."""
 
 
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
@@ -164,7 +177,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, reporter.one)
+        session.run(work.spec, work.placement, reporter.one, reporter)
     else:
         session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
 
@@ -177,7 +190,7 @@ class Reporter:
     (`poll` counts in those, and an answer takes about one). So a trial of long epochs is pruned at
     once, one of short epochs at its next report; never later, because no report is sent before the
     last one that is judged was answered. On any other report the verdict can only be that the
-    sweep stops, and is not waited for.
+    sweep stops, and is not waited for. An objective that asks for its verdict waits (`verdict`).
     """
 
     def __init__(
@@ -220,6 +233,23 @@ class Reporter:
         while not isinstance(message := self._receive(), Fed):
             pass
         return message.spec
+
+    def ask(self, question: Question) -> Reply:
+        """See `automl.trial.Line`. What was reported before it is known to the parent, too."""
+        self._outbox.ring(question)
+        while not isinstance(message := self._receive(), Given | Refused | Stopping):
+            pass
+        return message
+
+    def verdict(self, trial: int) -> Verdict:
+        """See `automl.trial.Line`. Where no report waits for an answer it costs two looks into
+        shared memory."""
+        ends = time.monotonic() + _VERDICT_SECONDS
+        while self._waits() and time.monotonic() < ends:
+            self._take_within(_POLL_SECONDS)
+        while self._n_taken < self._slot.n_sent:
+            self._take()
+        return self._verdicts.get(trial, Verdict.GO_ON)
 
     def _report(self, events: Sequence[TrialEvent], reports: Sequence[Reported]) -> None:
         while self._waits():

@@ -38,6 +38,7 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    Suggested,
     SweepEnded,
     SweepStarted,
     Tagged,
@@ -48,7 +49,7 @@ from automl.trial import (
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(Started, Reported, Tagged, Checkpointed, MemoryPeak),
+        *(Started, Suggested, Reported, Tagged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
         *(SweepStarted, SweepEnded, Paced),
     )
@@ -88,7 +89,7 @@ def encode(event: Event) -> bytes:
             fields["metrics"] = {key: float(value) for key, value in event.metrics.items()}
         case Tagged():
             fields |= redact_tag(event.name, event.text)
-        case Started():
+        case Started() | Suggested():
             fields["params"] = dict(event.params)
         case Checkpointed():
             fields["kind"] = event.kind.value

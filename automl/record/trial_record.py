@@ -24,6 +24,7 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    Suggested,
     Tagged,
     TooLarge,
     TrialEvent,
@@ -145,6 +146,8 @@ class TrialFold:
             case Started():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+            case Suggested():
+                self.params = {**self.params, **event.params}
             case Tagged():
                 self.tags[event.name] = event.text
             case Checkpointed():

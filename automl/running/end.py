@@ -103,6 +103,8 @@ class Closing:
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(rows, self._parts.config.study.metric)
+        for line in self._loop.questions.found(at_end=True):
+            self._say(line)
         view = self._view(self._how())
         for line in failure_lines(view):
             self._say(line)

@@ -31,6 +31,7 @@ from automl.running.lines import AllWait, Refused
 from automl.running.lookahead import Lookahead
 from automl.running.memory_seen import MemorySeen
 from automl.running.messages import (
+    Asks,
     Broke,
     DevicesRead,
     DoesNotFit,
@@ -53,6 +54,7 @@ from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
 from automl.running.retries import after_death, after_refusal_for_good
+from automl.running.suggesting import FINDING_OUT, NoQuestions, Questions
 from automl.trial import (
     Failed,
     Finished,
@@ -89,6 +91,8 @@ class Loop:
     """Finds how many trials share a device; None: nobody does."""
     chooser: Chooser | None = None
     """Knows how long trials take on each kind of device; None: there is one kind."""
+    questions: Questions | NoQuestions = field(default_factory=NoQuestions)
+    """What answers running trials that ask for params."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -159,6 +163,8 @@ class Loop:
             case Measured(peak):
                 execution = self.executions[self._execution_of[peak.trial]]
                 self._memory_seen.measured(peak, self.running[peak.trial], execution)
+            case Asks():
+                self.questions.answer(message, self.running, self.executions)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
@@ -272,6 +278,9 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
+        if self.questions.one_at_a_time and self.executions:
+            self.refusal = FINDING_OUT
+            return False
         smallest = self._placing.place(self._placing.least, now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
@@ -303,7 +312,9 @@ class Loop:
         return True
 
     def _may_ask_ahead(self) -> bool:
-        return self._wants_more() and self._may_pend(len(self.waiting) + len(self.running))
+        if not self._wants_more() or self.questions.one_at_a_time:
+            return False
+        return self._may_pend(len(self.waiting) + len(self.running))
 
     def _may_pend(self, n_pending: int) -> bool:
         most = self.ports.n_may_pend()

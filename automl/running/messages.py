@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
 from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import DeviceKind, MemoryPeak, Outcome, Params, Placement, Request
+from automl.trial import (
+    DeviceKind,
+    MemoryPeak,
+    Outcome,
+    Params,
+    Placement,
+    Question,
+    Reply,
+    Request,
+)
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,14 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Asks:
+    """A running trial asks, and its thread waits for the reply."""
+
+    question: Question
+    reply: Callable[[Reply], None]
+
+
+@dataclass(frozen=True)
 class Surveyed:
     """What a survey saw of a trial that waits."""
 
@@ -225,5 +242,5 @@ class Tick:
 
 
 Message: TypeAlias = (
-    Ended | Measured | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
+    Ended | Measured | Asks | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
 )

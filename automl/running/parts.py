@@ -115,6 +115,7 @@ def open_parts(
             defaults=prepared.identity_defaults,
             directory=directory.path,
             may_change=FUNCTION if prepared.called and prepared.called.changed else None,
+            asks_for_params=prepared.asks_for_params,
         )
         stack.callback(study.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)

@@ -89,9 +89,16 @@ class Prepared:
         return Entry(SESSION, self.setup)
 
     @property
+    def asks_for_params(self) -> bool:
+        """Whether a trial learns its params, or some, while it runs."""
+        return self.config.objective.kind is ObjectiveKind.optuna
+
+    @property
     def surveys(self) -> bool:
-        """Whether trials are surveyed that want a GPU: what is the user's, and not declared."""
-        return self.config.may_survey and self.plan.users_target is not None
+        """Whether trials are surveyed that want a GPU: what is the user's, and not declared. One
+        that asks for its params cannot be: nobody answers a survey."""
+        is_users = self.plan.users_target is not None
+        return self.config.may_survey and is_users and not self.asks_for_params
 
     @property
     def sampler(self) -> Sampler:
@@ -198,8 +205,11 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         "is for another command: python -m automl devices watch=true",
     )
     space = parse_space(config.space)
+    if config.objective.kind is ObjectiveKind.optuna:
+        _check_sampler(config, space)
+    asks = config.objective.kind is ObjectiveKind.optuna
     for number, params in enumerate(config.study.enqueue):
-        space.check(params, f"study.enqueue[{number}]")
+        space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
     plan = TrainingPlan(
         objective=config.objective,
         data=config.data,
@@ -228,6 +238,18 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
     return Prepared(config, space, plan, dataset, declaration, notes, called)
+
+
+def _check_sampler(config: Config, space: Space) -> None:
+    """A grid is of what was written."""
+    assert isinstance(config.sampler, Sampler), "Hydra makes it by its schema"
+    check(
+        config.sampler.extends or any(param.is_searched for param in space.params),
+        "sampler",
+        option_name(config.sampler),
+        "goes over the space that is written, and objective=optuna has none here: write it "
+        "(space={lr: {choices: [0.1, 0.01]}}), or take another sampler, such as tpe.",
+    )
 
 
 def _check_one_device(config: Config) -> None:

@@ -56,6 +56,7 @@ from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
 from automl.running.probing import open_chooser, open_prober
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
+from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
@@ -163,6 +164,7 @@ class Sweep:
             durations=_durations(self._progress, chooser),
             governor=_governor(config),
             chooser=chooser,
+            questions=self._questions(),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -260,6 +262,12 @@ class Sweep:
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
+    def _questions(self) -> Questions | NoQuestions:
+        suggesting = self.parts.study.suggesting
+        if suggesting is None:
+            return NoQuestions()
+        return Questions(self.parts.study, suggesting, self.display.say)
+
     def _progress(self, trial: int) -> float | None:
         """How much of a running trial's reports have come; None: not known."""
         report, n_reports = self.carrier.latest.get(trial), self.parts.prepared.n_reports
@@ -293,11 +301,14 @@ class Sweep:
             params=trial.params,
             checkpoint_dir=str(self.parts.directory.files.checkpoints(trial.number)),
             study_seed=self.parts.config.study.seed,
+            entries=self.parts.study.entries(trial.params),
         )
 
     def tell(self, outcome: Outcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
+        for line in self.loop.questions.found():
+            self.display.say(line)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLarge):

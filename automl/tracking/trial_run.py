@@ -47,6 +47,7 @@ from automl.trial import (
     Pruned,
     Reported,
     Started,
+    Suggested,
     Tagged,
     TrialEvent,
     TrialState,
@@ -95,6 +96,7 @@ class TrialRun:
         """
         trial = self._fold.record()
         begins = any(isinstance(event, Started) for event in events)
+        grows = any(isinstance(event, Suggested) for event in events)
         turns = begins or any(isinstance(event, Outcome) for event in events)
         still_first = trial.state is TrialState.RUNNING and trial.n_starts <= 1
         artifacts, refused = _checkpoints(trial, keep)
@@ -104,7 +106,7 @@ class TrialRun:
             key={STUDY: study_uuid, TRIAL: str(trial.number)},
             birth_tags={PARENT: parent},
             params=clean_params({name: str(value) for name, value in trial.params.items()}),
-            begins=begins,
+            begins=begins or grows,
             tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
             metrics=tuple(_metrics(trial, events)),
             status=_STATUS[trial.state] if turns and not still_first else None,

@@ -23,6 +23,7 @@ from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
+from automl.training.optuna_objective.declared import declaration_of_optunas
 from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN, Direction, Params, ParamValue, Request, TrialSpec, Work
 
@@ -112,6 +113,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return declaration_of_optunas(function, f"objective.target={plan.objective.target}")
     return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")
 
 

@@ -27,6 +27,7 @@ from automl.trial import (
     Checkpointed,
     CheckpointKind,
     Direction,
+    Line,
     OnEvent,
     Reported,
     Tagged,
@@ -91,6 +92,8 @@ class TrialReports:
     monotonic: Callable[[], float] = time.monotonic
     teller: PeakTeller = field(default_factory=PeakTeller)
     on_gpu: bool = False
+    line: Line | None = None
+    """To the sweep, for an objective that asks; None: nobody answers."""
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
     """The newest, metrics by step; those from before an interruption included."""
     n_reports: int = 0

@@ -3,7 +3,8 @@
 Two sweeps of one trial each (`reporting.py`), with few and with many reports: the difference of the
 parents' CPU times, their look at the devices and the display included, is that of their reports.
 Then a trial that only reports, 100,000 times: how many a second at its start and at its end, when
-the worker waits for the parent to take them.
+the worker waits for the parent to take them. And the reports of an objective written for Optuna,
+each followed by `should_prune`, which waits for the verdict at a rung.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import statistics
 import subprocess
 import time
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -23,16 +25,24 @@ from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_f
 _FEW, _MANY = 500, 5500
 _ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
 _WITHOUT_PAUSE = 100_000
-_FILE = "report_seconds.json"
+_FILE, _CPU_FILE = "report_seconds.json", "report_cpu_seconds.json"
 
 
 def sweep(
-    folder: Path, n_reports: int, pruner: str, *, improving: bool, function: str = "train"
+    folder: Path,
+    n_reports: int,
+    pruner: str,
+    *,
+    improving: bool,
+    function: str = "train",
+    kind: str = "python",
 ) -> tuple[float, list[float]]:
     """CPU seconds of the parent without its children, and what the function kept."""
     space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
     target, pruning = f"objective.target=reporting:{function}", f"pruner={pruner}"
-    command = ours("nothing", target, pruning, "study.n_trials=1", space)
+    command = ours(
+        "nothing", f"objective={kind}", target, pruning, "study.n_trials=1", "devices=host", space
+    )
     output, cpu = folder / "output.txt", 0.0
     with output.open("wb") as stream:
         process = psutil.Popen(
@@ -94,16 +104,37 @@ def without_pauses(work: Path | None, n_rounds: int) -> None:
         write(f"| {pruner} | {' | '.join(f'{c:,.0f}' for c in columns)} |")
 
 
+def through_optuna(work: Path | None, n_rounds: int) -> None:
+    write(
+        "| pruner | a report | trial, median µs | trial, 99 % below, µs | of the mean CPU, µs |\n"
+        "|---|---|---|---|---|"
+    )
+    by_report, by_optuna = ("train", "python"), ("train_as_optuna", "optuna")
+    for pruner, (function, kind) in product(("halving", "median"), (by_report, by_optuna)):
+        rounds = []
+        for _ in range(n_rounds):
+            with fresh_folder(work) as folder:
+                _, seconds = sweep(
+                    folder, _FEW, pruner, improving=False, function=function, kind=kind
+                )
+                cpu = json.loads((folder / _CPU_FILE).read_text())
+            slow = sorted(seconds)[len(seconds) * 99 // 100]
+            rounds.append((statistics.median(seconds), slow, cpu))
+        columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
+        name = "automl's report" if kind == "python" else "Optuna's report and should_prune"
+        write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--only", choices=("pauses", "no-pauses"), help="one of the two tables")
+    tables = ("pauses", "no-pauses", "optuna")
+    arguments.add_argument("--only", choices=tables, help="one of the three tables")
     arguments.add_argument("--work", type=parent_folder, help="folder whose disk is used")
     args = arguments.parse_args()
-    if args.only != "no-pauses":
-        with_pauses(args.work, args.rounds)
-    if args.only != "pauses":
-        without_pauses(args.work, args.rounds)
+    for name, table in zip(tables, (with_pauses, without_pauses, through_optuna), strict=True):
+        if args.only in (None, name):
+            table(args.work, args.rounds)
 
 
 if __name__ == "__main__":

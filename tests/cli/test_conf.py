@@ -23,6 +23,7 @@ NEEDED = {
     "data/csv": ["data.path=a.csv", "data.target=b"],
     "objective/python": ["objective.target=a:b"],
     "model/python": ["model.target=a:b"],
+    "objective/optuna": ["objective.target=a:b"],
 }
 
 
