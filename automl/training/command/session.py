@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from automl.record.masking import mask_credentials
 from automl.training import outcome, steps
 from automl.training.command import shared_files
 from automl.training.command.arguments import arguments, words_of
@@ -132,7 +134,7 @@ class CommandSession:
 
     def _run(self, trial: ProgramTrial) -> Ended:
         argv = arguments(self._words, trial.spec.params, trial.given, self._setup.flags)
-        trial.write(f"$ {' '.join(argv)}\n".encode(errors="replace"))
+        trial.write(f"$ {mask_credentials(shlex.join(argv))}\n".encode(errors="replace"))
         env = os.environ | trial.environment
         with self._keeper() as keeper, keeper.running(argv, env, self._folder) as program:
             with self._lock:
