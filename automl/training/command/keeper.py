@@ -109,7 +109,7 @@ def main(fd: int) -> None:
 
 
 def _follow(program: Program, worker: socket.socket) -> bool:
-    """Until the program has ended; false: the worker has, and all was killed."""
+    """Until the program has ended; false: the worker has."""
     wakeup, woken = os.pipe()
     for end in (wakeup, woken):
         os.set_blocking(end, False)
@@ -122,9 +122,9 @@ def _follow(program: Program, worker: socket.socket) -> bool:
                 os.read(wakeup, 4096)
             if worker in ready:
                 message = receive(worker)
-                program.signal(signal.SIGKILL if message is None else message[0]["signal"])
                 if message is None:
                     return False
+                program.signal(message[0]["signal"])
             if not ready and program.measure():
                 _say(worker, held=program.held)
     finally:
