@@ -95,6 +95,7 @@ class Program:
 def main(fd: int) -> None:
     """Until the worker is gone."""
     worker = socket.socket(fileno=fd)
+    worker.set_inheritable(False)  # its end is this process's end, whatever programs live on
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
@@ -183,6 +184,8 @@ def _started(worker: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """What to start; words about a program that has ended are passed over."""
     while (message := receive(worker)) is not None:
         word, fds = message
+        for fd in fds:
+            os.set_inheritable(fd, False)
         if fds:
             return word, fds
     return None
