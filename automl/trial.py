@@ -332,6 +332,12 @@ class Hosted(TrialEvent):
 
 
 @dataclass(frozen=True)
+class StillRunning(TrialEvent):
+    """A trial that has nothing to report asks whether it may go on. Not logged; in a worker it is
+    answered there, by what has come from the sweep."""
+
+
+@dataclass(frozen=True)
 class Outcome(TrialEvent):
     """The last event of one execution of a trial: exactly one of the six below."""
 
@@ -551,11 +557,18 @@ class Session(Protocol):
     def n_steps(self) -> int:
         """Steps of training that this process has taken so far; any thread."""
 
+    @property
+    def programs_bytes(self) -> int:
+        """Main memory that programs hold which this process has started; any thread."""
+
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Take no more than that of each device, in their order; 0: no cap. Any thread."""
 
     def give_back_memory(self) -> None:
         """Empty caches between trials."""
+
+    def close(self) -> None:
+        """No trial runs any more in this process, which goes on."""
 
 
 @dataclass(frozen=True)

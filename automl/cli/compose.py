@@ -23,6 +23,7 @@ from automl.cli.arguments import Arguments
 from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
+from automl.cli.raw_texts import quoted
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text
@@ -72,7 +73,7 @@ def compose(arguments: Arguments) -> Composed:
 def hydra_input(arguments: Arguments) -> tuple[Base, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
-    parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
+    parsed = OverridesParser.create().parse_overrides(list(map(quoted, arguments.overrides)))
     base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)

@@ -28,6 +28,8 @@ KEYS = (
     "data.task",
     "model.target",
     "objective.target",
+    "objective.command",
+    "objective.pattern",
     "training.epochs",
     "training.precision",
     "devices.only",
@@ -67,6 +69,7 @@ Examples
   python -m automl data=csv data.path=table.csv data.target=price study.n_trials=50
   python -m automl sampler=random pruner=none space.lr='interval(1e-3,1e-1)' study.name=try-1
   python -m automl objective=python objective.target=my_module:train space='{lr: {low: 0, high: 1}}'
+  python -m automl objective=command objective.command='python train.py' space='{lr: 0.1}'
   python -m automl resume study.name=try-1 study.n_trials=100
 
 Exit codes: 0 done, 1 the sweep failed, 2 a bad config or command line, 130 interrupted,

@@ -1,8 +1,8 @@
 """What is taken from a study that belongs to somebody else: nothing that leaves or runs.
 
-Its stored settings may name code (`objective.target`), a server that results are sent to, or a
-value of the caller's environment (`${oc.env:…}`). His own study goes on with all of them; another
-user's are shown, and count once the caller has given them again himself.
+Its stored settings may name code (`objective.target`, `objective.command`), a server that results
+are sent to, or a value of the environment (`${oc.env:…}`). His own study goes on with all of them;
+another user's are shown, and count once the caller has given them again himself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from automl.cli.space import override_text
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
 
-_CODE = ("objective.target", "model.target")
+_CODE = ("objective.target", "objective.command", "model.target")
 _ADDRESSES = ("tracking.uri", "study.storage")
 _MAX_SHOWN = 300
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import enum
+import re
+import shlex
 from dataclasses import dataclass, field
 
 from automl.config.checks import check, check_target
+
+_SHELLS_OWN = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"))
+"""Words that only a shell understands."""
 
 
 class ObjectiveKind(enum.Enum):
@@ -14,11 +19,12 @@ class ObjectiveKind(enum.Enum):
     called = "called"
     """A function that was given to `automl.sweep`."""
     optuna = "optuna"
+    command = "command"
 
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, a function of the user's, or one written for Optuna."""
+    """What trains a trial: ours, a function of the user's, one for Optuna, or any program."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
@@ -29,9 +35,61 @@ class ObjectiveConfig:
     """Where a function that was called from Python is, for people (kind called)."""
     parts: list[str] = field(default_factory=list)
     """Of such a function, what it was made of when the study began: `NAME=DIGEST` (kind called)."""
+    command: str | None = None
+    """A program with its arguments (kind command), started in the current folder without a shell.
+    Params are appended as `--name=value`, or stand where `{name}`, `{params}`, `{overrides}` or
+    `{json}` say; `{seed}`, `{trial}`, `{checkpoint_dir}`, `{trial_dir}` and `{n_devices}` besides.
+    """
+    pattern: str | None = None
+    """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
+    none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.called:
             check(bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone.")
         if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
             check_target("objective", self.target, self.kind.value)
+        if self.kind is ObjectiveKind.command:
+            _check_command(self.command)
+            _check_pattern(self.pattern)
+        else:
+            for key in ("command", "pattern"):
+                value = getattr(self, key)
+                check(value is None, f"objective.{key}", value, "is for objective=command: add it.")
+
+
+def _check_command(command: str | None) -> None:
+    key, rule = "objective.command", "objective=command needs objective.command='python train.py'."
+    check(command is not None and bool(command.strip()), key, command, rule)
+    assert command is not None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        check(False, key, command, f"{str(error).lower()}: close the quotation.")
+    own = next((word for word in words if word in _SHELLS_OWN), None)
+    rule = f"there is no shell that would understand {own!r}; ask one: bash -c '…'."
+    check(own is None, key, command, rule)
+    rule = f"a program comes first; set a variable by: env {words[0]} …"
+    check(re.match(r"\w+=", words[0]) is None, key, command, rule)
+
+
+def _check_pattern(pattern: str | None) -> None:
+    if pattern is None:
+        return
+    key = "objective.pattern"
+    names: tuple[str, ...] = ()
+    try:
+        names = find_groups(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        check(False, key, pattern, f"it is no regular expression ({error}).")
+    rule = "it needs a named group for each metric, such as loss: (?P<val_loss>[0-9.]+)"
+    check(bool(names), key, pattern, rule)
+
+
+def find_groups(pattern: str) -> tuple[str, ...]:
+    """The names of the groups that are metrics. Raises re.error."""
+    return tuple(name for name in re.compile(pattern).groupindex if name not in STEP_NAMES)
+
+
+STEP_NAMES = frozenset(("step", "global_step", "iter", "iteration", "epoch"))
+"""What programs call the number of a report."""

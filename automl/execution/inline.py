@@ -79,6 +79,8 @@ class InlineExecutor:
         """Its one process is the sweep's."""
 
     def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
         self._session = None
 
 

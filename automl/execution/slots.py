@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-_ANSWERED, _SENT, _STEPS, _HELD = range(4)
+_ANSWERED, _SENT, _STEPS, _PROGRAMS, _HELD = range(5)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Slot:
     def n_steps(self) -> int:
         """Steps of training that the worker had taken when it last wrote."""
         return self.numbers[self.first + _STEPS]
+
+    @property
+    def programs_bytes(self) -> int:
+        """Main memory that programs held, which the worker had started, when it last wrote."""
+        return self.numbers[self.first + _PROGRAMS]
 
     def cap(self, caps_bytes: Sequence[int]) -> None:
         """What the worker may take of its devices from now on, in their order; 0: no cap."""
@@ -87,6 +92,10 @@ class Slot:
         """What this process holds of its devices, in their order."""
         for device, size in enumerate(held_bytes[: self.n_devices]):
             self.numbers[self.first + _HELD + device] = size
+
+    def write_programs(self, held_bytes: int) -> None:
+        """Main memory that programs hold which this process has started."""
+        self.numbers[self.first + _PROGRAMS] = held_bytes
 
     def write_steps(self, n_steps: int) -> None:
         """What this process has taken of them in its life."""

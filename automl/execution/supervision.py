@@ -132,10 +132,10 @@ class Supervision:
                 self.worker.reply(self._feed.answer(question))
                 return True
             case ForVerdict(events=events):
-                self.worker.answer(self._pass_on(events), waits=True)
+                self.worker.answer(self._pass_on(self._told(events)), waits=True)
                 return True
             case events:
-                self.worker.answer(self._pass_on(events), waits=False)
+                self.worker.answer(self._pass_on(self._told(events)), waits=False)
                 return True
         return False
 
@@ -190,6 +190,16 @@ class Supervision:
             return
         self._pass_on([self._died(number) for number in self.live])
 
+    def _told(self, events: Sequence[TrialEvent]) -> Sequence[TrialEvent]:
+        """What a worker that lives says of its trials, with what only this side knows: who killed
+        a program that it had started."""
+        return [
+            OutOfMemory(e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory")
+            if isinstance(e, Interrupted) and e.by_worker_death and self._kernel_killed()
+            else e
+            for e in events
+        ]
+
     def _died(self, number: int) -> Outcome:
         cause, now = self._how_it_died(), time.time()
         if self._is_pack:
@@ -200,9 +210,12 @@ class Supervision:
 
     def _was_killed_for_memory(self) -> bool:
         """By the kernel, of which its count is the sign: anybody may send a SIGKILL."""
+        return self._kernel_killed() and self.worker.how_it_died() == "SIGKILL"
+
+    def _kernel_killed(self) -> bool:
+        """Whether it killed any process for that since this execution began."""
         before, after = self._n_oom_kills, self._limits.n_oom_kills()
-        rose = before is not None and after is not None and after > before
-        return rose and self.worker.how_it_died() == "SIGKILL"
+        return before is not None and after is not None and after > before
 
     def _how_it_died(self) -> str:
         cause = f"its process died: {self.worker.how_it_died()}"

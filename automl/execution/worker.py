@@ -46,6 +46,7 @@ from automl.trial import (
     Reply,
     Reported,
     Session,
+    StillRunning,
     Stopping,
     TrialEvent,
     TrialSpec,
@@ -170,6 +171,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
                 session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
                 slot.write_steps(session.n_steps)
+                slot.write_programs(session.programs_bytes)
                 outbox.flush()
 
     threading.Thread(target=tell, name="telling", daemon=True).start()
@@ -216,7 +218,7 @@ class Reporter:
         reports = [event for event in events if isinstance(event, Reported)]
         if reports:
             self._report(events, reports)
-        else:
+        elif not isinstance(events[0], StillRunning):
             _flush_printed()  # before an outcome is told, after which its output is read
             self._outbox.put(events)
         while self._n_taken < self._slot.n_sent:

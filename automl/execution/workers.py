@@ -69,7 +69,7 @@ class WorkersExecutor:
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """See `Executor.held_bytes`. On a GPU what the worker says; on the host its growth, be it
-        there that it trains or not."""
+        there that it trains or not, and what programs hold that it started."""
         with self._lock:
             workers = [*self._idle, *self._busy]
             on_gpus = {
@@ -79,7 +79,10 @@ class WorkersExecutor:
                 if not device.on_host
             }
             return on_gpus | {
-                (DeviceId(w.address.node, HOST_UUID), w.address): w.grown_bytes for w in workers
+                (DeviceId(w.address.node, HOST_UUID), w.address): (
+                    w.grown_bytes + w.slot.programs_bytes
+                )
+                for w in workers
             }
 
     def n_steps(self) -> Mapping[int, int]:

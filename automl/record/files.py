@@ -10,6 +10,7 @@
     sweep.log         the package's own log lines                                    may be lost
     logs/             what each trial printed                                        may be lost
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
+                      or what its program wrote, and its best report                 may be lost
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -35,6 +36,10 @@ SWEEP_LOG = "sweep.log"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
+PROGRAM_FILES = "files"
+BEST_REPORT = "best.json"
+WRITTEN_FILES = "written.log"
+"""Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
 
@@ -100,6 +105,10 @@ class StudyFiles:
     def checkpoints(self, number: int) -> Path:
         """The folder of a trial's checkpoints, and of whatever else its objective writes."""
         return self.path / CHECKPOINTS / trial_name(number)
+
+    def program_files(self, number: int) -> Path:
+        """The folder of what a trial's program gives to its run."""
+        return self.checkpoints(number) / PROGRAM_FILES
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

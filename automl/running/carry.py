@@ -10,8 +10,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from automl.admission.ledger import Ledger
 from automl.admission.settling import may_settle, settled_bytes
@@ -19,6 +21,7 @@ from automl.errors import StorageError
 from automl.execution.executor import Executor, TrialFeed
 from automl.record.events import EventLog
 from automl.running.messages import Asks, Broke, Ended, Measured, Message, Released
+from automl.running.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (
     Given,
@@ -32,6 +35,7 @@ from automl.trial import (
     Reported,
     Request,
     Started,
+    StillRunning,
     Stopping,
     Suggest,
     Suggested,
@@ -63,12 +67,15 @@ class Carrier:
         study: Study,
         ledger: Ledger,
         post: Callable[[Message], None],
+        program_peaks: ProgramPeaks | None = None,
     ) -> None:
+        """`program_peaks` looks after trials that are programs, of which a worker knows little."""
         self._executor = executor
         self._log = log
         self._study = study
         self._ledger = ledger
         self._post = post
+        self._program_peaks = program_peaks
         self.stopping = threading.Event()
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
@@ -83,14 +90,24 @@ class Carrier:
     def carry(self, key: int, feed: TrialFeed, placement: Placement, request: Request) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
         shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
+        shrinks = shrinks and self._program_peaks is None  # nothing holds a program to it
         held = _Held(key, request, placement, shrinks)
         try:
-            with self._ledger.held(key):
+            with self._ledger.held(key), self._measured(key):
                 self._executor.execute(feed, placement, self._on_events(held))
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(Broke(error))
         finally:
             self._post(Released(key))
+
+    @contextmanager
+    def _measured(self, key: int) -> Iterator[None]:
+        """Nobody looks after a program whose reservation was given back."""
+        try:
+            yield
+        finally:
+            if self._program_peaks is not None:
+                self._program_peaks.end(key)
 
     def open_feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
         """Trials to carry; each is recorded as started when the executor takes it."""
@@ -153,7 +170,14 @@ class Carrier:
         key = held.key
         if isinstance(event, Hosted):
             self._ledger.assign(key, event.process)
+            if self._program_peaks is not None and not held.placement.on_host:
+                take = partial(self._take, held=held)
+                self._program_peaks.begin(key, event.process, held.placement, take)
             return
+        if isinstance(event, StillRunning):
+            return
+        if isinstance(event, Outcome) and self._program_peaks is not None:
+            self._program_peaks.end(event.trial)  # before its outcome: no peak comes after that
         if isinstance(event, MemoryPeak):
             event = replace(
                 event, predicted_bytes=held.request.memory_bytes, source=held.request.source

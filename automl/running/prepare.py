@@ -6,7 +6,7 @@ Everything here reads; what it returns is what a sweep is made from.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -34,6 +34,8 @@ from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
+from automl.training.command.arguments import Flags
+from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
 from automl.training.family import Family, name_of
 from automl.training.packs.key import pack_size
@@ -54,6 +56,7 @@ LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
+COMMAND_SESSION = "automl.training.command.session:open_session"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Prepared:
     """What was taken, dropped or clipped: lines for people."""
     called: CalledFunction | None = None
     """The function that the sweep was called with, from Python."""
+    flags: Flags = field(default_factory=Flags)
+    """Of a program as objective: how it spells params."""
 
     @property
     def setup(self) -> SessionSetup:
@@ -86,6 +91,8 @@ class Prepared:
     @property
     def entry(self) -> Entry:
         """What a process needs to train the study's trials."""
+        if self.config.objective.kind is ObjectiveKind.command:
+            return Entry(COMMAND_SESSION, command_setup(self.config, self.flags))
         return Entry(SESSION, self.setup)
 
     @property
@@ -232,12 +239,17 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
     notes = (dataset.notes if dataset else ()) + (called.notes if called else ())
+    flags = Flags()
+    if config.objective.kind is ObjectiveKind.command:
+        optional = [param.name for param in space.params if param.when]
+        flags, said = ask_program(config, space.names, optional)
+        notes += tuple(said)
     if dataset is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         check_batch(dataset, min(sizes))
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes, called)
+    return Prepared(config, space, plan, dataset, declaration, notes, called, flags)
 
 
 def _check_sampler(config: Config, space: Space) -> None:

@@ -13,7 +13,7 @@ import os
 import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from automl.admission.caps import Caps
@@ -21,12 +21,12 @@ from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal, RefusalKind, impossible
-from automl.config import Config, ExecutionKind
-from automl.devices.device import DeviceReader, Elsewhere, HeldBytes
+from automl.config import Config, ExecutionKind, ObjectiveKind
+from automl.devices.device import DeviceReader, Elsewhere, HeldBytes, Reading
 from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
 from automl.devices.reader import ReaderThread, open_reader, take_reading
-from automl.errors import ConfigError
+from automl.errors import ConfigError, StorageError
 from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
@@ -55,6 +55,7 @@ from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
 from automl.running.probing import open_chooser, open_prober
+from automl.running.program_peaks import ProgramPeaks
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
 from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor
@@ -141,12 +142,15 @@ class Sweep:
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ledger = Ledger()
         self.limits = parts.prepared.limits
+        is_program = config.objective.kind is ObjectiveKind.command
+        self._program_peaks = ProgramPeaks() if is_program else None
         self.carrier = Carrier(
             executor=parts.executor,
             log=parts.log,
             study=parts.study,
             ledger=self.ledger,
             post=self.messages.put,
+            program_peaks=self._program_peaks,
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
@@ -237,14 +241,21 @@ class Sweep:
             self.display.say(said)
         self._show()
 
-    @contextmanager
+    def _take_reading(self, reading: Reading) -> None:
+        """In the reader's thread."""
+        if self._program_peaks is not None:
+            with contextlib.suppress(StorageError):  # the main thread is told
+                self._program_peaks.read(reading)
+        self.messages.put(DevicesRead(reading))
+
+    @contextlib.contextmanager
     def _readings(self) -> Iterator[None]:
         """Readings of the devices come as messages meanwhile."""
         readings = ReaderThread(
             self.parts.reader,
             self.parts.config.devices.interval_seconds,
             self._own_memory,
-            lambda reading: self.messages.put(DevicesRead(reading)),
+            self._take_reading,
             self.promises.others,
         )
         readings.start()

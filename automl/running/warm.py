@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.config import Config, DevicesKind, ExecutionKind
+from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind
 from automl.execution.process import preload
 from automl.tracking.delivery import DelivererProcess, spawn
 from automl.tracking.uri import resolve_uri
@@ -25,12 +25,19 @@ def warmed_up(config: Config) -> Iterator[DelivererProcess]:
     Raises ConfigError for a tracking URI that cannot be.
     """
     if config.execution.kind is not ExecutionKind.inline:
-        preload("automl.training.session", *_for_surveys(config))
+        preload(*_for_training(config), *_for_surveys(config))
     with spawn(Path.cwd(), resolve_uri(config.tracking)) as deliverer:
         try:
             yield deliverer
         finally:
             deliverer.kill()
+
+
+def _for_training(config: Config) -> list[str]:
+    """A program loads torch itself, if it wants it."""
+    if config.objective.kind is ObjectiveKind.command:
+        return ["automl.training.command.session"]
+    return ["automl.training.session"]
 
 
 def _for_surveys(config: Config) -> list[str]:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from automl.record.files import CHECKPOINTS, DELIVERY_LOG
+from automl.record.files import CHECKPOINTS, DELIVERY_LOG, PROGRAM_FILES
 from automl.tracking.cleaning import clean_tags
 from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.store import explain
@@ -210,6 +210,7 @@ class MlflowRuns:
         for path, below in (
             *((path, ARTIFACT_FOLDER) for path in update.artifacts),
             *((path, "") for path in update.files),
+            *_program_files(update),
         ):
             if is_below(study, path):
                 self._store_artifact(run_id, study / path, below)
@@ -372,6 +373,12 @@ class MlflowRuns:
             # Of MLflow's client, over a value that it cannot write down, or an answer it cannot
             # read: a step beyond 2**63 is the first over HTTP, an internal error in a database.
             raise _DoubtfulError(explain(error, self._uri)) from error
+
+
+def _program_files(update: RunUpdate) -> Iterator[tuple[str, str]]:
+    """Path below the study, and folder below the artifacts: as the program has laid them out."""
+    for path in map(PurePosixPath, update.program_files):
+        yield f"{update.program_folder}/{path}", str(PurePosixPath(PROGRAM_FILES) / path.parent)
 
 
 def _has_failed(error: MlflowException) -> bool:

@@ -72,5 +72,8 @@ class RunUpdate:
     """Checkpoints to store, by their paths below the study's directory."""
     files: Sequence[str] = field(default=())
     """What else is stored, beside the checkpoints' folder; paths likewise."""
+    program_files: Sequence[str] = field(default=())
+    """Paths below `program_folder`, where they stand below the study and beside checkpoints."""
+    program_folder: str = ""
     refused: Sequence[str] = field(default=())
     """What of the events is not stored, in words."""

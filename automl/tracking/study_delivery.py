@@ -21,6 +21,7 @@ from automl.record.files import StudyFiles
 from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
+from automl.tracking.program_files import with_program_files
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
@@ -254,6 +255,8 @@ class StudyDelivery:
         for number in numbers:
             trial, events = self._trials[number], self._trial_events[number]
             update = trial.update(events, study.ref.uuid, parent, self._keep)
+            if trial.ended and self._keep is not KeepCheckpoints.none:
+                update = with_program_files(update, self._log.parent, number)
             try:
                 self._deliver_trial(trial, update, experiment)
             except NotTakenError as error:

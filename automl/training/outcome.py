@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 import reprlib
+import sys
 import time
 import traceback
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
-
-import torch
 
 from automl.record.texts import fit, fit_line
 from automl.training.objective import (
@@ -105,18 +104,24 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device or the host had no room. torch has a class for it, but not everywhere."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, MemoryError) or _is_torchs(error, "OutOfMemoryError"):
         return True
-    return isinstance(error, RuntimeError) and any(
-        text in _said(error) for text in _NO_MEMORY_TEXTS
-    )
+    return isinstance(error, RuntimeError) and says_no_memory(_said(error))
+
+
+def says_no_memory(text: str) -> bool:
+    """Whether what was said is that the device or the host had no room."""
+    return any(known in text for known in _NO_MEMORY_TEXTS)
 
 
 def is_device_failure(error: BaseException) -> bool:
     """Whether the GPU failed under a trial that has one, whose process is of no more use."""
-    return isinstance(error, RuntimeError) and any(
-        text in _said(error) for text in _DEVICE_FAILED_TEXTS
-    )
+    return isinstance(error, RuntimeError) and says_device_failed(_said(error))
+
+
+def says_device_failed(text: str) -> bool:
+    """Whether what was said is that the GPU failed."""
+    return any(known in text for known in _DEVICE_FAILED_TEXTS)
 
 
 def is_pruning(error: BaseException) -> bool:
@@ -125,10 +130,16 @@ def is_pruning(error: BaseException) -> bool:
     return isinstance(error, TrialPruned) or is_optunas_pruning(error)
 
 
-def _finite(returned: object) -> tuple[float | None, str]:
+def _is_torchs(value: Any, name: str) -> bool:
+    """Without importing torch: whoever made the value has."""
+    kind = getattr(sys.modules.get("torch"), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _finite(returned: Any) -> tuple[float | None, str]:
     """The returned value as a finite float, or None and why not."""
     remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
-    if isinstance(returned, torch.Tensor) and returned.numel() == 1 and not returned.is_complex():
+    if _is_torchs(returned, "Tensor") and returned.numel() == 1 and not returned.is_complex():
         returned = returned.item()
     if isinstance(returned, bool) or not isinstance(returned, Real):
         shown = f"{reprlib.repr(returned)} ({type(returned).__name__})"

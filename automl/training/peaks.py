@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import torch
-
 from automl.trial import MemoryPeak
 
 GROWTH = 1.05
@@ -88,6 +86,8 @@ class MemoryPeaks:
     def _begin(self, devices: Sequence[str], *, on_host: bool, alone: bool) -> GetPeak:
         if on_host:
             return self._host_peak if self._forked_bytes is not None and _reset() else lambda: None
+        import torch
+
         torch.cuda.empty_cache()  # what earlier trials left would look taken to admission
         if alone:
             for device in devices:
@@ -144,6 +144,8 @@ def largest(peaks: Sequence[Peak]) -> Peak:
 
 
 def _cuda_peak(device: str) -> Peak:
+    import torch
+
     return Peak(torch.cuda.max_memory_reserved(device), torch.cuda.max_memory_allocated(device))
 
 

@@ -50,6 +50,8 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
+        if self.objective.kind is ObjectiveKind.command:
+            return None
         if self.objective.kind is not ObjectiveKind.builtin:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
@@ -111,6 +113,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     if plan.objective.kind is ObjectiveKind.builtin:
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
+    if plan.objective.kind is ObjectiveKind.command:
+        return Declaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)
     if plan.objective.kind is ObjectiveKind.optuna:

@@ -1,5 +1,7 @@
 """What becomes of a trial's reports: events, the best so far, checkpoints, and the verdict.
 
+Loads no torch before there is a checkpoint: a program as objective has none.
+
 One `TrialReports` serves one execution of one trial, in one thread. `last.pt` is never ahead of
 `best.pt`: both are written together, so a trial that goes on from `last.pt` finds the best of all
 reports in it. Until then the best state waits in memory, because most epochs of a small network
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
-from automl.training import checkpoint, steps
+from automl.training import steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.training.reported import metric_name, number_of, step_of, tag_of
@@ -30,6 +32,7 @@ from automl.trial import (
     Line,
     OnEvent,
     Reported,
+    StillRunning,
     Tagged,
     TrialEvent,
     TrialSpec,
@@ -125,6 +128,15 @@ class TrialReports:
         return None if self._best is None else self._best.value
 
     @property
+    def best_step(self) -> int | None:
+        """Where that was reported first."""
+        return None if self._best is None else self._best.step
+
+    def know_best(self, step: int, value: float) -> None:
+        """What was the best before an interruption, where no `last.pt` tells."""
+        self._best = _Best(step, value)
+
+    @property
     def last_step(self) -> int | None:
         """The step that was reported last."""
         return next(reversed(self.reports), None)
@@ -170,6 +182,8 @@ class TrialReports:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
+        from automl.training import checkpoint
+
         path = Path(self.spec.checkpoint_dir) / LAST
         try:
             content = checkpoint.load(path)
@@ -203,6 +217,12 @@ class TrialReports:
 
     # --- what the session calls -----------------------------------------------------------------
 
+    def ask(self) -> None:
+        """Between two reports. Raises TrialPruned or TrialInterrupted where it need not go on."""
+        verdict = self._emit(StillRunning(self.spec.number, time.time()))
+        self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
+        self._raise_verdict()
+
     def write(self) -> None:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
         contents: dict[CheckpointKind, dict[str, Any]] = {}
@@ -228,16 +248,17 @@ class TrialReports:
         else:
             self._reported_now.add(step)
             self._n_steps = steps.reported(self._n_steps)
-        if not again or step == self.last_step:  # else the state to go on from is another step's
-            get = get.or_else(self._getters) if again else get
-            self._getters = get
-            self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
+        newest = not again or step == self.last_step  # else the state to go on from is another's
         self._keep(step, numbers)
         if numbers or not again:
             self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         if self.goal.metric in numbers:
             self._tell_peak()
+        if newest:
+            get = self._getters = get.or_else(self._getters) if again else get
         self._take_best(step, get.best)
+        if newest:
+            self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
     def _not_told(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
         """Those of the numbers that were not told of this step before."""
@@ -270,6 +291,8 @@ class TrialReports:
             return
         content = None
         if get_state is not None:
+            from automl.training import checkpoint
+
             content = self._header(step) | {
                 "value": value,
                 "metrics": dict(metrics),
@@ -288,6 +311,8 @@ class TrialReports:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
+        from automl.training import checkpoint
+
         # A trial that was told to stop is one that goes on.
         verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
         return self._header(step) | {
@@ -300,6 +325,8 @@ class TrialReports:
         }
 
     def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
+        from automl.training import checkpoint
+
         folder = Path(self.spec.checkpoint_dir)
         files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:

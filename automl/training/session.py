@@ -150,6 +150,11 @@ class TrainingSession:
         """Those of all trials: optimizer steps, or reports where none are seen."""
         return steps.n_taken()
 
+    @property
+    def programs_bytes(self) -> int:
+        """None are started."""
+        return 0
+
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Hold torch to that much of each of its devices, once it uses them; any thread."""
         if _uses_cuda():
@@ -159,6 +164,9 @@ class TrainingSession:
         """Empty torch's caches on the devices."""
         if _uses_cuda():
             torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
 
     def _open_trial(
         self,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+if TYPE_CHECKING:
+    import torch
 
-OnStep: TypeAlias = Callable[[torch.Tensor], bool]
+OnStep: TypeAlias = "Callable[[torch.Tensor], bool]"
 """Takes the flat weights of the step; returns whether the rest of the pass need not be done."""
 _listeners: list[OnStep] = []
 _taken = 0
@@ -44,6 +44,7 @@ def reported(n_before: int) -> int:
 @functools.cache
 def count_optimizers() -> None:
     """Count the steps of torch's own optimizers, from now on."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         count()

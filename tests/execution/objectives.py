@@ -24,6 +24,7 @@ from automl.trial import (
     Placement,
     Pruned,
     Reported,
+    StillRunning,
     Suggest,
     TrialSpec,
     Verdict,
@@ -65,6 +66,14 @@ class ScriptedSession:
     def _lose_gpu(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         on_event(Interrupted(spec.number, time.time(), "its GPU failed", by_worker_death=True))
 
+    def _asks(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
+        """Reports once, and then waits for its verdict without a report."""
+        report(0)
+        asking = StillRunning(spec.number, time.time())
+        while (verdict := on_event(asking)) is Verdict.GO_ON:
+            time.sleep(0.005)
+        on_event(Interrupted(spec.number, time.time(), verdict.value))
+
     def _full_disk(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         raise StorageError("last.pt cannot be written (No space left on device)")
 
@@ -77,6 +86,7 @@ class ScriptedSession:
         return [self.held]
 
     n_steps = 42
+    programs_bytes = 7 * 2**30
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         self.caps = list(caps_bytes)
@@ -92,6 +102,9 @@ class ScriptedSession:
         while not self.caps[0]:
             time.sleep(0.01)
         self._capped(spec, report, on)
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
 
     def give_back_memory(self) -> None:
         if self._between_trials is not None:

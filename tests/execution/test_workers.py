@@ -120,6 +120,50 @@ def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
     assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
 
 
+def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    sizes: list[int] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
+        if isinstance(new[-1], Reported):
+            while not (held := max(executor.held_bytes().values())) > 7 * 2**30:
+                time.sleep(0.005)  # it is told ten times a second
+            sizes.append(held)
+        return {}
+
+    executor.execute(TrialFeed([spec(0)], lambda taken: None), placed("GPU-a", 1), on_events)
+    executor.close()
+    assert sizes
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(4, OutOfMemory), (3, Interrupted)])
+def test_a_program_of_a_worker_that_the_kernel_killed_ran_out_of_memory(
+    tmp_path: Path, count: int, outcome: type[Outcome]
+) -> None:
+    asked = iter([3])
+    limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, count))
+    assert isinstance(execute(tmp_path, [spec(0, "lose_gpu")], limits)[-1], outcome)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PRUNE, Verdict.STOP])
+def test_a_trial_that_asks_between_reports_learns_its_verdict(
+    tmp_path: Path, verdict: Verdict
+) -> None:
+    """The answer to its report comes after it went on; asking is told to nobody."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
+        events.extend(new)
+        return {0: verdict} if isinstance(new[-1], Reported) else {}
+
+    executor.execute(TrialFeed([spec(0, "asks")], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert [type(event) for event in events] == [Hosted, Reported, Interrupted]
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == verdict.value
+
+
 def test_what_workers_warn_of_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

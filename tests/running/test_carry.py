@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.execution.executor import Capabilities
 from automl.execution.inline import InlineExecutor
 from automl.execution.workers import WorkersExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
+from automl.running.program_peaks import ProgramPeaks
 from automl.running.viewer import seconds_per_step
 from automl.search.pruners.median import Median
 from automl.search.study import Study
@@ -31,6 +33,7 @@ from automl.trial import (
     Request,
     RequestSource,
     Started,
+    StillRunning,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -82,11 +85,18 @@ class Scene:
         stopping: bool = False,
         request: Request = PREDICTED,
         can: Capabilities = WorkersExecutor.can,
+        program_peaks: ProgramPeaks | None = None,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
         executor.can = can
-        executor.look = lambda: self.seen.append(self.ledger.snapshot())
+
+        def look() -> None:
+            self.seen.append(self.ledger.snapshot())
+            if program_peaks is not None:
+                program_peaks.read(holding(2 ** (len(self.seen) - 1)))
+
+        executor.look = look
         self.seen = [self.ledger.snapshot()]
         with EventLog.open(self.log_path) as log:
             carrier = Carrier(
@@ -95,6 +105,7 @@ class Scene:
                 study=self.study,
                 ledger=self.ledger,
                 post=self.messages.append,
+                program_peaks=program_peaks,
             )
             self.carrier = carrier
             if stopping:
@@ -173,6 +184,40 @@ def test_a_prediction_settles_when_its_trial_was_seen(
     assert [*reserved(reported), *reserved(settled[0])] == promised
     assert reserved(settled[1]) == promised[1:], "it settles once"
     assert heard[:1] == promised[1:]
+
+
+def holding(size_bytes: int) -> Reading:
+    """A program that a worker has started is on the GPU."""
+    program = DeviceProcess(78, size_bytes, started_by=PROCESS.pid)
+    device = DeviceSnapshot(device_id("GPU-a"), "x", 99, 5, processes=(program,))
+    return Reading(0.0, (device,))
+
+
+def test_a_program_is_measured_by_the_driver_from_its_worker_on_until_its_end(
+    scene: Scene,
+) -> None:
+    """Its promise stays: nothing holds a program to less."""
+    scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, FINISHED, program_peaks=ProgramPeaks())
+    assert scene.logged == [Started, MemoryPeak, Reported, MemoryPeak, Finished]
+    kinds = [type(message) for message in scene.messages]
+    assert kinds == [Measured, Measured, Ended, Released]
+    assert [r.peaks_bytes for r in scene.seen[2].reservations] == [(2,)]
+    assert reserved(scene.seen[2]) == [5]
+
+
+def test_a_program_whose_execution_broke_is_measured_no_more(scene: Scene) -> None:
+    peaks = ProgramPeaks()
+    scene.carry(Hosted(KEY, 0.5, PROCESS), error=RuntimeError("broke"), program_peaks=peaks)
+    n_messages = len(scene.messages)
+    peaks.read(holding(50))
+    assert len(scene.messages) == n_messages
+
+
+def test_who_asks_between_reports_is_answered_and_not_logged(scene: Scene) -> None:
+    asking = StillRunning(KEY, 1.5)
+    executor = scene.carry(Hosted(KEY, 0.5, PROCESS), asking, FINISHED, stopping=True)
+    assert executor.answers[1] == {KEY: Verdict.STOP}
+    assert scene.logged == [Started, Finished]
 
 
 def test_threads_of_one_process_keep_their_promises(scene: Scene) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from automl.config import Config, DevicesConfig, ObjectiveKind
+from automl.config import Config, DevicesConfig, ObjectiveKind, check
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
@@ -31,6 +31,13 @@ from automl.trial import DeviceId, Params
 
 def report(config: Config) -> None:
     """Time, and print what came of it. Raises AutoMLError, also where nothing could be timed."""
+    check(
+        config.objective.kind is not ObjectiveKind.command,
+        "objective",
+        "command",
+        "gain times single steps, and a program shows none. Ask it of a function of your own "
+        "(objective=python), or of the built-in training.",
+    )
     console = open_console()
     prepared = prepare(config)
     for note in prepared.notes:

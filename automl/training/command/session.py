@@ -1,0 +1,193 @@
+"""A worker's side of `objective=command`: starts the program of one trial after another.
+
+No torch here: what a program needs it loads itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shlex
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from automl.record.masking import mask_credentials
+from automl.training import outcome, steps
+from automl.training.command import shared_files
+from automl.training.command.arguments import arguments, words_of
+from automl.training.command.ending import of_end
+from automl.training.command.metrics import Find, Lines, finder
+from automl.training.command.program import Ended, Keeper, KeeperDiedError, Running
+from automl.training.command.setup import CommandSetup
+from automl.training.command.trial import ProgramTrial
+from automl.training.objective import TrialStopped
+from automl.trial import (
+    Feed,
+    Interrupted,
+    Line,
+    OnEvent,
+    OnEvents,
+    Outcome,
+    Placement,
+    TrialSpec,
+    Verdict,
+)
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+"""So often a program that prints nothing is looked after."""
+_GRACE_SHARE = 0.9
+"""Of the sweep's grace: after all of it the worker itself is ended."""
+
+
+def open_session(setup: CommandSetup) -> CommandSession:
+    """See `automl.trial.Entry`."""
+    return CommandSession(setup)
+
+
+class CommandSession:
+    """See `automl.trial.Session`. `run` may be called from many threads at once."""
+
+    def __init__(self, setup: CommandSetup) -> None:
+        self._setup = setup
+        self._words = words_of(setup.command)
+        self._find = finder(setup.metric, setup.pattern)
+        self._folder = Path.cwd()
+        sweep = multiprocessing.parent_process()
+        self._printed_into = shared_files.printed_into(
+            os.getpid() if sweep is None or sweep.pid is None else sweep.pid
+        )
+        self._lock = threading.Lock()  # guards the two below
+        self._keepers: list[Keeper] = []
+        """Those that have no program now."""
+        self._running: set[Running] = set()
+
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        """Carry out one trial; its last event is its outcome. Raises what `on_event` raised.
+
+        A program asks for nothing: its line is not used."""
+        trial = ProgramTrial(spec, placement, self._setup, on_event)
+        ended = self._carry_out(trial)
+        if trial.record.broken is not None:
+            raise trial.record.broken
+        for event in (*trial.teller.last(spec.number), ended):
+            on_event(event)
+
+    def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        """Programs run one by one."""
+        while (spec := feed.next()) is not None:
+            self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+
+    def held_bytes(self) -> Sequence[int]:
+        """The driver tells what programs hold, and of which of our processes they are."""
+        return ()
+
+    @property
+    def n_steps(self) -> int:
+        """Reports."""
+        return steps.n_taken()
+
+    @property
+    def programs_bytes(self) -> int:
+        with self._lock:
+            return sum(program.held_bytes for program in self._running)
+
+    def cap_memory(self, caps_bytes: Sequence[int]) -> None:
+        """A program cannot be held to it."""
+
+    def give_back_memory(self) -> None:
+        """A program that has ended holds none."""
+
+    def close(self) -> None:
+        """End what starts programs."""
+        with self._lock:
+            keepers, self._keepers = self._keepers, []
+        for keeper in keepers:
+            keeper.close()
+
+    def _carry_out(self, trial: ProgramTrial) -> Outcome:
+        record = trial.record
+        try:
+            trial.prepare()
+            began = time.time()
+            try:
+                ended = self._run(trial)
+            finally:
+                self._name_shared_files(trial.spec, began)
+        except KeeperDiedError as error:
+            return Interrupted(record.spec.number, time.time(), str(error), by_worker_death=True)
+        except BaseException as error:  # noqa: BLE001  pruned and interrupted, or our own defect
+            return outcome.of_exception(error, record)
+        if ended.left_behind:
+            names = ", ".join(name.rpartition(" (pid")[0] for name in ended.left_behind)
+            logger.warning("a program left processes behind, which were ended: %s", names)
+        return of_end(ended, trial.last, record)
+
+    def _name_shared_files(self, spec: TrialSpec, began: float) -> None:
+        try:
+            for text in shared_files.named(self._folder, spec, began, self._printed_into):
+                logger.warning("%s", text)
+        except OSError as error:  # a picture only
+            logger.warning("what programs write is not looked at: %s", error.strerror)
+
+    def _run(self, trial: ProgramTrial) -> Ended:
+        argv = arguments(self._words, trial.spec.params, trial.given, self._setup.flags)
+        trial.write(f"$ {mask_credentials(shlex.join(argv))}\n".encode(errors="replace"))
+        env = os.environ | trial.environment
+        with self._keeper() as keeper, keeper.running(argv, env, self._folder) as program:
+            with self._lock:
+                self._running.add(program)
+            try:
+                trial.flush()
+                return _follow(program, trial, self._find, self._setup.grace_seconds)
+            finally:
+                with self._lock:
+                    self._running.discard(program)
+
+    @contextmanager
+    def _keeper(self) -> Iterator[Keeper]:
+        """One that has no program. It lives as long as this process, unless it broke."""
+        with self._lock:
+            keeper = self._keepers.pop() if self._keepers else None
+        keeper = keeper or Keeper()
+        try:
+            yield keeper
+        except KeeperDiedError:
+            keeper.close()
+            raise
+        except BaseException:
+            with self._lock:
+                self._keepers.append(keeper)
+            raise
+        with self._lock:
+            self._keepers.append(keeper)
+
+
+def _follow(program: Running, trial: ProgramTrial, find: Find, grace_seconds: float) -> Ended:
+    """What a program prints becomes reports, until it ends or need not go on."""
+    streams = Lines(), Lines()
+    try:
+        while program.ended is None:
+            for number, chunk in program.read(_LOOK_SECONDS):
+                trial.write(chunk)
+                for line in streams[number].feed(chunk):
+                    trial.take_line(line, find)
+            trial.peak_bytes = max(trial.peak_bytes, program.held_bytes)
+            trial.record.ask()
+        for stream in streams:
+            for line in stream.rest():
+                trial.take_line(line, find)
+        trial.end()
+    except TrialStopped:
+        for _, chunk in program.stop(_GRACE_SHARE * grace_seconds):
+            trial.write(chunk)
+        raise
+    trial.peak_bytes = max(trial.peak_bytes, program.ended.peak_bytes)
+    return program.ended

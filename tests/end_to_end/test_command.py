@@ -1,0 +1,139 @@
+"""Sweeps over programs: as a user types them, killed in their midst, and refused."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from mlflow import MlflowClient
+
+from automl.trial import Failed, Finished, Pruned
+from tests.end_to_end.conftest import Call, snapshot
+from tests.end_to_end.program import Program, wait_until
+from tests.end_to_end.records import Records
+
+PYTHON = shlex.quote(sys.executable)
+TRAIN = """
+import argparse, os, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning-rate", type=float)
+parser.add_argument("--nesterov", action="store_true")
+args = parser.parse_args()
+assert "torch" not in sys.modules
+os.makedirs(os.environ["AUTOML_TRIAL_DIR"] + "/plots")
+with open(os.environ["AUTOML_TRIAL_DIR"] + "/plots/curve.txt", "w") as file:
+    for epoch in range(9):
+        val_loss = args.learning_rate + 1 / (epoch + 1)
+        print(f"epoch {epoch}: train loss {val_loss / 2}, val loss {val_loss}")
+        print(val_loss, file=file, flush=True)
+        time.sleep(0.02)
+open("model.pt", "w").write("the last one's")
+"""
+SPACE = "space={learning_rate: {choices: [0.1, 0.2, 5.0, 9.0]}, nesterov: {choices: [true, false]}}"
+
+
+def test_a_program_is_swept_unchanged(program: Program) -> None:
+    (program.folder / "train.py").write_text(TRAIN)
+    done = program.run(
+        "objective=command",
+        f"objective.command={PYTHON} train.py",
+        SPACE,
+        "study.name=swept",
+        "study.n_trials=8",
+        "sampler=grid",
+        "pruner.max_steps=9",
+        "devices=host",
+    )
+    assert (done.code, done.stderr) == (0, ""), done.stderr
+    records = Records(program.folder, "swept")
+    outcomes = records.outcomes()
+    assert {type(outcome) for outcome in outcomes.values()} == {Finished, Pruned}
+    best = min(outcome.value for outcome in outcomes.values() if isinstance(outcome, Finished))
+    assert best == 0.1 + 1 / 9
+    assert "model.pt was written by more than one trial" in done.stdout
+    client, runs = MlflowClient(f"sqlite:///{program.folder / 'mlflow.db'}"), records.trial_runs()
+    for number, run in runs.items():
+        path = client.download_artifacts(run.info.run_id, "files/plots/curve.txt")
+        n_lines = Path(path).read_text().count("\n")
+        assert n_lines == 9 or isinstance(outcomes[number], Pruned)
+        assert run.data.metrics["train_loss"] == run.data.metrics["val_loss"] / 2
+    log = (records.path / "logs" / "trial-00000.log").read_text()
+    assert log.startswith(f"$ {sys.executable} train.py --learning-rate=")
+
+
+RESUMED = """
+import os, subprocess, sys, time
+path = sys.argv[1] + "/epoch"
+start = int(open(path).read()) + 1 if os.path.exists(path) else 0
+for epoch in range(start, 4):
+    print(f"epoch={epoch} val_loss={float(os.environ['AUTOML_LR']) + epoch}")
+    open(path, "w").write(str(epoch))
+    if epoch == 1:
+        own = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(1000)"
+        subprocess.run([sys.executable, "-c", own], start_new_session=True)
+"""
+
+
+def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -> None:
+    (program.folder / "train.py").write_text(RESUMED)
+    pid_file = program.folder / "pid"
+    sweep = program.start(
+        "objective=command",
+        f"objective.command={PYTHON} train.py {{checkpoint_dir}} {{json}}",
+        "space={lr: 0.5}",
+        "study.name=killed",
+        "study.n_trials=1",
+        "devices=host",
+    )
+    sweep.wait_until(lambda: pid_file.exists() and pid_file.read_text() != "", "it has begun")
+    records = Records(program.folder, "killed")
+    sweep.wait_until(lambda: len(records.losses()) == 2, "its reports")
+    sweep.kill()
+    pid = int(pid_file.read_text())
+    wait_until(lambda: not is_alive(pid), "a session of its own does not save it")
+    done = program.run("resume", "study.name=killed")
+    assert (done.code, done.stderr) == (0, "")
+    assert [step for _, step in records.losses()] == [0, 1, 2, 3]
+    assert [e.value for e in records.outcomes().values() if isinstance(e, Finished)] == [0.5]
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_space_that_its_flags_do_not_fit_is_refused(folder: Path, call: Call) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    before = snapshot(folder)
+    done = call(
+        "objective=command",
+        f"objective.command={PYTHON} train.py",
+        "space={lr: {low: 0.1, high: 0.2}}",
+    )
+    assert done.code == 2
+    assert "space.lr: the program has no flag --lr. It has: --learning-rate, --nester" in (
+        done.stderr
+    )
+    assert snapshot(folder) == before
+
+
+def test_a_metric_that_is_never_printed_stops_the_sweep(folder: Path, call: Call) -> None:
+    (folder / "train.py").write_text("print('loss: 3')")
+    done = call(
+        "objective=command",
+        f"objective.command={PYTHON} train.py",
+        "space={lr: {low: 0.1, high: 0.2}}",
+        "study.name=unseen",
+        "execution=inline",
+        "devices=host",
+        "admission.max_concurrent_trials=1",
+    )
+    assert done.code == 1
+    assert "study.metric=val_loss was never printed; seen: loss. Set study.metric to" in done.stderr
+    (outcome,) = Records(folder, "unseen").outcomes().values()
+    assert isinstance(outcome, Failed)
