@@ -1,6 +1,8 @@
 # `make` prints this help. Every target installs what it needs first.
 PYTHON ?= python3
 BIN := .venv/bin
+# Else each of the hundred programs that the tests start compiles all of ours anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help sweep test check format lint types soak test-gpu mutants clean

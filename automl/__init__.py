@@ -1,7 +1,8 @@
 """Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
 
 What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialInterrupted`,
-`objective`, and `load` for the models that a sweep leaves behind.
+`objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python, and
+`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend.
 """
 
 from __future__ import annotations
@@ -10,19 +11,34 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from automl.api.calls import sweep
+    from automl.api.handle import open_study
+    from automl.errors import AutoMLError
     from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned, objective
     from automl.training.predictor import load
 
-__all__ = ["TrialContext", "TrialInterrupted", "TrialPruned", "load", "objective"]
+__all__ = [
+    "AutoMLError",
+    "TrialContext",
+    "TrialInterrupted",
+    "TrialPruned",
+    "load",
+    "objective",
+    "open_study",
+    "sweep",
+]
 
 if not TYPE_CHECKING:
     # Resolved at first use: `import automl` loads no torch, and the command line answers at once.
     _HOMES = {
+        "AutoMLError": "automl.errors",
         "TrialContext": "automl.training.objective",
         "TrialInterrupted": "automl.training.objective",
         "TrialPruned": "automl.training.objective",
         "load": "automl.training.predictor",
         "objective": "automl.training.objective",
+        "open_study": "automl.api.handle",
+        "sweep": "automl.api.calls",
     }
 
     def __getattr__(name: str) -> object:

@@ -16,6 +16,8 @@ MAX_STEP = 2**53
 
 ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
+SpaceEntry: TypeAlias = Mapping[str, object]
+"""A param's values as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
 
 
 class TrialState(enum.Enum):
@@ -45,7 +47,8 @@ class Direction(enum.Enum):
 
 
 class Verdict(enum.Enum):
-    """The study's answer to an event: the only thing that travels back into a trial."""
+    """The study's answer to an event: all that travels back into a trial, but for the answer to a
+    `Question`."""
 
     GO_ON = "go on"
     PRUNE = "prune"
@@ -73,6 +76,9 @@ class TrialSpec:
     checkpoint_dir: str
     """Folder of `last.pt` and `best.pt`; made by the trial when it first writes."""
     study_seed: int
+    entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
+    """Of an objective that asks for its params: as it is known to ask for those that are in
+    `params`. One that it asks for in this way is answered, and no question."""
 
 
 # --- where a trial runs -------------------------------------------------------------------------
@@ -108,6 +114,8 @@ class DeviceId:
 
 HOST = DeviceId(LOCAL_NODE, HOST_UUID)
 """This machine's memory and cores."""
+ON_CPU = "cpu"
+"""The label of a placement there."""
 
 
 @dataclass(frozen=True, order=True)
@@ -163,6 +171,20 @@ class Request:
         assert self.joins_at_bytes is None or self.memory_bytes is None, self
         assert self.n_devices >= 1, self
         assert self.kinds, self
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a whole trial has to compute, by arithmetic on its params."""
+
+    n_steps: float
+    """Optimizer steps."""
+    step_flops: float
+    """Floating-point operations of one, its share of all evaluations included."""
+
+    def __post_init__(self) -> None:
+        assert self.n_steps > 0, self
+        assert self.step_flops >= 0, self
 
 
 UNKNOWN = Request(None, RequestSource.UNKNOWN)
@@ -221,7 +243,7 @@ class Placement:
     def label(self) -> str:
         """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID."""
         if self.on_host:
-            return "cpu"
+            return ON_CPU
         return ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
 
 
@@ -243,6 +265,13 @@ class Started(TrialEvent):
     params: Params
     device: str
     """Name of the device for people: `cpu`, or the GPU's name and UUID."""
+
+
+@dataclass(frozen=True)
+class Suggested(TrialEvent):
+    """Params that the objective asked for while it ran, beside those that it was started with."""
+
+    params: Params
 
 
 @dataclass(frozen=True)
@@ -427,7 +456,20 @@ class SweepEnded:
     """It stopped because its trials kept failing."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded"
+@dataclass(frozen=True)
+class Paced:
+    """Steps of training took so long on a kind of device, of a probe or of an execution; of the
+    latter what is told last counts."""
+
+    time: float
+    kind: DeviceKind
+    step_flops: float
+    step_seconds: float
+    execution: int | None = None
+    """Number of its first trial; None: a probe."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced"
 
 
 # --- how a trial is carried out -----------------------------------------------------------------
@@ -441,6 +483,61 @@ OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
 Returns the verdicts by trial number; a trial that is not named goes on."""
 
 
+# --- what a trial asks for while it runs --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Suggest:
+    """An objective written for Optuna wants a value for a param that its trial has not yet."""
+
+    trial: int
+    name: str
+    entry: SpaceEntry
+
+
+@dataclass(frozen=True)
+class NotSuggested:
+    """A trial came to its end, and its objective never asked for these of its params."""
+
+    trial: int
+    names: tuple[str, ...]
+
+
+Question: TypeAlias = "Suggest | NotSuggested"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The value of a param: the same whenever the trial asks again, in another process too."""
+
+    value: ParamValue = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """There is no such value; the text says the rule and the remedy."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The sweep stops: the trial is interrupted, and asks again when it goes on."""
+
+
+Reply: TypeAlias = "Given | Refused | Stopping"
+
+
+class Line(Protocol):
+    """What a running trial asks its sweep. Each call waits for the answer."""
+
+    def ask(self, question: Question) -> Reply:
+        """The sweep's answer."""
+
+    def verdict(self, trial: int) -> Verdict:
+        """On all that the trial has reported; waited for where a report can end it."""
+
+
 class Feed(Protocol):
     """Where an executor gets its trials from."""
 
@@ -451,11 +548,23 @@ class Feed(Protocol):
         """The first trial, then another of the same kind, or None when there is none now."""
 
 
+class AnsweringFeed(Feed, Protocol):
+    """A feed that knows what its trials ask for."""
+
+    def answer(self, question: Question) -> Reply:
+        """From any thread; waits for the main thread, which alone draws params."""
+
+
 class Session(Protocol):
     """An objective made ready once in a process, which then trains many trials there."""
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
-        """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause."""
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        """Carry out one trial; its last event is an `Outcome`. Raises nothing a trial can cause.
+
+        Without a line it has the params that it begins with, and no others.
+        """
 
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         """Train up to `feed.n_lanes` trials at a time as one batched model, until none is left.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from hypothesis import settings
 
 from tests.lossy_disk import lossy_disk
@@ -12,3 +14,12 @@ __all__ = ["lossy_disk"]
 settings.register_profile("check", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, print_blob=True)
 settings.load_profile("check")
+
+# What is imported to collect the tests (torch, MLflow, the tests) is never garbage: half a million
+# objects, which are not to be looked through while they are made, nor in each full collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

@@ -53,6 +53,8 @@ class DeviceAccount:
     """That compute there, ours and others; 0 where any number may."""
     may_be_ours_bytes: int
     """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
+    kept_bytes: int = 0
+    """Of this machine's memory: for its GPUs (`host_share.py`)."""
 
     @property
     def is_undisturbed(self) -> bool:
@@ -66,7 +68,7 @@ class DeviceAccount:
 
     @cached_property
     def room_bytes(self) -> int:
-        taken = self.foreign_bytes + self.hold_bytes + self.pending_bytes
+        taken = self.foreign_bytes + self.hold_bytes + self.pending_bytes + self.kept_bytes
         return self.device.total_bytes - taken - self.headroom_bytes
 
     @cached_property

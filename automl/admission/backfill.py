@@ -46,21 +46,19 @@ def promise(head: Request, now: Situation) -> Promise | None:
 
 
 def _earliest(head: Request, now: Situation) -> Promise | None:
-    best: Promise | None = None
-    for devices in _choices(head, now):
-        for at_seconds in now.ends_on(devices):
-            if best is not None and at_seconds >= best.at_seconds:
-                break
-            if not now.may_have_room(head, devices, at_seconds):
-                continue
-            decision = now.later(at_seconds, devices).place(head)
-            if isinstance(decision, Placement):
-                best = Promise(frozenset(decision.devices), at_seconds)
-                break
-            if decision.in_the_way:
-                best = Promise(decision.in_the_way, at_seconds, at_once=False)
-                break
-    return best
+    """The soonest ends first, whichever device they are on: what comes later than the answer is
+    never thought out. At the same time the device that is read first."""
+    choices = [*_choices(head, now)]
+    ends = [(at, n) for n, devices in enumerate(choices) for at in now.ends_on(devices)]
+    for at_seconds, n in sorted(ends):
+        if not now.may_have_room(head, choices[n], at_seconds):
+            continue
+        decision = now.later(at_seconds, choices[n]).place(head)
+        if isinstance(decision, Placement):
+            return Promise(frozenset(decision.devices), at_seconds)
+        if decision.in_the_way:
+            return Promise(decision.in_the_way, at_seconds, at_once=False)
+    return None
 
 
 def overtake(

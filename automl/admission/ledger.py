@@ -255,20 +255,23 @@ class Ledger:
                 context = self._contexts[device].get(process)
                 if context is not None and not context.pending(reading.begun_seconds):
                     least = size if context.size_bytes is None else min(size, context.size_bytes)
-                    self._contexts[device][process] = replace(context, size_bytes=least)
-            for contexts in self._contexts.values():
+                    if least != context.size_bytes:
+                        self._contexts[device][process] = replace(context, size_bytes=least)
+                        self._changed.add(device)
+            for device, contexts in self._contexts.items():
                 for process, context in [*contexts.items()]:
                     is_kept = process in alive and not context.in_doubt
                     if not is_kept and not context.pending(reading.begun_seconds):
                         del contexts[process]
-            self._changed.update(self._contexts)
+                        self._changed.add(device)
 
     def note_foreign(self, device: DeviceId, foreign_bytes: int) -> None:
         """Others hold so much of the device."""
         with self._lock:
-            before = self._least_foreign.get(device, foreign_bytes)
-            self._least_foreign[device] = min(before, foreign_bytes)
-            self._changed.add(device)
+            before = self._least_foreign.get(device)
+            if before is None or foreign_bytes < before:
+                self._least_foreign[device] = foreign_bytes
+                self._changed.add(device)
 
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:

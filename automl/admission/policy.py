@@ -10,13 +10,21 @@ formula of room, `host_share.py` that of the host, `reasons.py` the words of a r
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
 from automl.admission.governor import Sharing
-from automl.admission.host_share import HostRoom, host_room
+from automl.admission.host_share import (
+    HostRoom,
+    HostShare,
+    Kept,
+    host_room,
+    kept_for_gpus,
+    n_left_for_cpu,
+)
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.reasons import (
     Refusal,
@@ -101,7 +109,11 @@ def place(
         return unseen
     assert reading is not None
     accounts = accounts or Accounts()
-    everything = accounts.of(reading, ledger, limits.headroom_bytes)
+    in_threads = process is not None
+    known = reading.host is not None
+    share = accounts.host_share(reading, ledger) if known else HostShare()
+    kept = kept_for_gpus(reading, ledger, share, idle or {}, in_threads=in_threads)
+    everything = _beside(accounts.of(reading, ledger, limits.headroom_bytes), kept)
     if (closed := _closed(request, everything, some)) is not None:
         return closed
     cap = limits.max_concurrent_trials
@@ -110,16 +122,17 @@ def place(
     teams = _teams(request, _left(everything))
     if request.alone:
         teams = _largest(request, teams)
-    free = _with_places(request, teams, limits)
+    n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
+    free = _with_places(request, teams, limits, n_on_host)
     if not free:
-        return _full([a for team in teams for a in team], limits)
+        return _full([a for team in teams for a in team], limits, n_on_host)
     host = host_room(
         reading,
         ledger,
-        accounts.host_share(reading, ledger),
+        share,
         headroom_bytes=limits.headroom_bytes,
         n_cores_allow=limits.max_on_host,
-        in_threads=process is not None,
+        in_threads=in_threads,
     )
     return _Asked(request, ledger, process, idle or {}, host).decide(free)
 
@@ -190,23 +203,44 @@ def _largest(
     return [team for team in large if len(team) >= request.n_devices]
 
 
+def _beside(accounts: Sequence[DeviceAccount], kept: Kept) -> Sequence[DeviceAccount]:
+    """With what this machine keeps for its GPUs, of which its own account knows nothing."""
+    return [
+        replace(a, kept_bytes=kept.size_bytes) if kept.size_bytes and _is_this_host(a) else a
+        for a in accounts
+    ]
+
+
+def _is_this_host(a: DeviceAccount) -> bool:
+    return a.device.address.on_host and a.device.address.node == LOCAL_NODE
+
+
 def _with_places(
-    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_on_host: int
 ) -> Sequence[Sequence[DeviceAccount]]:
     """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
-    does not wait for a place on it.)"""
+    does not wait for a place on it.) `n_on_host`: that this machine itself takes at most."""
     free = [
-        [a for a in team if a.n_trials < limits.on(a.device.address) or _wants_all(request, a)]
+        [a for a in team if a.n_trials < _most(a, limits, n_on_host) or _wants_all(request, a)]
         for team in teams
     ]
     return [team for team in free if len(team) >= request.n_devices]
 
 
-def _full(accounts: Sequence[DeviceAccount], limits: Limits) -> Refusal:
+def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
+    """The most trials on a device."""
+    most = limits.on(a.device.address)
+    return min(most, n_on_host) if _is_this_host(a) else most
+
+
+def _full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) -> Refusal:
     """As many share the devices as may, or as are faster together."""
-    held = [a for a in accounts if a.device.address in limits.sharing]
+    held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
+    held = [a for a in held if a.device.address in limits.sharing]
     if not held:
-        return all_taken(limits.max_per_gpu, limits.max_on_host, [a.device for a in accounts])
+        return all_taken(
+            limits.max_per_gpu, limits.max_on_host, n_on_host, [a.device for a in accounts]
+        )
     first = min(held, key=lambda a: a.n_trials)
     return full_by_pace(first, limits.sharing[first.device.address])
 
@@ -277,6 +311,8 @@ class _Asked:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
         every one that has some: it cannot be known too well what they hold."""
         empty = not self.ledger.reservations
+        if empty and any(map(_is_this_host, itertools.chain(*teams))):
+            return frozenset(self._n_idle)  # those of GPUs have main memory, too
         for team in teams:
             free = [a for a in team if empty or self._fits_without_idle(a)]
             if empty or len(free) >= self.request.n_devices:

@@ -42,6 +42,8 @@ class Refusal:
     """Devices on which processes of ours in which nothing runs hold what is asked for."""
     excess: float | None = None
     """By how much it is too large for every device, if it is (`excess.py`)."""
+    of_host: bool = False
+    """A GPU would take it; the machine lacks a core or main memory for its process."""
 
 
 SURVEYING = Refusal(
@@ -63,10 +65,17 @@ def full_by_pace(a: DeviceAccount, sharing: Sharing) -> Refusal:
     return Refusal(f"waiting: {trials} {label(a.device)}: {sharing.why}", RefusalKind.FULL)
 
 
-def all_taken(max_per_gpu: int, max_on_host: int, devices: Sequence[DeviceSnapshot]) -> Refusal:
-    """Every device has as many trials as it takes."""
+def all_taken(
+    max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
+) -> Refusal:
+    """Every device has as many trials as it takes, this machine itself `n_on_host`."""
     if all(device.address.on_host for device in devices):
         limit = f"as many as the cores allow ({max_on_host})"
+        if n_on_host < max_on_host:
+            limit = (
+                f"as many on the CPU as the cores allow ({max_on_host}, of which "
+                f"{max_on_host - n_on_host} kept for GPUs)"
+            )
     else:
         limit = f"admission.max_trials_per_device={max_per_gpu}"
     return Refusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
@@ -85,6 +94,12 @@ def unfit(reading: Reading | None, stale_seconds: float, now_seconds: float) -> 
             f"admission.stale_seconds={stale_seconds:g}"
         )
     return None if reading.devices else _unseen("waiting: no device is left")
+
+
+def no_reading_of(request: Request) -> Refusal:
+    """Of the devices that it may go to none can be read now."""
+    kinds = " or ".join(sorted(kind.name for kind in request.kinds))
+    return _unseen(f"waiting: no {kinds} can be read now")
 
 
 def no_such_devices(request: Request, n_most: int) -> Refusal:
@@ -128,12 +143,14 @@ def no_host_room(host: HostRoom, idle: frozenset[DeviceId]) -> Refusal:
     """A GPU has room, the machine has not. `idle`: devices with processes in which nothing runs."""
     if not host.has_cores:
         return Refusal(
-            f"waiting: all cores of the host are busy, with {host.n_running} running on GPUs"
+            f"waiting: all cores of the host are busy, with {host.n_running} running",
+            of_host=True,
         )
     return Refusal(
         f"waiting: {gib(host.process_bytes)} of main memory asked for its process, "
         f"{gib(max(0, int(host.room_bytes)))} left on the host beside {host.n_running} running",
         in_the_way=idle,
+        of_host=True,
     )
 
 
@@ -167,6 +184,8 @@ def no_room(
     if request.undisturbed:
         asked += " (it ran out of memory while others held more)"
     text = f"waiting: {asked}, {gib(max(0, roomiest.room_bytes))} room on {label(roomiest.device)}"
+    if roomiest.kept_bytes:
+        text += f"; {gib(roomiest.kept_bytes)} kept for trials on GPUs"
     if roomiest.n_trials:
         text += f"; {gib(roomiest.hold_bytes)} reserved by {roomiest.n_trials} running"
     if (holder := _largest_holder(roomiest)) is not None:

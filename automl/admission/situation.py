@@ -59,30 +59,30 @@ class Situation:
         self, request: Request, devices: Collection[DeviceId], at_seconds: float
     ) -> bool:
         """Whether what goes on then was promised so little of one of these devices that the request
-        may fit there: quick, and never False where `place` finds room."""
+        may fit there, or nothing does where it wants one to itself: quick, and never False where
+        `place` finds room."""
         asked = request.memory_bytes or 0
-        return any(
-            asked <= device.total_bytes - self._promised_bytes(device.address, at_seconds)
-            for device in self.reading.devices
-            if device.address in devices
-        )
+        for device in self.reading.devices:
+            if device.address in devices:
+                promised = self._promised(device.address, at_seconds)
+                if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
+                    return True
+        return False
 
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> Situation:
         """These devices then: what will have ended is gone, its processes are idle."""
         gone = [r for r in self.ledger.reservations if self._end(r) <= at_seconds]
-        going_on = (r for r in self.ledger.reservations if self._end(r) > at_seconds)
-        stays = tuple(r if r.process else replace(r, process=r.holder) for r in going_on)  # known
         here = self._only(devices)
         gone_here = [r for r in gone if not here.devices.isdisjoint(r.placement.devices)]
         idle = {place: list(processes) for place, processes in self.idle.items()}
         for r in gone_here if self.process is None else ():
             idle.setdefault(r.placement.devices, []).append(r.holder)
+        then = self._ledger_at(at_seconds)
+        working = {r.holder for r in then.reservations}
         return replace(
             here,
-            reading=self._less_busy(
-                _given_back(here.reading, gone_here, {r.holder for r in stays}), len(gone)
-            ),
-            ledger=self._ledger_of(stays, self.ledger.contexts),
+            reading=self._less_busy(_given_back(here.reading, gone_here, working), len(gone)),
+            ledger=then,
             idle=idle,
         )
 
@@ -120,11 +120,10 @@ class Situation:
 
     def ends_on(self, devices: Collection[DeviceId]) -> list[float]:
         """When something is thought to end there, in order."""
-        here = set(devices)
         ends = {
             max(self._end(r), self.now_seconds)
-            for r in self.ledger.reservations
-            if not here.isdisjoint(r.placement.devices)
+            for device in devices
+            for r in self.ledger.on(device).reservations
         }
         return sorted(ends - {math.inf})
 
@@ -142,6 +141,31 @@ class Situation:
         ledger = self.ledger
         return LedgerSnapshot.of(held, contexts, ledger.least_foreign, ledger.host_peak_bytes)
 
+    def _ledger_at(self, at_seconds: float) -> LedgerSnapshot:
+        """Of what goes on then; by then its processes are known."""
+        stays = {
+            r.key: r if r.process else replace(r, process=r.holder)
+            for r in self.ledger.reservations
+            if self._end(r) > at_seconds
+        }
+        changed = {
+            device
+            for r in self.ledger.reservations
+            if stays.get(r.key) is not r
+            for device in r.placement.devices
+        }
+        pages = {device: self.ledger.on(device) for device in changed}
+        then = {
+            device: replace(
+                page,
+                reservations=tuple(stays[r.key] for r in page.reservations if r.key in stays),
+            )
+            for device, page in pages.items()
+        }
+        return replace(
+            self.ledger, pages={**self.ledger.pages, **then}, reservations=tuple(stays.values())
+        )
+
     def _less_busy(self, reading: Reading, n_cores: int) -> Reading:
         """So many of the host's cores have nothing to do any more. (Main memory stays taken: the
         processes are kept.)"""
@@ -153,9 +177,10 @@ class Situation:
     def _end(self, reservation: Reservation) -> float:
         return self.ends_seconds.get(reservation.key, math.inf)
 
-    def _promised_bytes(self, device: DeviceId, at_seconds: float) -> int:
+    def _promised(self, device: DeviceId, at_seconds: float) -> list[int]:
+        """To each that goes on there then, in bytes."""
         held = self.ledger.on(device).reservations
-        return sum(r.counted_bytes(device) for r in held if self._end(r) > at_seconds)
+        return [r.counted_bytes(device) for r in held if self._end(r) > at_seconds]
 
     def _only(self, devices: Collection[DeviceId]) -> Situation:
         there = tuple(d for d in self.reading.devices if d.address in devices)
@@ -179,7 +204,8 @@ def _given_back(
             given[place] = held
 
     def less(held: _Held) -> _Held:
-        return {place: max(0, size - given.get(place, 0)) for place, size in held.items()}
+        fewer = {p: max(0, held[p] - size) for p, size in given.items() if p in held}
+        return {**held, **fewer}
 
     return replace(
         reading,

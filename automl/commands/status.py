@@ -13,13 +13,14 @@ from pathlib import Path
 
 from automl.commands.which_study import find_study
 from automl.config import Config
-from automl.record.directory import command_line, is_held
+from automl.record.directory import is_held
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
 from automl.running.failures import Failures
+from automl.running.going_on import how_to_go_on_with
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines, render
 from automl.running.view import BestRow, SweepView, read_view
@@ -36,7 +37,8 @@ def run(config: Config, stored_config: str) -> int:
     if record.sweeps:  # else its log is lost, and it says nothing
         killed = goes_on and lives is False
         view = as_recorded(dead(view, record) if killed else view, record)
-    print_view(view, _note(view, config, lives) if goes_on else None)
+    again = how_to_go_on_with(replace(config.study, name=view.study), record.settings)
+    print_view(view, _note(view, again, lives) if goes_on else None)
     return 0
 
 
@@ -84,13 +86,12 @@ def _lives(path: Path) -> bool | OSError:
         return error
 
 
-def _note(view: SweepView, config: Config, lives: bool | OSError) -> str | None:
-    """What became of a sweep that has not told its end; None: it goes on."""
+def _note(view: SweepView, again: str, lives: bool | OSError) -> str | None:
+    """What became of a sweep that has not told its end, and how it goes on; None: it does."""
     age = f"{time.time() - view.time:.0f} s ago"
     if isinstance(lives, OSError):
         return (
             f"as of {age}; whether a sweep still works on it cannot be seen "
             f"({StudyFiles(Path(view.directory)).lock}: {lives.strerror})"
         )
-    again = command_line("resume", replace(config.study, name=view.study))
     return None if lives else f"interrupted {age}; go on with: {again}"

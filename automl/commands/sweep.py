@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 from automl.config import Config
+from automl.running.going_on import refuse_uncalled
+from automl.training.called import CalledFunction
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -12,8 +14,12 @@ def run(config: Config, stored_config: str) -> int:
     return carry_out(config, stored_config, resume=False)
 
 
-def carry_out(config: Config, stored_config: str, *, resume: bool) -> int:
-    """Say that loading takes long, load, and run to the end. Returns the exit code."""
+def carry_out(
+    config: Config, stored_config: str, *, resume: bool, called: CalledFunction | None = None
+) -> int:
+    """Say that loading takes long, load, and run to the end, with the function that the sweep was
+    called with from Python, if it was. Returns the exit code."""
+    refuse_uncalled(config, called)
     _say_that_it_loads()
     # Each of the two takes its time, and what the first starts goes on beside the second.
     from automl.running.warm import warmed_up
@@ -21,7 +27,7 @@ def carry_out(config: Config, stored_config: str, *, resume: bool) -> int:
     with warmed_up(config) as deliverer:
         from automl.running.sweep import run_sweep
 
-        return run_sweep(config, stored_config, resume=resume, deliverer=deliverer)
+        return run_sweep(config, stored_config, resume=resume, deliverer=deliverer, called=called)
 
 
 def _say_that_it_loads() -> None:

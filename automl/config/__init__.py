@@ -15,7 +15,7 @@ from typing import Any
 from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
 from automl.config.data import DataConfig, DataKind, Task
-from automl.config.devices import DevicesConfig, DevicesKind
+from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
@@ -29,6 +29,7 @@ from automl.config.ui import UIConfig
 __all__ = [
     "STUDY_NAME",
     "AdmissionConfig",
+    "Choose",
     "Config",
     "DataConfig",
     "DataKind",

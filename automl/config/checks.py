@@ -37,11 +37,11 @@ def check_positive(key: str, value: float | None) -> None:
     )
 
 
-def check_target(group: str, target: str | None) -> None:
-    """For the name of a function of the user's."""
+def check_target(group: str, target: str | None, option: str = "python") -> None:
+    """For the name of a function of the user's, which an option of the group needs."""
     check(
         target is not None and _TARGET.fullmatch(target) is not None,
         f"{group}.target",
         target,
-        f"{group}=python needs {group}.target=module:function, or file.py:function.",
+        f"{group}={option} needs {group}.target=module:function, or file.py:function.",
     )

@@ -15,6 +15,12 @@ class DevicesKind(enum.Enum):
     nvml = "nvml"
 
 
+class Choose(enum.Enum):
+    auto = "auto"
+    gpu = "gpu"
+    all = "all"
+
+
 @dataclass
 class DevicesConfig:
     """Which devices trials may use, and how often they are looked at."""
@@ -23,6 +29,9 @@ class DevicesConfig:
     """auto: the GPUs that both NVML and torch see, else the host; nvml: NVML's word alone."""
     only: Any = field(default_factory=list)
     """Numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty: all."""
+    choose: Choose = Choose.auto
+    """Which of them a trial may go to where there are GPUs. auto: the built-in network also to the
+    CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too."""
     interval_seconds: float = 0.5
     """Time from one reading to the next."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from automl.config.checks import check, check_target
 
@@ -16,17 +16,25 @@ _SHELLS_OWN = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"
 class ObjectiveKind(enum.Enum):
     builtin = "builtin"
     python = "python"
+    called = "called"
+    """A function that was given to `automl.sweep`."""
+    optuna = "optuna"
     command = "command"
 
 
 @dataclass
 class ObjectiveConfig:
-    """What trains a trial: ours, a function of the user's, or any program."""
+    """What trains a trial: ours, a function of the user's, one for Optuna, or any program."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None
-    """`module:function` (kind python), imported from the current folder or the Python path, or
-    `file.py:function`, the file as seen from the current folder."""
+    """`module:function` (kinds python and optuna), imported from the current folder or the Python
+    path, or `file.py:function`, the file as seen from the current folder."""
+
+    file: str | None = None
+    """Where a function that was called from Python is, for people (kind called)."""
+    parts: list[str] = field(default_factory=list)
+    """Of such a function, what it was made of when the study began: `NAME=DIGEST` (kind called)."""
     command: str | None = None
     """A program with its arguments (kind command), started in the current folder without a shell.
     Params are appended as `--name=value`, or stand where `{name}`, `{params}`, `{overrides}` or
@@ -37,8 +45,10 @@ class ObjectiveConfig:
     none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
 
     def __post_init__(self) -> None:
-        if self.kind is ObjectiveKind.python:
-            check_target("objective", self.target)
+        if self.kind is ObjectiveKind.called:
+            check(bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone.")
+        if self.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+            check_target("objective", self.target, self.kind.value)
         if self.kind is ObjectiveKind.command:
             _check_command(self.command)
             _check_pattern(self.pattern)

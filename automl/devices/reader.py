@@ -3,6 +3,8 @@
 devices=host   the machine
 devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES shows, those of devices.only
 devices=auto   of NVML's GPUs those that torch can use, those of devices.only; else the machine
+
+Where trials may go to the CPU besides (`devices.choose`) the machine is read beside the GPUs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from automl.config import DevicesConfig, DevicesKind
+from automl.devices.composite import CompositeReader
 from automl.devices.cuda_order import torch_uuids
 from automl.devices.device import (
     DeviceReader,
@@ -46,8 +49,18 @@ STOP_SECONDS = 2.0
 """How long stopping waits for a read; one that hangs is left behind."""
 
 
-def open_reader(config: DevicesConfig) -> DeviceReader:
-    """The reader of the devices that the config allows. Raises ConfigError when there are none."""
+def open_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> DeviceReader:
+    """The reader of the devices that the config allows. Raises ConfigError when there are none.
+
+    `beside_gpus`: the machine, too, where there are GPUs.
+    """
+    reader = _open(config)
+    if beside_gpus and not any(address.on_host for address in reader.addresses):
+        return CompositeReader((reader, HostReader()))
+    return reader
+
+
+def _open(config: DevicesConfig) -> DeviceReader:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if config.kind is DevicesKind.nvml:
         return _open_nvml(setting, config.only)

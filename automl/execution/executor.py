@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from automl.trial import (
+    AnsweringFeed,
     DeviceId,
     Entry,
-    Feed,
     OnEvents,
     Placement,
     ProcessId,
+    Question,
+    Refused,
+    Reply,
     Session,
     TrialSpec,
 )
@@ -43,7 +46,7 @@ class Executor(Protocol):
 
     can: Capabilities
 
-    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
         """Carry out the feed's first trial (and more of its kind where it can pack).
 
         Every trial taken from the feed gets exactly one `Outcome`, its last event. A verdict that
@@ -79,12 +82,23 @@ class Executor(Protocol):
         """Give back processes and memory. No trial is running any more."""
 
 
+def _nobody_answers(question: Question) -> Reply:
+    return Refused("nobody here draws params")
+
+
 class TrialFeed:
     """The trials of one execution: those it starts with, and those added while it runs."""
 
-    def __init__(self, specs: Sequence[TrialSpec], on_take: Callable[[TrialSpec], None]) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TrialSpec],
+        on_take: Callable[[TrialSpec], None],
+        answer: Callable[[Question], Reply] = _nobody_answers,
+    ) -> None:
         self._specs = deque(specs)  # added to by the main thread, taken from by one pool thread
         self._on_take = on_take
+        self.answer = answer
+        """See `automl.trial.AnsweringFeed`."""
         self.n_lanes = len(specs)
 
     def add(self, spec: TrialSpec) -> None:

@@ -13,13 +13,15 @@ from automl.execution.executor import Capabilities, open_session
 from automl.execution.output import append_failure
 from automl.record.files import log_name
 from automl.trial import (
+    AnsweringFeed,
     DeviceId,
     Entry,
     Failed,
-    Feed,
     OnEvents,
     Placement,
     ProcessId,
+    Question,
+    Reply,
     Session,
     TrialEvent,
     Verdict,
@@ -36,7 +38,7 @@ class InlineExecutor:
         self._session: Session | None = None
         self._opening = threading.Lock()
 
-    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
 
@@ -45,7 +47,7 @@ class InlineExecutor:
                 append_failure(self._output / log_name(event.trial), event)
             return on_events([event]).get(event.trial, Verdict.GO_ON)
 
-        self.session().run(spec, placement, on_event)
+        self.session().run(spec, placement, on_event, _SameProcess(feed))
 
     def session(self) -> Session:
         with self._opening:
@@ -80,3 +82,16 @@ class InlineExecutor:
         if self._session is not None:
             self._session.close()
         self._session = None
+
+
+class _SameProcess:
+    """See `automl.trial.Line`: in the sweep's own process each event is answered as it is told."""
+
+    def __init__(self, feed: AnsweringFeed) -> None:
+        self._feed = feed
+
+    def ask(self, question: Question) -> Reply:
+        return self._feed.answer(question)
+
+    def verdict(self, trial: int) -> Verdict:
+        return Verdict.GO_ON

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
-from automl.trial import ProcessId, TrialSpec, Verdict
+from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
@@ -29,12 +30,44 @@ _END_SECONDS = 2.0
 
 def preload(*modules: str) -> None:
     """Start the fork server with modules loaded in it. They must not touch CUDA there."""
-    CONTEXT.set_forkserver_preload(list(modules))
+    CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
+    if threading.current_thread() is not threading.main_thread():
+        forkserver.ensure_running()  # only the main thread may say what a signal does
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the sweep's
     try:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class _UnseenMain:
+    """While a child is started the main module has no name and no file, or the child would run it
+    again: a script that calls `automl.sweep` without an `if __name__ == "__main__"` would begin
+    another sweep in each worker. No child of ours needs it.
+
+    Whoever looks at `__main__.__file__` just then, in another thread, misses it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hidden: dict[str, object] = {}
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        names = vars(sys.modules["__main__"])
+        self._hidden = {n: names[n] for n in ("__spec__", "__file__") if n in names}
+        names["__spec__"] = None
+        names.pop("__file__", None)
+
+    def __exit__(self, *raised: object) -> None:
+        names = vars(sys.modules["__main__"])
+        names.pop("__spec__")
+        names.update(self._hidden)
+        self._lock.release()
+
+
+_unseen_main = _UnseenMain()
 
 
 def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
@@ -46,7 +79,8 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     while n_killed < 2:
         child = CONTEXT.Process(name=name, target=target, args=args)
         try:
-            child.start()
+            with _unseen_main:
+                child.start()
         except (EOFError, ConnectionError) as error:  # it died while it was asked
             cause = error
         else:
@@ -138,6 +172,10 @@ class WorkerProcess:
             self._send(Answer(verdicts))
         if waits:
             self.slot.answer()
+
+    def reply(self, reply: Reply) -> None:
+        """To the question of its trial, which waits for it."""
+        self._send(reply)
 
     def stop(self, trials: Iterable[int]) -> None:
         """Tell trials to stop at their next report."""

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from automl.execution.slots import Slot
-from automl.trial import DeviceId, Entry, Placement, TrialEvent, TrialSpec, Verdict
+from automl.trial import (
+    DeviceId,
+    Entry,
+    Placement,
+    Question,
+    Reply,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Answer:
     verdicts: Mapping[int, Verdict]
 
 
-ToWorker: TypeAlias = "Work | Fed | Answer | None"
+ToWorker: TypeAlias = "Work | Fed | Answer | Reply | None"
 
 # --- worker to parent ---------------------------------------------------------------------------
 
@@ -111,5 +120,6 @@ class CannotStore:
 
 
 ToParent: TypeAlias = (
-    "Sequence[TrialEvent] | ForVerdict | Begun | Said | Next | Idle | CannotOpen | CannotStore"
+    "Sequence[TrialEvent] | ForVerdict | Question"
+    " | Begun | Said | Next | Idle | CannotOpen | CannotStore"
 )

@@ -31,13 +31,15 @@ from automl.execution.protocol import (
 )
 from automl.record.files import log_name
 from automl.trial import (
+    AnsweringFeed,
     Failed,
-    Feed,
     Interrupted,
+    NotSuggested,
     OnEvents,
     Outcome,
     OutOfMemory,
     Placement,
+    Suggest,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -57,7 +59,7 @@ class Supervision:
         self,
         worker: WorkerProcess,
         key: int,
-        feed: Feed,
+        feed: AnsweringFeed,
         on_events: OnEvents,
         limits: WorkerLimits,
         say: Callable[[str], None],
@@ -125,6 +127,9 @@ class Supervision:
                 raise StorageError(text)
             case Next():
                 self._give_next()
+                return True
+            case Suggest() | NotSuggested() as question:
+                self.worker.reply(self._feed.answer(question))
                 return True
             case ForVerdict(events=events):
                 self.worker.answer(self._pass_on(self._told(events)), waits=True)

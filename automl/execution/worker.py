@@ -40,10 +40,15 @@ from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
 from automl.record.texts import fit, fit_line
 from automl.trial import (
+    Given,
     Logged,
+    Question,
+    Refused,
+    Reply,
     Reported,
     Session,
     StillRunning,
+    Stopping,
     Tagged,
     TrialEvent,
     TrialSpec,
@@ -54,6 +59,8 @@ _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
 _TELL_SECONDS = 0.1
 _PATIENCE = 0.05  # a share of the time between two reports
+_VERDICT_SECONDS = 10.0
+"""A trial that asks for its verdict goes on after that, whatever the parent is kept by."""
 
 
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
@@ -68,8 +75,8 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry work out until there is no more, or none can be."""
-    if not setup.devices[0].on_host:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(d.uuid for d in setup.devices)
+    gpus = [device.uuid for device in setup.devices if not device.on_host]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for what was placed on the host
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
@@ -174,7 +181,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, reporter.one)
+        session.run(work.spec, work.placement, reporter.one, reporter)
     else:
         session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
 
@@ -187,7 +194,7 @@ class Reporter:
     (`poll` counts in those, and an answer takes about one). So a trial of long epochs is pruned at
     once, one of short epochs at its next report; never later, because no report is sent before the
     last one that is judged was answered. On any other report the verdict can only be that the
-    sweep stops, and is not waited for.
+    sweep stops, and is not waited for. An objective that asks for its verdict waits (`verdict`).
     """
 
     def __init__(
@@ -232,6 +239,23 @@ class Reporter:
         while not isinstance(message := self._receive(), Fed):
             pass
         return message.spec
+
+    def ask(self, question: Question) -> Reply:
+        """See `automl.trial.Line`. What was reported before it is known to the parent, too."""
+        self._outbox.ring(question)
+        while not isinstance(message := self._receive(), Given | Refused | Stopping):
+            pass
+        return message
+
+    def verdict(self, trial: int) -> Verdict:
+        """See `automl.trial.Line`. Where no report waits for an answer it costs two looks into
+        shared memory."""
+        ends = time.monotonic() + _VERDICT_SECONDS
+        while self._waits() and time.monotonic() < ends:
+            self._take_within(_POLL_SECONDS)
+        while self._n_taken < self._slot.n_sent:
+            self._take()
+        return self._verdicts.get(trial, Verdict.GO_ON)
 
     def _report(self, events: Sequence[TrialEvent], reports: Sequence[Reported]) -> None:
         while self._waits():

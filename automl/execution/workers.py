@@ -20,7 +20,16 @@ from automl.execution.protocol import WorkerSetup
 from automl.execution.slots import Slot, make_slots
 from automl.execution.supervision import Supervision
 from automl.record.files import log_name
-from automl.trial import HOST_UUID, DeviceId, Entry, Feed, Hosted, OnEvents, Placement, ProcessId
+from automl.trial import (
+    HOST_UUID,
+    AnsweringFeed,
+    DeviceId,
+    Entry,
+    Hosted,
+    OnEvents,
+    Placement,
+    ProcessId,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +51,7 @@ class WorkersExecutor:
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
-    def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:

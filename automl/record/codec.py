@@ -26,6 +26,7 @@ from automl.record.texts import (
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
+    DeviceKind,
     Event,
     Failed,
     Finished,
@@ -34,10 +35,12 @@ from automl.trial import (
     LoggedPoint,
     MemoryPeak,
     OutOfMemory,
+    Paced,
     Pruned,
     Reported,
     RequestSource,
     Started,
+    Suggested,
     SweepEnded,
     SweepStarted,
     Tagged,
@@ -48,9 +51,9 @@ from automl.trial import (
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(Started, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
+        *(Started, Suggested, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
-        *(SweepStarted, SweepEnded),
+        *(SweepStarted, SweepEnded, Paced),
     )
 }
 _FIELDS = {
@@ -59,7 +62,8 @@ _FIELDS = {
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "allocated_bytes"), int),
     "predicted_bytes": (int, NoneType),
-    **dict.fromkeys(("time", "value", "excess"), (int, float)),
+    "execution": (int, NoneType),
+    **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
     **dict.fromkeys(("params", "metrics", "settings"), dict),
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text"), str),
 }
@@ -89,7 +93,7 @@ def encode(event: Event) -> bytes:
             fields |= redact_tag(event.name, event.text)
         case Logged():
             fields["params"] = redact_settings(event.params)
-        case Started():
+        case Started() | Suggested():
             fields["params"] = dict(event.params)
         case Checkpointed():
             fields["kind"] = event.kind.value
@@ -101,6 +105,8 @@ def encode(event: Event) -> bytes:
             fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)
+        case Paced():
+            fields["kind"] = event.kind.value
         case SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
     return seal(_encode(fields).encode("ascii")) + b"\n"
@@ -139,6 +145,8 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         if values.get("source") is not None:
             values["source"] = RequestSource(values["source"])
         values["on_each_bytes"] = tuple(map(int, values.get("on_each_bytes", ())))
+    elif kind is Paced:
+        values["kind"] = DeviceKind(values["kind"])
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}

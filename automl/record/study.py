@@ -18,6 +18,7 @@ from automl.trial import (
     Event,
     Logged,
     Outcome,
+    Paced,
     Reported,
     SweepEnded,
     SweepStarted,
@@ -49,6 +50,8 @@ class StudyRecord:
     sweeps: tuple[SweepRecord, ...] = ()
     trials: Mapping[int, TrialRecord] = field(default_factory=dict)
     """By number, in that order."""
+    paces: tuple[Paced, ...] = ()
+    """What steps took where a sweep had several kinds of device."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -189,6 +192,8 @@ class StudyFold:
         """Each setting that a sweep had, as it was last."""
         self._metric = Metric()
         self._trials: dict[int, TrialFold] = {}
+        self._paces: dict[object, Paced] = {}
+        """By execution; of probes by kind of device and size."""
 
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
@@ -198,6 +203,9 @@ class StudyFold:
                 self._trial(new).take(new)
         elif isinstance(event, SweepStarted):
             self._begin(event)
+        elif isinstance(event, Paced):
+            probe = event.kind, event.step_flops
+            self._paces[probe if event.execution is None else event.execution] = event
         elif self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
@@ -209,6 +217,7 @@ class StudyFold:
             uuid="" if last is None else last.study_uuid,
             sweeps=tuple(self._sweeps),
             trials={number: fold.record() for number, fold in sorted(self._trials.items())},
+            paces=tuple(self._paces.values()),
         )
 
     def _begin(self, event: SweepStarted) -> None:

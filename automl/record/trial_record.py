@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from automl.record.judging import Metric
 from automl.trial import (
     MAX_STEP,
+    ON_CPU,
     Checkpointed,
     CheckpointKind,
+    DeviceKind,
     Failed,
     Finished,
     Interrupted,
@@ -23,11 +25,15 @@ from automl.trial import (
     Reported,
     RequestSource,
     Started,
+    Suggested,
     Tagged,
     TooLarge,
     TrialEvent,
     TrialState,
 )
+
+_NO_DEVICE = "none"
+"""What is written of a trial that ended before it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,13 @@ class TrialRecord:
     def state(self) -> TrialState:
         """RUNNING may be a trial whose sweep was killed: the log does not tell."""
         return _state(self.outcome)
+
+    @property
+    def kind(self) -> DeviceKind | None:
+        """Of the device where it ran last; None: on none."""
+        if self.device in ("", _NO_DEVICE):
+            return None
+        return DeviceKind.CPU if self.device == ON_CPU else DeviceKind.GPU
 
     @property
     def peak_bytes(self) -> int:
@@ -135,6 +148,8 @@ class TrialFold:
             case Started():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+            case Suggested():
+                self.params = {**self.params, **event.params}
             case Tagged():
                 self.tags[event.name] = event.text
             case Logged():

@@ -1,12 +1,13 @@
 """What a pool thread does: carry one admitted trial through the executor and follow its events.
 
-Each event goes to the event log first and then to the study, whose verdict is all that travels
-back into the trial. Nothing here decides what starts next; the main thread learns of outcomes
-and of given-back reservations by messages.
+Each event goes to the event log first and then to the study, whose verdict travels back into the
+trial; so does the answer to what it asks for. Nothing here decides what starts next; the main
+thread learns of outcomes and of given-back reservations by messages.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,19 +20,26 @@ from automl.admission.settling import may_settle, settled_bytes
 from automl.errors import StorageError
 from automl.execution.executor import Executor, TrialFeed
 from automl.record.events import EventLog
-from automl.running.messages import Broke, Ended, Measured, Message, Released
+from automl.running.messages import Asks, Broke, Ended, Measured, Message, Released
 from automl.running.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (
+    Given,
     Hosted,
     MemoryPeak,
     OnEvents,
     Outcome,
     Placement,
+    Question,
+    Reply,
     Reported,
     Request,
     Started,
     StillRunning,
+    Stopping,
+    Suggest,
+    Suggested,
+    Tagged,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -109,7 +117,19 @@ class Carrier:
             self.devices[spec.number] = device
             self._append(Started(spec.number, time.time(), params=spec.params, device=device))
 
-        return TrialFeed(specs, started)
+        return TrialFeed(specs, started, self._answer)
+
+    def _answer(self, question: Question) -> Reply:
+        """What the main thread answers; a param that it gave is logged before the trial has it."""
+        if self.stopping.is_set():
+            return Stopping()
+        replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._post(Asks(question, replies.put))
+        reply = replies.get()
+        if isinstance(question, Suggest) and isinstance(reply, Given):
+            params = {question.name: reply.value}
+            self._append(Suggested(question.trial, time.time(), params))
+        return reply
 
     def _on_events(self, held: _Held) -> OnEvents:
         def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
@@ -132,6 +152,12 @@ class Carrier:
         except StorageError as error:  # the main thread has every trial write a checkpoint and stop
             self._post(Broke(error))
             return {}
+
+    def _tag(self, event: Tagged) -> None:
+        try:
+            self._study.tag(event)
+        except StorageError as error:
+            self._post(Broke(error))
 
     def _append(self, event: TrialEvent) -> None:
         try:
@@ -165,6 +191,8 @@ class Carrier:
                 self.latest[event.trial] = event
             case MemoryPeak():
                 self._take_peak(event, held)
+            case Tagged():
+                self._tag(event)
             case Outcome():
                 self.latest.pop(event.trial, None)
                 self.first.pop(event.trial, None)

@@ -1,4 +1,7 @@
-"""What shows a running sweep: the live table in a terminal, plain lines elsewhere."""
+"""What shows a running sweep: the live table in a terminal, plain lines elsewhere.
+
+A notebook has its own (`notebook.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from rich.text import Text
 
 from automl.record.texts import fit
 from automl.running.console import open_console
+from automl.running.notebook import NotebookDisplay, in_notebook
 from automl.running.rendering import progress_line, render
 from automl.running.view import SweepView
 
@@ -41,7 +45,9 @@ class Display(Protocol):
 
 
 def open_display() -> Display:
-    """The live table where stdout is a terminal, else plain lines."""
+    """The live table where stdout is a terminal or a notebook, else plain lines."""
+    if in_notebook():
+        return NotebookDisplay()
     console = open_console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
 

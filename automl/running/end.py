@@ -11,6 +11,7 @@ from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.running.best_table import print_best
 from automl.running.display import Display
+from automl.running.going_on import how_to_go_on
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
 from automl.running.parts import Parts
@@ -62,7 +63,7 @@ class Closing:
         for waiting in self._loop.held_back:
             self._say(f"trial {waiting.trial.number} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.held_back:
-            self._say(f"go on with: {command_line('resume', self._parts.config.study)}")
+            self._say(f"go on with: {how_to_go_on(self._parts.config)}")
         address = self._parts.delivery.address()
         self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
@@ -102,6 +103,8 @@ class Closing:
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(rows, self._parts.config.study.metric)
+        for line in self._loop.questions.found(at_end=True):
+            self._say(line)
         view = self._view(self._how())
         for line in failure_lines(view):
             self._say(line)

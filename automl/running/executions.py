@@ -74,6 +74,11 @@ class Executions:
                 self._say(f"broken off: {self.how_they_stop}")
         self._parts.executor.stop_trials()
 
+    def hurry(self) -> None:
+        """What was told to stop has no grace left; where nothing was, nothing happens."""
+        if self._deadline is not None and not self._killed:
+            self._deadline = self._clock()
+
     def overdue(self) -> bool:
         """Whether trials that were to stop still run though their time is up.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from automl.record.directory import command_line
+from automl.running.going_on import how_to_go_on
 from automl.running.parts import Parts
 from automl.trial import TrialState
 
@@ -16,15 +16,15 @@ def greeting(parts: Parts) -> Iterator[str]:
     if n_gpus > 1 and all(device.on_host for device in parts.reader.addresses):
         yield f"admission.devices_per_trial={n_gpus} counts GPUs: here a trial has the host"
     config, study = parts.config.study, parts.study
-    again, before = command_line("resume", config), study.n_asked
+    before = study.n_asked
     if before >= config.n_trials and not study.counts().get(TrialState.RUNNING):
         yield (
             f"study {study.name} has {before} trials already, study.n_trials={config.n_trials} "
-            f"asks for no more; go on with: {again} study.n_trials={before + 20}"
+            f"asks for no more; go on with: {how_to_go_on(parts.config, n_trials=before + 20)}"
         )
         return
     yield (
         f"study {study.name}: to {config.n_trials} trials"
         f"{f', {before} of them from before' if before else ''}, up to "
-        f"{parts.n_places} at once; if it is interrupted: {again}"
+        f"{parts.n_places} at once; if it is interrupted: {how_to_go_on(parts.config)}"
     )

@@ -18,16 +18,20 @@ from automl.admission.account import DeviceAccount
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits
-from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, impossible
+from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.admission.requests import Requests
-from automl.admission.settling import may_settle
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
+from automl.running.chooser import Chooser
+from automl.running.choosing import lines_of
 from automl.running.durations import Durations
-from automl.running.held_back import AWAY, HeldBack
+from automl.running.held_back import HeldBack
+from automl.running.lines import AllWait, Refused
 from automl.running.lookahead import Lookahead
+from automl.running.memory_seen import MemorySeen
 from automl.running.messages import (
+    Asks,
     Broke,
     DevicesRead,
     DoesNotFit,
@@ -35,6 +39,7 @@ from automl.running.messages import (
     Execution,
     Measured,
     Message,
+    Probed,
     Released,
     Running,
     Signalled,
@@ -48,13 +53,12 @@ from automl.running.messages import (
 from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
-from automl.running.retries import after_death, after_out_of_memory, after_refusal_for_good
+from automl.running.retries import after_death, after_refusal_for_good
+from automl.running.suggesting import FINDING_OUT, NoQuestions, Questions
 from automl.trial import (
-    DeviceKind,
     Failed,
     Finished,
     Interrupted,
-    MemoryPeak,
     Outcome,
     OutOfMemory,
     ProcessId,
@@ -85,6 +89,10 @@ class Loop:
     durations: Durations = field(default_factory=Durations)
     governor: Governor | None = None
     """Finds how many trials share a device; None: nobody does."""
+    chooser: Chooser | None = None
+    """Knows how long trials take on each kind of device; None: there is one kind."""
+    questions: Questions | NoQuestions = field(default_factory=NoQuestions)
+    """What answers running trials that ask for params."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -111,8 +119,12 @@ class Loop:
             governor=self.governor,
         )
         self._held_back = HeldBack(self._placing)
+        self._memory_seen = MemorySeen(self.requests, self._placing, self.memory)
         self._lookahead = Lookahead(
             self.n_ahead, self.durations, self._placing, self._packing, self.running
+        )
+        self._lines = lines_of(
+            self.chooser, self._placing, self.durations, self.running, self.n_ahead
         )
 
     @property
@@ -132,10 +144,7 @@ class Loop:
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
         for left in trials:
-            is_new = left.n_ran_out == left.deaths == 0
-            self.waiting.append(
-                Waiting(left.trial, is_new, n_ran_out=left.n_ran_out, deaths=left.deaths)
-            )
+            self.waiting.append(left.waits(self._lines.kept_kind(left.kind)))
 
     @property
     def done(self) -> bool:
@@ -152,13 +161,17 @@ class Loop:
             case Ended(outcome):
                 self._ended(outcome, now_seconds)
             case Measured(peak):
-                self._measured(peak)
+                execution = self.executions[self._execution_of[peak.trial]]
+                self._memory_seen.measured(peak, self.running[peak.trial], execution)
+            case Asks():
+                self.questions.answer(message, self.running, self.executions)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
                 self._released(key, now_seconds)
             case DevicesRead(reading):
                 self._placing.read(reading, now_seconds)
+                self._lines.observe(self.ports.n_steps, now_seconds)
                 self.memory.read(reading)
                 self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):
@@ -166,22 +179,13 @@ class Loop:
             case Broke(error):
                 self.break_off(error)
                 self.ports.stop_trials()
-            case Tick():
+            case Tick() | Probed():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT
         self._admit(now_seconds)
         if isinstance(message, DevicesRead | Measured | Released):
             self._placing.cap()
-
-    def _measured(self, peak: MemoryPeak) -> None:
-        running = self.running[peak.trial]
-        params, kind = running.waiting.trial.params, running.placement.kind
-        self.requests.learn(params, peak, kind)
-        execution = self.executions[self._execution_of[peak.trial]]
-        execution.peak_bytes = max(execution.peak_bytes, peak.peak_bytes)
-        if kind is DeviceKind.GPU and peak.n_lanes == 1:
-            self.memory.measured(peak, execution.request)
 
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what
@@ -199,6 +203,7 @@ class Loop:
             self.requests.forget(outcome.trial)
         if isinstance(outcome, Finished):
             self.durations.finished(now_seconds - running.since_seconds)
+            self._lines.finished(running, execution, now_seconds)
         if self.error is not None:
             return
         if isinstance(outcome, OutOfMemory | Interrupted):
@@ -219,7 +224,7 @@ class Loop:
                 case Outcome() if self.error is not None:
                     pass  # for the next sweep, which takes it from the event log
                 case OutOfMemory() as outcome:
-                    self._ran_out(waiting, execution, outcome)
+                    self._again(waiting, self._memory_seen.ran_out(waiting, execution, outcome))
                 case Interrupted(by_worker_death=True) as outcome:
                     had_failed = self._placing.died(execution.placement.devices, now_seconds)
                     self._died(waiting, outcome, drained=had_failed)
@@ -230,15 +235,6 @@ class Loop:
                     self.waiting.appendleft(waiting)
                 case _:
                     pass  # final, or kept by the study for the next sweep
-
-    def _ran_out(self, waiting: Waiting, was: Execution, outcome: OutOfMemory) -> None:
-        asked = was.request.memory_bytes
-        if asked is None and may_settle(was.request, was.placement, was.n_lanes):
-            asked = was.peak_bytes or None  # it was promised what it was seen to hold
-        if asked is not None and was.kind is None:
-            self.requests.ran_out(waiting.trial.params, asked, was.placement.kind)
-        predicted = self._placing.request(replace(waiting, n_ran_out=0)).memory_bytes
-        self._again(waiting, after_out_of_memory(waiting, was, outcome, predicted))
 
     def _again(self, waiting: Waiting, decided: Waiting | DoesNotFit | str) -> None:
         """Have the trial wait again as was decided, or end it for the cause decided."""
@@ -282,6 +278,9 @@ class Loop:
         self.refusal = None
         if not self._wants_more():
             return False
+        if self.questions.one_at_a_time and self.executions:
+            self.refusal = FINDING_OUT
+            return False
         smallest = self._placing.place(self._placing.least, now_seconds)
         if isinstance(smallest, Refusal):
             if smallest.kind is RefusalKind.NEVER:
@@ -299,10 +298,8 @@ class Loop:
     def _awaits_a_device(self) -> bool:
         """Whether as many as may pend run, or wait for a device that may come back: each further
         one might do so too, until all that are left were proposed blindly."""
-        most, n_drained = self.ports.n_may_pend(), len(self._held_back.drained)
-        if most is None or not n_drained:
-            return False
-        return n_drained + len(self.running) >= max(most, self._placing.n_side_by_side)
+        n_drained = len(self._held_back.drained)
+        return n_drained > 0 and not self._may_pend(n_drained + len(self.running))
 
     def _ask_ahead(self) -> bool:
         asked = self.ports.ask() if self._wants_more() else None
@@ -311,13 +308,16 @@ class Loop:
             return False
         self.n_asked += 1
         self.waiting.append(Waiting(asked))
+        self._lines.asked(asked.params)
         return True
 
     def _may_ask_ahead(self) -> bool:
-        if not self._wants_more():
+        if not self._wants_more() or self.questions.one_at_a_time:
             return False
+        return self._may_pend(len(self.waiting) + len(self.running))
+
+    def _may_pend(self, n_pending: int) -> bool:
         most = self.ports.n_may_pend()
-        n_pending = len(self.waiting) + len(self.running)
         return most is None or n_pending < max(most, self._placing.n_side_by_side)
 
     # --- admission ---
@@ -330,27 +330,41 @@ class Loop:
 
     def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
-            head = self.waiting[0]
-            if (request := self._placing.known_request(head)) is None:
-                self.waiting[0] = replace(head, refusal=SURVEYING)
-                return
-            decide = partial(self._with_its_kind, head, request, now_seconds)
-            found = self._placing.agreed(decide, now_seconds)
+            n_left = self.n_trials - self.n_asked if self._wants_more() else 0
+            try_start = partial(self._try_start, now_seconds)
+            found = self._lines.look([*self.waiting], n_left, try_start, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
-            elif found.kind is RefusalKind.NEVER:
-                self._again(self.waiting.popleft(), after_refusal_for_good(head, request, found))
-            elif found.kind in AWAY:
-                self._held_back.trials.append(replace(self.waiting.popleft(), refusal=found))
-            else:
-                self.waiting[0] = replace(head, refusal=found)
-                self._placing.make_room(found)
-                if found.kind is RefusalKind.NO_ROOM and not found.in_the_way:
-                    self._backfill(request, now_seconds)
+            elif isinstance(found, Refused):
+                self._put_aside(found)
+            elif not self._all_wait(found, now_seconds):
                 return  # nor is anything asked for ahead while nothing can start
 
+    def _all_wait(self, found: AllWait, now_seconds: float) -> bool:
+        """Nobody starts now; whether one more was asked for, who may."""
+        self.waiting = found.kept(self.waiting)
+        for refused in found.refused:
+            self._placing.make_room(refused.refusal)
+        if found.takes_more and self._one_more() is not None:
+            return True
+        if found.for_room is not None:
+            self._backfill(found.for_room, now_seconds)
+        return False
+
+    def _put_aside(self, found: Refused) -> None:
+        self.waiting = deque(w for w in self.waiting if w.trial != found.waiting.trial)
+        if found.refusal.kind is RefusalKind.NEVER:
+            decided = after_refusal_for_good(found.waiting, found.request, found.refusal)
+            self._again(found.waiting, decided)
+        else:
+            self._held_back.trials.append(found.waiting)
+
+    def _try_start(self, now_seconds: float, head: Waiting, request: Request) -> Start | Refusal:
+        decide = partial(self._with_its_kind, now_seconds, head, request)
+        return self._placing.agreed(decide, now_seconds)
+
     def _with_its_kind(
-        self, head: Waiting, request: Request, now_seconds: float
+        self, now_seconds: float, head: Waiting, request: Request
     ) -> Start | Refusal:
         """The head, where it has a place, and as many of its kind with it as fit as one pack."""
         placement = self._placing.place(request, now_seconds)
@@ -374,18 +388,19 @@ class Loop:
         n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_share(len(group), n_waiting, n_free)]
 
-    def _backfill(self, head: Request, now_seconds: float) -> None:
+    def _backfill(self, head: Refused, now_seconds: float) -> None:
         """Start what may pass the head, which has to wait for memory."""
-        if not self._lookahead.is_open(self.waiting[0], head, now_seconds):
+        if not self._lookahead.is_open(head.waiting, head.request, now_seconds):
             return
         while len(self.waiting) <= self.n_ahead and self._one_more():
             pass
-        behind = list(self.waiting)[1:]
-        for start in self._lookahead.who_passes(behind, head, now_seconds, self._fair):
+        behind = head.behind(self.waiting)
+        for start in self._lookahead.who_passes(behind, head.request, now_seconds, self._fair):
             self._start(start, now_seconds)
 
     def _start(self, start: Start, now_seconds: float) -> None:
         group, request, placement = start
+        group = [self._lines.bound(waiting, placement.kind) for waiting in group]
         members = {waiting.trial.number: waiting for waiting in group}
         key = next(iter(members))
         together = len(group) > 1
@@ -414,12 +429,11 @@ class Loop:
             return
         if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
             return
-        head = self.waiting[0]
-        if self._packing.kind(head, on_host=execution.placement.on_host) != execution.kind:
+        head = self._packing.for_lane(execution, self.waiting)
+        if head is None:
             return
-        if not self._packing.is_promised(execution, head):
-            return
-        waiting = self.waiting.popleft()
+        self.waiting.remove(head)
+        waiting = self._lines.bound(head, execution.placement.kind)
         execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)

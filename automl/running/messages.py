@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from automl.admission.reasons import Refusal
 from automl.devices.device import Reading
 from automl.training.survey.found import Survey, Unsurveyed
-from automl.trial import MemoryPeak, Outcome, Params, Placement, Request
+from automl.trial import (
+    DeviceKind,
+    MemoryPeak,
+    Outcome,
+    Params,
+    Placement,
+    Question,
+    Reply,
+    Request,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,13 @@ class TakenOver:
     """Times it ran out of memory."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """On which it ran there; None: on none."""
+
+    def waits(self, kind: DeviceKind | None) -> Waiting:
+        """It waits again, for that kind of device; None: for any."""
+        is_new = self.n_ran_out == self.deaths == 0
+        return Waiting(self.trial, is_new, n_ran_out=self.n_ran_out, deaths=self.deaths, kind=kind)
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,18 @@ class Waiting:
     and lets others pass."""
     deaths: int = 0
     """Processes that died under it."""
+    kind: DeviceKind | None = None
+    """Of the device on which it has started: there it stays. None: it has not."""
+    chosen: DeviceKind | None = None
+    """For which it waits for now; None: for any."""
+
+    @property
+    def where(self) -> DeviceKind | None:
+        """The kind of device that it is to go to; None: any."""
+        return self.kind or self.chosen
+
+    def may_go(self, kind: DeviceKind) -> bool:
+        return self.where in (None, kind)
 
 
 @dataclass(frozen=True)
@@ -160,11 +188,27 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Asks:
+    """A running trial asks, and its thread waits for the reply."""
+
+    question: Question
+    reply: Callable[[Reply], None]
+
+
+@dataclass(frozen=True)
 class Surveyed:
     """What a survey saw of a trial that waits."""
 
     trial: Asked
     found: Survey | Unsurveyed
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The CPU was timed."""
+
+    steps: tuple[tuple[Params, float], ...] = ()
+    """Params, and seconds of a step of a trial with these."""
 
 
 @dataclass(frozen=True)
@@ -197,4 +241,6 @@ class Tick:
     """Time passed."""
 
 
-Message: TypeAlias = Ended | Measured | Surveyed | Released | DevicesRead | Signalled | Broke | Tick
+Message: TypeAlias = (
+    Ended | Measured | Asks | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
+)

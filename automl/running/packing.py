@@ -50,7 +50,10 @@ class Packing:
         kind = self.kind(first, on_host=on_host)
         if kind is None:
             return [first]
-        same = [w for w in waiting if self.kind(w, on_host=on_host) == kind]
+        where = DeviceKind.CPU if on_host else DeviceKind.GPU
+        now = (first if w.trial == first.trial else w for w in waiting)  # as it has chosen now
+        there = (w for w in now if w.may_go(where))
+        same = [w for w in there if self.kind(w, on_host=on_host) == kind]
         while len(same) < kind.n_lanes and (another := one_more()) is not None:
             if self.kind(another, on_host=on_host) == kind:
                 same.append(another)
@@ -72,6 +75,14 @@ class Packing:
                 return Start(group, pack, decision)
             group = group[: len(group) // 2]
         return Start(group, request, placement)
+
+    def for_lane(self, execution: Execution, waiting: Iterable[Waiting]) -> Waiting | None:
+        """Who takes a lane of this pack that came free; None: another waits first."""
+        on_host, where = execution.placement.on_host, execution.placement.kind
+        head = next((w for w in waiting if w.may_go(where)), None)
+        if head is None or self.kind(head, on_host=on_host) != execution.kind:
+            return None
+        return head if self.is_promised(execution, head) else None
 
     def is_promised(self, execution: Execution, head: Waiting) -> bool:
         """Whether a pack's promise is enough with the head in its free lane. It is for all that is

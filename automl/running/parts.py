@@ -22,6 +22,7 @@ from automl.record.files import EVENTS
 from automl.record.place import settle
 from automl.running.lost_events import put_back
 from automl.running.prepare import Prepared
+from automl.search.identity import FUNCTION
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.run_update import StudyRef
@@ -113,6 +114,8 @@ def open_parts(
             identity=prepared.identity,
             defaults=prepared.identity_defaults,
             directory=directory.path,
+            may_change=FUNCTION if prepared.called and prepared.called.changed else None,
+            asks_for_params=prepared.asks_for_params,
         )
         stack.callback(study.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from automl.admission.account import Accounts, DeviceAccount, contexts_seen
 from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
+from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Limits, place
 from automl.admission.reasons import Refusal, at_limit
@@ -21,7 +22,15 @@ from automl.running.agreement import agreed
 from automl.running.doubt import doubting, drained
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
-from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, RequestSource
+from automl.trial import (
+    HOST,
+    DeviceId,
+    DeviceKind,
+    Placement,
+    ProcessId,
+    Request,
+    RequestSource,
+)
 
 
 @dataclass
@@ -70,9 +79,11 @@ class Placing:
         for execution in self.executions.values():
             for here in execution.placement.devices:
                 there[here][execution.key] = n_steps.get(execution.key)
+        n_on_host = self._n_on_host(reading)
         for device in reading.devices:
             here = device.address
-            self.governor.observe(shared(device, most.on(here), there[here]), now_seconds)
+            n_most = min(most.on(here), n_on_host) if here == HOST else most.on(here)
+            self.governor.observe(shared(device, n_most, there[here]), now_seconds)
             if (found := self.governor.limit(here)) is not None:
                 sharing[here] = found
         self.limits = replace(most, sharing=sharing)
@@ -122,6 +133,25 @@ class Placing:
         return min(n_places, self.limits.max_on_host)
 
     @property
+    def n_places(self) -> Mapping[DeviceKind, int]:
+        """How many can run at once by kind of device, as far as memory allows."""
+        devices = () if self.reading is None else self.reading.devices
+        places: dict[DeviceKind, int] = defaultdict(int)
+        for address in (device.address for device in devices if device.fault is None):
+            n = self.limits.on(address)
+            if address == HOST and self.reading is not None:
+                n = min(n, self._n_on_host(self.reading))
+            places[address.kind] += n
+        return places
+
+    def _n_on_host(self, reading: Reading) -> int:
+        """How many the machine itself trains at most, beside its GPUs."""
+        ledger = self.ledger.snapshot()
+        share = self.accounts.host_share(reading, ledger)
+        kept = kept_for_gpus(reading, ledger, share, {}, in_threads=True)
+        return max(1, n_left_for_cpu(self.limits.max_on_host, kept, share))
+
+    @property
     def shows_the_last_end(self) -> bool:
         """Whether the last reading was begun after the last execution was over."""
         last_seconds = max(self._freed_seconds.values(), default=-math.inf)
@@ -129,17 +159,25 @@ class Placing:
 
     def request(self, waiting: Waiting) -> Request:
         """What it asks for, by what is known now."""
-        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, self._kinds)
+        kinds = self.kinds if waiting.where is None else frozenset({waiting.where})
+        request = self.requests.of(waiting.trial.params, waiting.n_ran_out, kinds)
+        if waiting.where is not None:
+            request = replace(request, kinds=request.kinds & kinds or request.kinds)
         return replace(request, undisturbed=waiting.undisturbed)
 
     @property
     def least(self) -> Request:
         """What any trial asks for at least."""
-        return self.requests.least(self._kinds)
+        return self.requests.least(self.kinds)
 
     @property
-    def _kinds(self) -> frozenset[DeviceKind]:
-        """Of device, that there are."""
+    def has_read(self) -> bool:
+        """Whether the last reading shows devices."""
+        return self.reading is not None and self.reading.error is None
+
+    @property
+    def kinds(self) -> frozenset[DeviceKind]:
+        """Of device, that it shows."""
         devices = () if self.reading is None else self.reading.devices
         return frozenset(device.address.kind for device in devices)
 

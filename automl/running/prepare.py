@@ -13,7 +13,9 @@ from typing import Any
 from automl.admission.policy import Limits
 from automl.admission.requests import Requests
 from automl.config import (
+    Choose,
     Config,
+    DevicesKind,
     ExecutionKind,
     ObjectiveKind,
     PrunerConfig,
@@ -25,12 +27,15 @@ from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
+from automl.running.going_on import parts_of, refuse_uncalled
 from automl.search.pruners import pruners
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.tracking.inside.process import InsideConfig, is_installed
+from automl.training.called import CalledFunction
+from automl.training.calling import declaration_of
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
@@ -47,7 +52,7 @@ from automl.training.plan import (
     declare,
     metrics_of,
 )
-from automl.trial import Entry, Params
+from automl.trial import Entry, Params, Work
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Trials asked for before the head could start: what a sampler that learns knows no better for."""
@@ -71,6 +76,8 @@ class Prepared:
     declaration: Declaration
     notes: tuple[str, ...]
     """What was taken, dropped or clipped: lines for people."""
+    called: CalledFunction | None = None
+    """The function that the sweep was called with, from Python."""
     flags: Flags = field(default_factory=Flags)
     """Of a program as objective: how it spells params."""
 
@@ -84,6 +91,7 @@ class Prepared:
             execution.threads_per_trial,
             packs_large=execution.pack != "auto",
             inside=inside_of(self.config, self.plan),
+            called=self.called,
         )
 
     @property
@@ -95,9 +103,16 @@ class Prepared:
         return Entry(SESSION, self.setup)
 
     @property
+    def asks_for_params(self) -> bool:
+        """Whether a trial learns its params, or some, while it runs."""
+        return self.config.objective.kind is ObjectiveKind.optuna
+
+    @property
     def surveys(self) -> bool:
-        """Whether trials are surveyed that want a GPU: what is the user's, and not declared."""
-        return self.config.may_survey and self.plan.users_target is not None
+        """Whether trials are surveyed that want a GPU: what is the user's, and not declared. One
+        that asks for its params cannot be: nobody answers a survey."""
+        is_users = self.plan.users_target is not None
+        return self.config.may_survey and is_users and not self.asks_for_params
 
     @property
     def sampler(self) -> Sampler:
@@ -119,6 +134,22 @@ class Prepared:
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,
         )
+
+    @property
+    def uses_cpu_beside_gpus(self) -> bool:
+        """Whether trials may go to the CPU where there are GPUs."""
+        choose, execution = self.config.devices.choose, self.config.execution.kind
+        if self.config.admission.devices_per_trial > 1:
+            return False
+        if choose is not Choose.auto:
+            return choose is Choose.all
+        own = self.dataset is not None and self.plan.users_target is None
+        by_hand = self.config.devices.kind is not DevicesKind.auto
+        return own and not by_hand and execution is not ExecutionKind.inline
+
+    def work(self, params: Params) -> Work | None:
+        """What a whole trial has to compute; None: nobody knows before it runs."""
+        return self.plan.work(params, self.dataset)
 
     @property
     def n_ahead(self) -> int:
@@ -176,8 +207,10 @@ class Prepared:
         return None if n_lanes < 2 else (key, n_lanes)
 
 
-def prepare(config: Config) -> Prepared:
-    """Check everything that needs no device. Raises ConfigError."""
+def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
+    """Check everything that needs no device; `called` is the function that the sweep was called
+    with, from Python. Raises ConfigError."""
+    refuse_uncalled(config, called)
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
     check(
         not config.watch,
@@ -186,8 +219,11 @@ def prepare(config: Config) -> Prepared:
         "is for another command: python -m automl devices watch=true",
     )
     space = parse_space(config.space)
+    if config.objective.kind is ObjectiveKind.optuna:
+        _check_sampler(config, space)
+    asks = config.objective.kind is ObjectiveKind.optuna
     for number, params in enumerate(config.study.enqueue):
-        space.check(params, f"study.enqueue[{number}]")
+        space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
     plan = TrainingPlan(
         objective=config.objective,
         data=config.data,
@@ -204,22 +240,35 @@ def prepare(config: Config) -> Prepared:
 
         dataset = load_dataset(config.data)
         config.model.check_space(space.names)
-    declaration = _declare(config, plan, dataset)
+    declaration = _declare(config, plan, dataset, called)
     check_space(declaration, space.names, config.study.metric)
     check_conditions(declaration, [param.name for param in space.params if param.when])
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
-    notes = () if dataset is None else dataset.notes
+    notes = (dataset.notes if dataset else ()) + (called.notes if called else ())
     flags = Flags()
     if config.objective.kind is ObjectiveKind.command:
         optional = [param.name for param in space.params if param.when]
-        flags, notes = ask_program(config, space.names, optional)
+        flags, said = ask_program(config, space.names, optional)
+        notes += tuple(said)
     if dataset is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         check_batch(dataset, min(sizes))
         if max(sizes) > (n_train := len(dataset.train)):
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes, flags)
+    return Prepared(config, space, plan, dataset, declaration, notes, called, flags)
+
+
+def _check_sampler(config: Config, space: Space) -> None:
+    """A grid is of what was written."""
+    assert isinstance(config.sampler, Sampler), "Hydra makes it by its schema"
+    check(
+        config.sampler.extends or any(param.is_searched for param in space.params),
+        "sampler",
+        option_name(config.sampler),
+        "goes over the space that is written, and objective=optuna has none here: write it "
+        "(space={lr: {choices: [0.1, 0.01]}}), or take another sampler, such as tpe.",
+    )
 
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
@@ -240,9 +289,14 @@ def _check_one_device(config: Config) -> None:
     )
 
 
-def _declare(config: Config, plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
+def _declare(
+    config: Config, plan: TrainingPlan, dataset: Dataset | None, called: CalledFunction | None
+) -> Declaration:
     """A user's module is imported where it will train, so that this process needs no torch."""
     inside = inside_of(config, plan)
+    if called is not None:
+        name = str(plan.objective.target)
+        return declaration_of(called.load(name), plan.space, name)
     if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
         with open_inside(inside).importing():
             return declare(plan, dataset)
@@ -267,8 +321,9 @@ def identity_of(config: Config) -> dict[str, Any]:
     study = {"metric": config.study.metric, "direction": config.study.direction.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
-        "objective": plain(config.objective),
+        "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
     }
+    del identity["objective"]["file"]  # it may move
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
@@ -302,7 +357,7 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = plain(config)
-    del settings["study"]["copy"], settings["watch"]
+    del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,18 +12,31 @@ from types import FrameType
 from automl.running.display import Display
 from automl.running.messages import Message, Signalled, StopReason
 
+NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
 REASONS = {signal.SIGINT: StopReason.INTERRUPTED, signal.SIGTERM: StopReason.TERMINATED}
+
+
+def in_main_thread() -> bool:
+    """Whether signals can be heard here: Python tells them to the main thread alone."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def signals_as_messages(
-    post: Callable[[Message], None], display: Display, how_they_stop: str
+    post: Callable[[Message], None],
+    display: Display,
+    how_they_stop: str,
+    at_once: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """The first stops trials at their next report, the second everything."""
+    """The first stops trials at their next report, the second calls `at_once`; without that it ends
+    this process. For the main thread alone."""
     seen: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         seen.append(number)
+        if len(seen) > 1 and at_once is not None:
+            at_once()
+            return
         if len(seen) > 1:  # nothing is lost: what was recorded is on disk
             try:
                 display.__exit__(None, None, None)

@@ -13,6 +13,7 @@ import os
 import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from automl.admission.caps import Caps
@@ -30,8 +31,9 @@ from automl.record.directory import StudyDirectory, make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
+from automl.running.chooser import Chooser
 from automl.running.display import Display, open_display
-from automl.running.durations import Durations
+from automl.running.durations import Durations, Progress
 from automl.running.end import Closing
 from automl.running.executions import Executions
 from automl.running.failures import DeclaredTooLittle, Failures, death_line
@@ -43,6 +45,7 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
+    Probed,
     Released,
     Surveyed,
     TakenOver,
@@ -51,13 +54,16 @@ from automl.running.messages import (
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import Prepared, flat_settings, prepare
+from automl.running.probing import open_chooser, open_prober
 from automl.running.program_peaks import ProgramPeaks
-from automl.running.signals import signals_as_messages
+from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
+from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor
 from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
 from automl.running.viewer import Viewer
 from automl.tracking.delivery import DelivererProcess
+from automl.training.called import CalledFunction
 from automl.trial import (
     HOST,
     LOCAL_NODE,
@@ -84,18 +90,22 @@ def run_sweep(
     *,
     resume: bool = False,
     deliverer: DelivererProcess | None = None,
+    called: CalledFunction | None = None,
 ) -> int:
     """Run a sweep from its checks to its closing table; returns the exit code.
 
-    `deliverer` is a process that loads MLflow already (see `warm.py`). Raises ConfigError before
+    `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
+    the sweep was called with, from Python. Raises ConfigError before
     anything is written, and other AutoMLErrors for what breaks later, but not before every trial
     has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared, pictures = prepare(config), Pictures()
+    prepared, pictures = prepare(config, called), Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
-    with contextlib.closing(open_reader(config.devices)) as reader:
+    with contextlib.closing(
+        open_reader(config.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
+    ) as reader:
         _refuse_impossible(reader, prepared)
         with (
             StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
@@ -144,6 +154,7 @@ class Sweep:
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
+        chooser = open_chooser(parts)
         self.loop = Loop(
             ports=self,
             requests=parts.prepared.requests,
@@ -154,8 +165,10 @@ class Sweep:
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
-            durations=Durations(self._progress),
+            durations=_durations(self._progress, chooser),
             governor=_governor(config),
+            chooser=chooser,
+            questions=self._questions(),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -163,6 +176,7 @@ class Sweep:
             self.surveyor = Surveyor(
                 parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
             )
+        self.prober = open_prober(parts.prepared, chooser, self.messages.put)
         self.promises = open_promises(parts.reader.addresses)
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
@@ -173,12 +187,12 @@ class Sweep:
     def run(self) -> int:
         """Until nothing runs and nothing more will, or what runs cannot be ended; returns the exit
         code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
-        stopping = self.executions.how_they_stop
         with (
             contextlib.closing(self.promises),
-            signals_as_messages(self.messages.put, self.display, stopping),
+            self._signals(),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
+            self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
             self._begin()
@@ -186,6 +200,15 @@ class Sweep:
                 self._take_next()
         closing = Closing(self.parts, self.loop, self.display, self.viewer.view, self.pictures)
         return self.executions.closed_by(closing.finish)
+
+    def _signals(self) -> AbstractContextManager[None]:
+        if not in_main_thread():
+            self.display.say(f"called from a thread: {NO_SIGNALS}")
+            return contextlib.nullcontext()
+        called = self.parts.prepared.called is not None
+        at_once = self.executions.hurry if called else None  # the caller's process is not ours
+        stopping = self.executions.how_they_stop
+        return signals_as_messages(self.messages.put, self.display, stopping, at_once)
 
     def _begin(self) -> None:
         for line in greeting(self.parts):
@@ -200,7 +223,7 @@ class Sweep:
         for trial in self.parts.log.record.trials.values():
             if isinstance(trial.outcome, Failed | TooLarge):  # maybe before it held all it wants
                 continue
-            kind = DeviceKind.CPU if trial.device == "cpu" else DeviceKind.GPU
+            kind = trial.kind or DeviceKind.GPU
             for n_lanes, peak_bytes in trial.peaks.items():
                 peak = MemoryPeak(trial.number, trial.started, peak_bytes, n_lanes)
                 self.loop.requests.learn(trial.params, peak, kind)
@@ -209,6 +232,8 @@ class Sweep:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
+        if isinstance(message, Probed) and self.loop.chooser is not None:
+            self.loop.chooser.probed(message)
         said = death_line(message)
         said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())
@@ -248,6 +273,12 @@ class Sweep:
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
+    def _questions(self) -> Questions | NoQuestions:
+        suggesting = self.parts.study.suggesting
+        if suggesting is None:
+            return NoQuestions()
+        return Questions(self.parts.study, suggesting, self.display.say)
+
     def _progress(self, trial: int) -> float | None:
         """How much of a running trial's reports have come; None: not known."""
         report, n_reports = self.carrier.latest.get(trial), self.parts.prepared.n_reports
@@ -281,11 +312,14 @@ class Sweep:
             params=trial.params,
             checkpoint_dir=str(self.parts.directory.files.checkpoints(trial.number)),
             study_seed=self.parts.config.study.seed,
+            entries=self.parts.study.entries(trial.params),
         )
 
     def tell(self, outcome: Outcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
+        for line in self.loop.questions.found():
+            self.display.say(line)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLarge):
@@ -344,7 +378,7 @@ class Sweep:
             elif known.outcome is not None and known.state.is_final:
                 self.tell(known.outcome)
             else:
-                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths))
+                left.append(TakenOver(trial, known.n_out_of_memory, known.n_deaths, known.kind))
         return left
 
     # --- messages ---
@@ -374,6 +408,10 @@ class Sweep:
 
 def _this_process() -> ProcessId:
     return ProcessId(LOCAL_NODE, os.getpid())
+
+
+def _durations(progress: Progress, chooser: Chooser | None) -> Durations:
+    return Durations(progress) if chooser is None else Durations(progress, chooser.seconds)
 
 
 def _governor(config: Config) -> Governor | None:

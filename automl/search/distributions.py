@@ -21,10 +21,11 @@ from automl.search.space import Param, Space
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """Optuna's distribution for each param that is searched."""
-    return {param.name: _distribution(param) for param in space.params if param.is_searched}
+    return {param.name: distribution(param) for param in space.params if param.is_searched}
 
 
-def _distribution(param: Param) -> BaseDistribution:
+def distribution(param: Param) -> BaseDistribution:
+    """Of a param that is searched."""
     match param.domain:
         case Choices(values):
             return CategoricalDistribution(values)

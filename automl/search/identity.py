@@ -16,6 +16,9 @@ from automl.trial import Direction
 
 ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
+FUNCTION = "objective.parts."
+"""What a function that was called from Python is made of."""
+_ACCEPT = "; or have the function go on as it is now, beside the trials of before, by changed=True"
 _DIRECTIONS = {
     Direction.minimize: StudyDirection.MINIMIZE,
     Direction.maximize: StudyDirection.MAXIMIZE,
@@ -30,6 +33,8 @@ class Identity:
     defaults: Mapping[str, Any]
     """What `now` says of settings that nobody sets: a study that was begun before there was such a
     setting has the default."""
+    may_change: str | None = None
+    """What begins so may be another, this once; None: nothing."""
 
 
 def find_or_create(
@@ -46,6 +51,9 @@ def find_or_create(
     study_id = storage.get_study_id_from_name(name)
     if (kept := storage.get_study_user_attrs(study_id).get(ATTRIBUTE)) is not None:
         _refuse_changes(name, kept["identity"], identity)
+        if identity.may_change is not None:
+            now = {**kept, "identity": _as_stored(identity.now)}
+            storage.set_study_user_attr(study_id, ATTRIBUTE, now)
         return study_id, kept["uuid"]
     if storage.get_all_trials(study_id, deepcopy=False):
         raise ConfigError(
@@ -94,16 +102,22 @@ def keep_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
 def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> None:
     before, after = dict(_flat("", kept)), dict(_flat("", _as_stored(identity.now)))
     defaults = dict(_flat("", _as_stored(identity.defaults)))
-    lines = [
-        f"  {key}: {before.get(key, 'not set')} in the study, {after.get(key, 'not set')} now"
+    differ = [
+        key
         for key in [*before, *(key for key in after if key not in before)]
         if before.get(key, defaults.get(key)) != after.get(key)
+        and (identity.may_change is None or not key.startswith(identity.may_change))
+    ]
+    lines = [
+        f"  {key}: {before.get(key, 'not set')} in the study, {after.get(key, 'not set')} now"
+        for key in differ
     ]
     if lines:
+        accept = "" if not all(key.startswith(FUNCTION) for key in differ) else _ACCEPT
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n" + "\n".join(lines) + "\nTake the changes back to go on with it, or "
-            "choose another study.name."
+            f"choose another study.name{accept}."
         )
 
 

@@ -77,11 +77,16 @@ class Space:
         """Of `plain`, what it says of keys that an entry does not give."""
         return {param.name: defaults_of(type(param.domain)) for param in self.params}
 
-    def check(self, params: Params, key: str = "study.enqueue") -> None:
-        """Raises ConfigError unless `params` (some or all of a trial's) can occur together."""
+    def check(
+        self, params: Params, key: str = "study.enqueue", *, may_have_others: bool = False
+    ) -> None:
+        """Raises ConfigError unless `params` (some or all of a trial's) can occur together; params
+        that are not in the space are refused, unless a trial may have others."""
         fixed = {p.name: p.domain.value for p in self.params if isinstance(p.domain, Fixed)}
         for name, value in params.items():
             if name not in self.names:
+                if may_have_others:
+                    continue
                 raise ConfigError(
                     f"{key}.{name}: no such param in the space ({', '.join(self.names)})."
                 )

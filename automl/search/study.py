@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.samplers import RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.files import StudyFiles
+from automl.record.redact import redact_tag
 from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
-from automl.search.excess import AT_LEAST, BARE, EXCESS, excess_of
+from automl.search.ended import EndedTrial, outcome_of, seconds_of, state_of
+from automl.search.excess import AT_LEAST, EXCESS
 from automl.search.identity import (
     Identity,
     find_or_create,
@@ -37,18 +38,25 @@ from automl.search.identity import (
 )
 from automl.search.proposer import Proposer
 from automl.search.pruners.pruner import Pruner
-from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler, Search
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, open_storage, study_as_it_stands
+from automl.search.suggesting import Suggesting, within
 from automl.search.thinning import Point
 from automl.trial import (
     Failed,
     Finished,
+    NotSuggested,
     Outcome,
     Params,
+    ParamValue,
     Pruned,
     Reported,
+    SpaceEntry,
+    Suggest,
+    Tagged,
     TooLarge,
     TrialState,
     Verdict,
@@ -68,17 +76,6 @@ class AskedTrial:
     params: Params
 
 
-@dataclass(frozen=True)
-class EndedTrial:
-    """A trial that has ended, as the study tells it; what it does not keep is said in the cause."""
-
-    number: int
-    params: Params
-    began: float
-    """When it was asked for (Unix seconds)."""
-    outcome: Finished | Pruned | TooLarge | Failed
-
-
 class Study:
     """Get one from `Study.open`; close it when the sweep ends."""
 
@@ -87,7 +84,8 @@ class Study:
         config: StudyConfig,
         opened: OpenStorage,
         space: Space,
-        proposer: Proposer,
+        propose_from: Callable[[Space], Proposer],
+        suggesting: Suggesting | None,
         standings: Standings,
     ) -> None:
         """For `open`, which checks; `_join` then finds or makes the study in the storage."""
@@ -101,8 +99,11 @@ class Study:
         self._opened = opened
         self._storage = opened.storage
         self._space = space
+        """What a trial that is asked for now begins with."""
         self._distributions = distributions(space)
-        self._proposer = proposer
+        self._propose_from = propose_from
+        self._proposer = propose_from(space)
+        self._suggesting = suggesting
         self._standings = standings
         self._lock = threading.Lock()
         """Guards the standings."""
@@ -122,29 +123,40 @@ class Study:
         identity: Mapping[str, Any],
         defaults: Mapping[str, Any],
         directory: Path,
+        may_change: str | None = None,
+        asks_for_params: bool = False,
     ) -> Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values; a key that
-        the study lacks, because it is older, has its value of `defaults`. Raises ConfigError
+        the study lacks, because it is older, has its value of `defaults`. Keys that begin with
+        `may_change` may be others, and are from now on. Where the objective `asks_for_params`,
+        trials may have others than those of the space. Raises ConfigError
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
-            space.check(params, f"study.enqueue[{number}]")
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = Standings(config.direction, pruner)
         opened = open_storage(config.storage, directory)
         try:
-            proposer = Proposer(
-                sampler,
-                space,
-                config.seed,
-                config.enqueue,
-                lambda sampler: study_as_it_stands(sampler, opened.storage, study.stored_name),
-            )
-            study = cls(config, opened, space, proposer, standings)
+
+            def as_it_stands(sampler: BaseSampler) -> optuna.Study:
+                return study_as_it_stands(sampler, opened.storage, study.stored_name)
+
+            def propose_from(space: Space) -> Proposer:
+                enqueued = [within(space, params) for params in config.enqueue]
+                nothing = asks_for_params and not distributions(space)
+                proposing = Random() if nothing else sampler
+                return Proposer(proposing, space, config.seed, enqueued, as_it_stands)
+
+            suggesting = None
+            if asks_for_params:
+                search = Search(space, config.seed, config.enqueue, as_it_stands)
+                suggesting = Suggesting(search, sampler, opened)
+            study = cls(config, opened, space, propose_from, suggesting, standings)
             with opened.guard(), _intact(opened.where):
-                study._join(config, Identity(identity, defaults), directory)
+                study._join(config, Identity(identity, defaults, may_change), directory)
         except BaseException:
             opened.close()
             raise
@@ -160,11 +172,15 @@ class Study:
         return self._standings.n_trials
 
     def ask(self) -> AskedTrial | None:
-        """The next trial, recorded with all its params; None when a grid is exhausted.
+        """The next trial, recorded with all its params, or with all that are known before it asks
+        for more; None when a grid is exhausted.
 
-        Raises StorageError, after which the study takes nothing more.
+        Raises StorageError, after which the study takes nothing more, and ConfigError for a space
+        that was found and the sampler cannot take.
         """
         number = self.n_asked
+        if self._suggesting is not None and self._suggesting.space != self._space:
+            self._begin_with(self._suggesting.space)
         with self._opened.guard():
             params = self._proposer.propose(number)
             if params is None:
@@ -179,6 +195,38 @@ class Study:
         with self._lock:
             self._standings.start(params)
         return AskedTrial(number, params)
+
+    def suggest(self, asked: Suggest) -> ParamValue:
+        """The value of a param that a running trial asks for, recorded; asked again, the same.
+
+        Raises ConfigError for what no param can be, and StorageError.
+        """
+        assert self._suggesting is not None, "the objective asks for params"
+        known = self._standings.params(asked.trial)
+        with self._opened.guard():
+            value = self._suggesting.value(asked, known, self._trial_ids[asked.trial])
+        with self._lock:
+            self._standings.set_params(asked.trial, {**known, asked.name: value})
+        return value
+
+    def not_suggested(self, noted: NotSuggested) -> None:
+        """A trial came to its end, and its objective did not ask for these of its params."""
+        assert self._suggesting is not None, "the objective asks for params"
+        with self._opened.guard():
+            self._suggesting.not_asked_for(noted.names, self._trial_ids[noted.trial])
+
+    def params(self, number: int) -> Params:
+        """Of a trial, as far as they are known."""
+        return self._standings.params(number)
+
+    def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
+        """As an objective will ask for those of a trial's params that were drawn for that."""
+        return {} if self._suggesting is None else self._suggesting.entries(params)
+
+    @property
+    def suggesting(self) -> Suggesting | None:
+        """What was found of the space that the objective asks for; None: it is all written."""
+        return self._suggesting
 
     def report(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
         """Record reports, then judge their trials: so it does not matter in which order they are.
@@ -202,6 +250,14 @@ class Study:
         return {
             trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
         }
+
+    def tag(self, tagged: Tagged) -> None:
+        """Note what the objective noted, for those who look with Optuna's own tools; any thread.
+        Raises StorageError."""
+        noted = redact_tag(tagged.name, tagged.text)
+        with self._opened.guard():
+            trial_id = self._trial_ids[tagged.trial]
+            self._storage.set_trial_user_attr(trial_id, noted["name"], noted["text"])
 
     def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`. One interrupted is not told: it goes on later.
@@ -233,6 +289,8 @@ class Study:
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
+            if self._suggesting is not None:
+                self._suggesting.ended(self._storage.get_trial(trial_id))
         with self._lock:
             self._standings.end(number, state, value)
 
@@ -256,8 +314,8 @@ class Study:
             EndedTrial(
                 trial.number,
                 self._standings.params(trial.number),
-                _seconds(trial.datetime_start),
-                _outcome(trial),
+                seconds_of(trial.datetime_start),
+                outcome_of(trial),
             )
             for trial in trials
             if trial.state.is_finished() and trial.number not in but
@@ -274,6 +332,11 @@ class Study:
     def close(self) -> None:
         """Give file or connections back."""
         self._opened.close()
+
+    def _begin_with(self, space: Space) -> None:
+        """Trials that are asked for from now on have the params of this space."""
+        self._space, self._distributions = space, distributions(space)
+        self._proposer = self._propose_from(space)
 
     # --- opening ---
 
@@ -300,15 +363,21 @@ class Study:
         fixed = {p.name: p.domain.value for p in self._space.params if isinstance(p.domain, Fixed)}
         known = fixed | trial.params
         params = {name: known[name] for name in self._space.names if name in known}
+        if self._suggesting is not None:
+            params |= trial.params
+            self._suggesting.ended(trial)
         number = self._standings.start(params)
         self._standings.replay(number, trial.intermediate_values.items())
         value = trial.values[0] if trial.values else None
-        self._standings.end(number, _state(trial), value)
+        self._standings.end(number, state_of(trial), value)
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Ours lack no params, since a trial is written whole; another writer's may."""
         known = trial.system_attrs.get("fixed_params", {}) | trial.params
         params = self._proposer.complete(trial.number, known)
+        if self._suggesting is not None:
+            params |= trial.params
+            self._suggesting.began(trial)
         for name, distribution in self._distributions.items():
             if name in params and name not in trial.params:
                 value = distribution.to_internal_repr(params[name])
@@ -363,37 +432,3 @@ def _intact(where: str) -> Iterator[None]:
             f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
             "restore it from a copy, or begin a new study.name."
         ) from error
-
-
-def _state(trial: FrozenTrial) -> TrialState:
-    if trial.state is OptunaState.COMPLETE:
-        return TrialState.FINISHED
-    if trial.state is OptunaState.PRUNED and BARE not in trial.constraints:
-        return TrialState.PRUNED
-    return TrialState.FAILED
-
-
-def _outcome(trial: FrozenTrial) -> Finished | Pruned | TooLarge | Failed:
-    """How a trial ended, of which Optuna keeps no more than state, value, time and excess."""
-    number, at = trial.number, _seconds(trial.datetime_complete)
-    value = trial.values[0] if trial.values else math.nan
-    match _state(trial):
-        case TrialState.FINISHED:
-            return Finished(number, at, value)
-        case TrialState.PRUNED if (known := excess_of(trial)) is not None:
-            return TooLarge(number, at, _NO_ROOM, *known)
-        case TrialState.PRUNED:
-            return Pruned(number, at, step=trial.last_step or 0, value=value)
-        case _ if trial.state is OptunaState.PRUNED:
-            return Failed(number, at, _NO_ROOM)
-        case _:
-            return Failed(
-                number, at, "unknown: the event log lost it, and the study keeps no cause"
-            )
-
-
-_NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
-
-
-def _seconds(time: datetime | None) -> float:
-    return 0.0 if time is None else time.timestamp()

@@ -90,6 +90,7 @@ class Channel:
 def main() -> int:
     channel = Channel()
     set_for_delivery(os.environ)
+    gc.disable()  # it would look at all that MLflow's modules make, again and again: 0.3 s
     from automl.tracking.study_delivery import StudyDelivery  # MLflow loads while others prepare
 
     words = _words_of_parent()
@@ -116,6 +117,7 @@ def main() -> int:
     channel.send(ready=True, confirmed=confirmed.offset)
     os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
+    gc.enable()
     # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
     keep = KeepCheckpoints(job.checkpoints)
     study = StudyDelivery(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials)
@@ -271,4 +273,7 @@ def _log_redacted(uri: TrackingUri) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    with contextlib.suppress(OSError):  # the disk of the file that errors go to is full
+        sys.stdout.flush()
+    os._exit(code)  # what is confirmed is on disk; to take MLflow apart would cost 0.3 s of a core

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import automl
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import opener
@@ -353,7 +352,7 @@ def spawn(folder: Path, uri: TrackingUri) -> DelivererProcess:
 
     In a session of its own: Ctrl-C in the terminal does not reach it. It ends with its parent.
     """
-    root = str(Path(automl.__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
         # -P: a file of the user's named mlflow.py is not imported in its place.

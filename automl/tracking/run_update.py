@@ -61,7 +61,7 @@ class RunUpdate:
     params: Mapping[str, str]
     """All params of the run, whether MLflow has them or not."""
     begins: bool
-    """The run begins or goes on here: its params are told."""
+    """The run begins or goes on here, or its objective asked for more params: they are told."""
     tags: Mapping[str, str]
     metrics: Sequence[MetricPoint]
     logged_params: Mapping[str, str] = field(default_factory=dict)

@@ -108,7 +108,7 @@ class StudyDelivery:
             self._learn(event)
             if isinstance(event, SweepStarted | SweepEnded):
                 self._study_events.append(event)
-            else:
+            elif isinstance(event, TrialEvent):
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
@@ -154,6 +154,8 @@ class StudyDelivery:
                 self._ref = self._ref or StudyRef(event.study_uuid, event.study)
             self._sweeps.take(event)
             return
+        if not isinstance(event, TrialEvent):
+            return  # for the next sweep; nobody looks at it in MLflow
         trial = self._trials.get(event.trial)
         if trial is None:
             fresh = self._offset >= self._fresh_from and event.trial >= self._n_known_trials

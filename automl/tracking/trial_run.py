@@ -48,6 +48,7 @@ from automl.trial import (
     Pruned,
     Reported,
     Started,
+    Suggested,
     Tagged,
     TrialEvent,
     TrialState,
@@ -98,6 +99,7 @@ class TrialRun:
         """
         trial = self._fold.record()
         begins = any(isinstance(event, Started) for event in events)
+        grows = any(isinstance(event, Suggested) for event in events)
         turns = begins or any(isinstance(event, Outcome) for event in events)
         still_first = trial.state is TrialState.RUNNING and trial.n_starts <= 1
         artifacts, refused = _checkpoints(trial, keep)
@@ -107,7 +109,7 @@ class TrialRun:
             key={STUDY: study_uuid, TRIAL: str(trial.number)},
             birth_tags={PARENT: parent},
             params=clean_params({name: str(value) for name, value in trial.params.items()}),
-            begins=begins,
+            begins=begins or grows,
             logged_params=clean_params(_logged_params(events)),
             tags=clean_tags(_noted(events) | (self._tags(trial, events) if turns else {})),
             metrics=tuple(_metrics(trial, events)),

@@ -4,8 +4,9 @@
     train(lr, width)                params by name; `trial.params` is not looked at
     train(lr, width, *, trial)      both
 
-An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one the first
-is, where no other must be given and none is a param of the space. All others are params.
+An argument named `trial`, or annotated as `automl.TrialContext`, is the trial. Without one it is
+the first, where no other must be given and none is a param of the space; unless its annotation
+says that it is a number or a string. All others are params.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from automl.training.objective import TrialContext, declared_by
 
 _TRIAL = "trial"
 _ANNOTATIONS = (TrialContext, "TrialContext", "automl.TrialContext")
+_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
+"""Annotations of what can only be a param."""
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -100,7 +103,7 @@ def _first(arguments: tuple[Parameter, ...], space: Collection[str]) -> Paramete
         return None if any(a.kind in _BY_NAME for a in others) else first
     if first.kind is Parameter.POSITIONAL_ONLY:
         return first
-    if first.name in space or any(_is_required(a) for a in others):
+    if first.name in space or any(_is_required(a) for a in others) or first.annotation in _VALUES:
         return None
     return None if any(a.name in space for a in others) else first
 

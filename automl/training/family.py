@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from automl.config import ModelConfig, TrainingConfig
-from automl.trial import Params, ParamValue, Request
+from automl.trial import Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,10 @@ class Family(ModelConfig, ABC):
     @abstractmethod
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """What a trial will want: memory, rather too much, and on which kinds of device."""
+
+    def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
+        """What a whole trial has to compute; None: nobody knows before it runs."""
+        return None
 
     @abstractmethod
     def pack_key(

@@ -51,6 +51,10 @@ class MissingParamError(KeyError):
         return f"{self.name!r} is not among the trial's params: {self._given}"
 
 
+class UnfitObjectiveError(Exception):
+    """Raised when what an objective does can be right in no trial of a sweep."""
+
+
 class _Params(dict[str, Any]):
     """The params of a trial: a dict that says which there are when asked for another."""
 

@@ -13,7 +13,13 @@ from numbers import Real
 from typing import Any
 
 from automl.record.texts import fit, fit_line
-from automl.training.objective import MissingParamError, TrialInterrupted, TrialPruned
+from automl.training.objective import (
+    MissingParamError,
+    TrialInterrupted,
+    TrialPruned,
+    UnfitObjectiveError,
+)
+from automl.training.optuna_objective.pruning import PrunedWithoutReports, is_optunas_pruning
 from automl.training.reports import TrialReports
 from automl.trial import (
     Failed,
@@ -76,6 +82,8 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
     number = record.spec.number
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
         return Interrupted(number, time.time(), fit_line(str(error)) or type(error).__name__)
+    if isinstance(error, PrunedWithoutReports):
+        return Pruned(number, time.time(), step=0, value=math.nan)
     if is_pruning(error):
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
@@ -88,7 +96,9 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
         return Interrupted(number, time.time(), cause, by_worker_death=True)
     cause = _one_line(error) + _hint(error, record.spec.params)
     details = fit("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
-    hopeless = isinstance(error, MissingParamError) and error.name not in record.goal.space
+    hopeless = isinstance(error, UnfitObjectiveError) or (
+        isinstance(error, MissingParamError) and error.name not in record.goal.space
+    )
     return Failed(number, time.time(), cause, details, hopeless)
 
 
@@ -116,12 +126,8 @@ def says_device_failed(text: str) -> bool:
 
 def is_pruning(error: BaseException) -> bool:
     """Whether it ends a trial as pruned: our `TrialPruned`, or Optuna's, which an objective written
-    for Optuna raises. Optuna is not imported for it: who raised it has.
-    """
-    if isinstance(error, TrialPruned):
-        return True
-    pruned = getattr(sys.modules.get("optuna.exceptions"), "TrialPruned", None)
-    return isinstance(pruned, type) and isinstance(error, pruned)
+    for Optuna raises."""
+    return isinstance(error, TrialPruned) or is_optunas_pruning(error)
 
 
 def _is_torchs(value: Any, name: str) -> bool:

@@ -19,12 +19,14 @@ from automl.config import (
 )
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.inside import open_inside
+from automl.training.optuna_objective.declared import declaration_of_optunas
 from automl.training.resolve import resolve_objective
-from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec
+from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec, Work
 
 _METRICS = {
     Task.classification: ("train_loss", "val_loss", "val_error"),
@@ -49,10 +51,10 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
-        if self.objective.kind is ObjectiveKind.python:
-            return "objective.target", str(self.objective.target)
         if self.objective.kind is ObjectiveKind.command:
             return None
+        if self.objective.kind is not ObjectiveKind.builtin:
+            return "objective.target", str(self.objective.target)
         return self.family.users_target
 
     def request(self, params: Params, dataset: Dataset | None) -> Request:
@@ -60,6 +62,12 @@ class TrainingPlan:
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
         return self.family.request(params, dataset, self.training)
+
+    def work(self, params: Params, dataset: Dataset | None) -> Work | None:
+        """What a whole trial has to compute; None: arithmetic does not tell."""
+        if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        return self.family.work(params, dataset, self.training)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,
@@ -83,6 +91,8 @@ class SessionSetup:
     inside: Entry | None = None
     """Makes what stands in for libraries that the objective logs through (`record/inside.py`);
     None: it logs through none."""
+    called: CalledFunction | None = None
+    """The caller's own function (objective.kind called)."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         return Declaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return declaration_of_optunas(function, f"objective.target={plan.objective.target}")
     return declaration_of(function, plan.space, f"objective.target={plan.objective.target}")
 
 

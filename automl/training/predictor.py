@@ -107,14 +107,9 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     Raises AutoMLError for a file that is missing, no checkpoint, or of an objective of your own,
     that contradicts itself, or needs `build`.
     """
-    try:
-        content = checkpoint.load(Path(path))
-    except FileNotFoundError as error:
-        raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
-    except ValueError as error:
-        raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+    content = _content(path)
     state = content.get("state")
-    if not isinstance(state, Mapping) or state.get("format") not in (FORMAT, *_FAMILIES_BEFORE):
+    if not isinstance(state, Mapping) or not _is_model(state):
         raise AutoMLError(
             f"{path}: automl.load reads the {BEST} of the built-in objective, and this is not "
             f"one ({LAST} holds no model to predict with). For an objective of your own: "
@@ -130,6 +125,28 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
             f"{model_file.short(error)}). Name the {BEST} of a trial as automl wrote it"
             f"{', and the function that built its network' if build else ''}."
         ) from error
+
+
+def state_of(path: str | PathLike[str]) -> Any:
+    """What an objective of the user's own gave for a `best.pt`; None: it is one that `load` reads.
+
+    Raises AutoMLError as `load` does for a file that is missing or no checkpoint.
+    """
+    state = _content(path).get("state")
+    return None if isinstance(state, Mapping) and _is_model(state) else state
+
+
+def _content(path: str | PathLike[str]) -> dict[str, Any]:
+    try:
+        return checkpoint.load(Path(path))
+    except FileNotFoundError as error:
+        raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
+    except ValueError as error:
+        raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+
+
+def _is_model(state: Mapping[str, Any]) -> bool:
+    return state.get("format") in (FORMAT, *_FAMILIES_BEFORE)
 
 
 def _how_to_build(path: str | PathLike[str], target: str) -> str:

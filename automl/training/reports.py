@@ -31,6 +31,7 @@ from automl.trial import (
     Checkpointed,
     CheckpointKind,
     Direction,
+    Line,
     Logged,
     OnEvent,
     Reported,
@@ -97,6 +98,8 @@ class TrialReports:
     monotonic: Callable[[], float] = time.monotonic
     teller: PeakTeller = field(default_factory=PeakTeller)
     on_gpu: bool = False
+    line: Line | None = None
+    """To the sweep, for an objective that asks; None: nobody answers."""
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
     """The newest, metrics by step; those from before an interruption included."""
     n_reports: int = 0
@@ -273,18 +276,20 @@ class TrialReports:
         again = step in self._reported_now
         if again:
             numbers = self._not_told(step, numbers)
-            get = get.or_else(self._getters) if step == self.last_step else get
         else:
             self._reported_now.add(step)
             self._n_steps = steps.reported(self._n_steps)
-        self._getters = get
+        newest = not again or step == self.last_step  # else the state to go on from is another's
         self._keep(step, numbers)
         if numbers or not again:
             self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
         if self.goal.metric in numbers:
             self._tell_peak()
+        if newest:
+            get = self._getters = get.or_else(self._getters) if again else get
         self._take_best(step, get.best)
-        self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
+        if newest:
+            self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
     def _not_told(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
         """Those of the numbers that were not told of this step before."""

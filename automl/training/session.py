@@ -21,6 +21,7 @@ from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
+from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
@@ -29,6 +30,7 @@ from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
     Feed,
+    Line,
     OnEvent,
     OnEvents,
     Outcome,
@@ -60,9 +62,12 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
         return heavy_side(type(plan.family)).open_estimator(
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
-    assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
-    function = resolve_objective(plan.objective.target)
-    return partial(call_of(function, plan.space, plan.objective.target), function)
+    assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
+    called, target = setup.called, plan.objective.target
+    function = resolve_objective(target) if called is None else called.load(target)
+    if plan.objective.kind is ObjectiveKind.optuna:
+        return OptunaObjective(function)
+    return partial(call_of(function, plan.space, target), function)
 
 
 class TrainingSession:
@@ -82,7 +87,9 @@ class TrainingSession:
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
         """Carry out one trial; its last event is its outcome.
 
         Raises only what `on_event` raised, and StorageError for a disk that takes no checkpoint.
@@ -92,6 +99,7 @@ class TrainingSession:
             teller = PeakTeller(get_peak)
             on_gpu = not placement.on_host
             trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
+            record.line = line
             ended = self._carry_out(trial, record)
             peaks = [*teller.last(spec.number)]
         if isinstance(ended, OutOfMemory):

@@ -4,7 +4,8 @@ Two sweeps of one trial each (`reporting.py`), with few and with many reports: t
 parents' CPU times, their look at the devices and the display included, is that of their reports.
 The same where the trial logs by `mlflow.log_metric`: the study's metric, and another.
 Then a trial that only reports, 100,000 times: how many a second at its start and at its end, when
-the worker waits for the parent to take them.
+the worker waits for the parent to take them. And the reports of an objective written for Optuna,
+each followed by `should_prune`, which waits for the verdict at a rung.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import statistics
 import subprocess
 import time
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -25,16 +27,24 @@ _FEW, _MANY = 500, 5500
 _ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
 _MLFLOW_ROWS = (("none", False), ("none", True), ("halving", True), ("median", True))
 _WITHOUT_PAUSE = 100_000
-_FILE = "report_seconds.json"
+_FILE, _CPU_FILE = "report_seconds.json", "report_cpu_seconds.json"
 
 
 def sweep(
-    folder: Path, n_reports: int, pruner: str, *, improving: bool, function: str = "train"
+    folder: Path,
+    n_reports: int,
+    pruner: str,
+    *,
+    improving: bool,
+    function: str = "train",
+    kind: str = "python",
 ) -> tuple[float, list[float]]:
     """CPU seconds of the parent without its children, and what the function kept."""
     space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
     target, pruning = f"objective.target=reporting:{function}", f"pruner={pruner}"
-    command = ours("nothing", target, pruning, "study.n_trials=1", space)
+    command = ours(
+        "nothing", f"objective={kind}", target, pruning, "study.n_trials=1", "devices=host", space
+    )
     output, cpu = folder / "output.txt", 0.0
     with output.open("wb") as stream:
         process = psutil.Popen(
@@ -115,7 +125,33 @@ def without_pauses(work: Path | None, n_rounds: int) -> None:
         write(f"| {pruner} | {' | '.join(f'{c:,.0f}' for c in columns)} |")
 
 
-_TABLES = {"pauses": with_pauses, "mlflow": by_mlflow, "no-pauses": without_pauses}
+def through_optuna(work: Path | None, n_rounds: int) -> None:
+    write(
+        "| pruner | a report | trial, median µs | trial, 99 % below, µs | of the mean CPU, µs |\n"
+        "|---|---|---|---|---|"
+    )
+    by_report, by_optuna = ("train", "python"), ("train_as_optuna", "optuna")
+    for pruner, (function, kind) in product(("halving", "median"), (by_report, by_optuna)):
+        rounds = []
+        for _ in range(n_rounds):
+            with fresh_folder(work) as folder:
+                _, seconds = sweep(
+                    folder, _FEW, pruner, improving=False, function=function, kind=kind
+                )
+                cpu = json.loads((folder / _CPU_FILE).read_text())
+            slow = sorted(seconds)[len(seconds) * 99 // 100]
+            rounds.append((statistics.median(seconds), slow, cpu))
+        columns = (1e6 * statistics.median(column) for column in zip(*rounds, strict=True))
+        name = "automl's report" if kind == "python" else "Optuna's report and should_prune"
+        write(f"| {pruner} | {name} | {' | '.join(f'{c:.0f}' for c in columns)} |")
+
+
+_TABLES = {
+    "pauses": with_pauses,
+    "mlflow": by_mlflow,
+    "no-pauses": without_pauses,
+    "optuna": through_optuna,
+}
 
 
 def main() -> None:

@@ -11,23 +11,19 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from random import Random
 
 from figures import HEAD, Figures, spread_of
 from fixed_number import Fixed
+from governed_sweep import Governed
 from virtual_sweep import Known, Sweep
 from worlds import GIB, Setting, Trial, surveyed
 
-from automl.admission.governor import Governor
-
-LOOK_SECONDS = 2.5
-"""Between two readings, where the governor looks; 0.5 in truth."""
-NOISE = 0.1
-"""Of the steps that a trial takes from one reading to the next."""
 N_TRIALS = 60
 """For the governor."""
+SMALL = Known("exact", is_measured=False)
+"""Requests are exact and small: the governor alone bounds how many share the GPU."""
 
 
 def probing_table(setting: Setting, seeds: Sequence[int]) -> None:
@@ -41,37 +37,6 @@ def probing_table(setting: Setting, seeds: Sequence[int]) -> None:
     sys.stdout.write(alone.row("one per GPU", alone, alone))
     sys.stdout.write(probing.row("unknown: probing", alone, alone))
     sys.stdout.flush()
-
-
-class Governed(Sweep):
-    """Requests are exact and small: the governor alone bounds how many share the GPU."""
-
-    def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int) -> None:
-        self._random = Random(seed)
-        super().__init__(setting, trials, seed, Known("exact", is_measured=False))
-        self.loop._placing.governor = Governor()
-        self.loop._placing.limits = replace(self.loop.limits, stale_seconds=2 * LOOK_SECONDS)
-        self._rates = [math.exp(self._random.uniform(0, math.log(100))) for _ in trials]
-        """Steps per second at full speed."""
-        self._steps: dict[int, float] = dict.fromkeys(range(len(trials)), 0.0)
-        self._left: dict[int, float] = {}
-        self.at_once: list[int] = []
-
-    def n_steps(self) -> Mapping[int, int]:
-        for device, here in self.on.items():
-            self._advance(device)
-            self.at_once.append(len(here))
-            for number, trial in here.items():
-                done = self._left.get(number, self.trials[number].seconds) - trial.left_seconds
-                self._left[number] = trial.left_seconds
-                if trial.held_bytes:  # it has begun to train
-                    noise = math.exp(NOISE * self._random.gauss(0, 1))
-                    self._steps[number] += max(0.0, done * self._rates[number] * noise)
-        return {number: int(n) for number, n in self._steps.items()}
-
-    def _tick(self) -> None:
-        self._read()
-        self.at(LOOK_SECONDS, self._tick)
 
 
 def governor_table(seeds: Sequence[int]) -> None:
@@ -89,7 +54,7 @@ def governor_table(seeds: Sequence[int]) -> None:
                 trials = small_trials(seed)
                 fixed = {k: Fixed(setting, trials, seed, k).run().now for k in range(1, 17)}
                 best = min(fixed, key=lambda k: fixed[k])
-                governed = Governed(setting, trials, seed)
+                governed = Governed(setting, trials, seed, SMALL)
                 governed.run()
                 ratios.append(governed.now / fixed[best])
                 at_once.append(statistics.median_low(governed.at_once))

@@ -103,7 +103,10 @@ def ratios(world: Sequence[Trial], n: int, rule: Rule) -> list[float]:
 
 
 def cell(found: Sequence[Sequence[float]]) -> str:
-    """`99.3 %, 1.33`: requests that were enough, and the median over worlds of request / peak."""
+    """`99.3 %, 1.33`: requests that were enough, and the median over worlds of request / peak; a
+    dash where there were too few trials."""
+    if not found:
+        return "–"
     enough = statistics.fmean(ratio >= 1 for of_world in found for ratio in of_world)
     return f"{100 * enough:.1f} %, {statistics.median(map(statistics.median, found)):.2f}"
 

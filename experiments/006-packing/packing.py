@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from figures import HEAD, Figures
 from fixed_number import Fixed, Fraction
+from governed_sweep import Governed
 from virtual_sweep import Known, Sweep
 from worlds import Setting, Trial
 
@@ -44,6 +45,8 @@ POLICIES: Mapping[str, Known] = {
     "surveyed, nobody passes": Known("surveyed"),
     "surveyed, 16 ahead": Known("surveyed", 16),
     "surveyed, 4 ahead": Known("surveyed", 4),
+    "surveyed, 16 ahead, governed": Known("surveyed", 16, governed=True),
+    "surveyed, nobody passes, governed": Known("surveyed", governed=True),
 }
 NUMBERS = (1, 2, 3, 4, 6, 8)
 """Of trials on one GPU, of which the best is found afterwards."""
@@ -64,7 +67,9 @@ def table(setting: Setting, seeds: Sequence[int], policies: Sequence[str]) -> No
         sys.stdout.write(ray.row(f"fraction {1 / k}", alone, tuned))
     sys.stdout.flush()
     for name in policies:
-        found = _figures(Sweep(setting, *world, POLICIES[name]) for world in worlds)
+        known = POLICIES[name]
+        kind = Governed if known.governed else Sweep
+        found = _figures(kind(setting, *world, known) for world in worlds)
         sys.stdout.write(found.row(name, alone, tuned))
         sys.stdout.flush()
 

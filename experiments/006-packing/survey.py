@@ -21,9 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 import trainers
-from torch import nn
+from networks_by_size import (
+    N_STEPS,
+    OPTIMIZERS,
+    Make,
+    Objective,
+    conv,
+    mlp,
+    objective_of,
+    recurrent,
+    transformer,
+)
 
 import automl
 from automl.training.survey.found import Survey, Unsurveyed
@@ -31,69 +40,9 @@ from automl.training.survey.pretence import optimizers_as_on_cuda
 from automl.training.survey.run import survey_objective
 from automl.trial import TrialSpec
 from tests.training.survey.truth import ByteMasks, NoReports, really_allocated
-from tests.training.survey.ways import MLP, WAYS, Block
+from tests.training.survey.ways import MLP, WAYS
 
 MIB = 2**20
-N_STEPS = 3
-Objective = Callable[[automl.TrialContext], None]
-Make = Callable[[], tuple[nn.Module, Callable[[], tuple[torch.Tensor, torch.Tensor]]]]
-
-
-class Recurrent(nn.Module):
-    def __init__(self, width: int, depth: int, n_tokens: int) -> None:
-        super().__init__()
-        self.embed, self.head = nn.Embedding(n_tokens, width), nn.Linear(width, n_tokens)
-        self.rnn = nn.LSTM(width, width, depth, batch_first=True)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.head(self.rnn(self.embed(tokens))[0])
-        return out
-
-
-def mlp(width: int, depth: int, batch: int) -> Make:
-    def make() -> Any:
-        sizes = [784, *[width] * depth]
-        layers: list[nn.Module] = []
-        for n_in, n_out in itertools.pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out), nn.ReLU(), nn.Dropout(0.1)]
-        net = nn.Sequential(*layers, nn.Linear(width, 10))
-        return net, lambda: (torch.randn(batch, 784), torch.randint(10, (batch,)))
-
-    return make
-
-
-def transformer(width: int, depth: int, batch: int, length: int) -> Make:
-    def make() -> Any:
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True, norm_first=True)
-        body = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
-        net = nn.Sequential(nn.Embedding(1000, width), body, nn.Linear(width, 1000))
-        return net, lambda: tuple(torch.randint(1000, (batch, length)) for _ in range(2))
-
-    return make
-
-
-def conv(width: int, depth: int, batch: int, size: int) -> Make:
-    def make() -> Any:
-        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1)]
-        for factor in (1, 2, 4):
-            layers += [Block(width * factor) for _ in range(depth)]
-            layers += [nn.Conv2d(width * factor, 2 * width * factor, 3, stride=2, padding=1)]
-        net = nn.Sequential(
-            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 10)
-        )
-        return net, lambda: (torch.randn(batch, 3, size, size), torch.randint(10, (batch,)))
-
-    return make
-
-
-def recurrent(width: int, depth: int, batch: int, length: int) -> Make:
-    def make() -> Any:
-        net = Recurrent(width, depth, 1000)
-        return net, lambda: tuple(torch.randint(1000, (batch, length)) for _ in range(2))
-
-    return make
-
-
 FAMILIES: dict[str, list[Make]] = {
     "MLP": [mlp(1024, 5, 256), mlp(2048, 3, 64), mlp(1536, 4, 1024), mlp(3000, 2, 333)],
     "transformer": [
@@ -106,33 +55,6 @@ FAMILIES: dict[str, list[Make]] = {
 }
 FAMILIES_IN_SMALL = ("transformer", "lstm")
 """Among the ways so that the tests look at them; measured here by size."""
-OPTIMIZERS: list[Any] = [
-    torch.optim.Adam,
-    lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
-    torch.optim.AdamW,
-]
-
-
-def objective_of(make: Make, optimizer_of: Any) -> Objective:
-    def train(trial: automl.TrialContext) -> None:
-        net, batch = make()
-        net.to(trial.device)
-        optimizer = optimizer_of(net.parameters())
-        for _ in range(N_STEPS):
-            x, y = (t.to(trial.device) for t in batch())
-            optimizer.zero_grad()
-            loss_of(net, x, y).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        with torch.no_grad():
-            x, y = (t.to(trial.device) for t in batch())
-            trial.report(0, {"val_loss": loss_of(net, x, y).item()})
-
-    return train
-
-
-def loss_of(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    out = net(x)
-    return F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
 
 
 def spec() -> TrialSpec:

@@ -77,6 +77,8 @@ class Known:
     exact_durations: bool = False
     is_measured: bool = True
     """Promises settle and requests are learned; else what is asked for stays."""
+    governed: bool = False
+    """How many share a device is found (`governed_sweep.py`)."""
 
 
 class Sweep(Machine):

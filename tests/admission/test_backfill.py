@@ -11,7 +11,7 @@ from automl.admission.ledger import Context, LedgerSnapshot, Reservation
 from automl.admission.policy import Limits
 from automl.admission.situation import Situation
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
-from automl.trial import LOCAL_NODE, DeviceId, ProcessId, Request
+from automl.trial import LOCAL_NODE, DeviceId, ProcessId, Request, RequestSource
 from tests.places import device_id, placed, process_id
 
 GB = 1000**3
@@ -67,6 +67,12 @@ def test_the_device_that_is_free_first_is_promised() -> None:
 def test_a_head_that_wants_two_devices_is_promised_both() -> None:
     now = here(("GPU-a", 20, 30.0), ("GPU-b", 20, 10.0), n_devices=2)
     assert promise(Request(9 * GB, n_devices=2), now) == Promise(frozenset({A, B}), 30.0)
+
+
+def test_a_head_that_wants_a_device_to_itself_is_promised_the_first_that_is_empty() -> None:
+    now = here(("GPU-a", 2, 10.0), ("GPU-a", 2, 30.0), ("GPU-b", 2, 20.0), n_devices=2)
+    alone = Request(None, RequestSource.RAN_OUT, alone=True)
+    assert promise(alone, now) == Promise(frozenset({B}), 20.0)
 
 
 def test_nothing_is_promised_where_no_end_is_known() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from automl.admission.ledger import Ledger
 from automl.admission.settling import settled_bytes
+from automl.devices.device import Reading
 from automl.trial import HOST, HOST_UUID, MemoryPeak, Placement, Share
 from tests.places import device_id, placed, process_id
 
@@ -178,3 +179,30 @@ def test_on_a_device_where_nothing_was_seen_the_promise_stays() -> None:
     peak = MemoryPeak(1, 0.0, 10, on_each_bytes=(10, 0))
     assert settled_bytes(peak, PAIR) == [11, 20]
     assert settled_bytes(MemoryPeak(1, 0.0, 0, on_each_bytes=(0, 0)), PAIR) is None
+
+
+def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_changes_nothing() -> None:
+    """A page that is another is added up anew."""
+    ledger, ours = Ledger(), process_id(7)
+    ledger.reserve(1, placed("GPU-a", 5), ours)
+    ledger.context_up(1, 1.0)
+    ledger.release(1, 1.0)
+    first = ledger.snapshot().on(GPU)
+
+    alive = Reading(2.0, reserved_after={(GPU, ours): 0})
+    ledger.note(alive, [(GPU, ours, 300)])
+    ledger.note_foreign(GPU, 90)
+    told = ledger.snapshot().on(GPU)
+    assert told is not first
+    assert (told.context_bytes(ours), told.least_foreign_bytes) == (300, 90)
+
+    ledger.note(alive, [(GPU, ours, 400)])
+    ledger.note_foreign(GPU, 91)
+    assert ledger.snapshot().on(GPU) is told
+
+    ledger.note_foreign(GPU, 80)
+    assert ledger.snapshot().on(GPU).least_foreign_bytes == 80
+    ledger.note(alive, [(GPU, ours, 200)])
+    assert ledger.snapshot().on(GPU).context_bytes(ours) == 200
+    ledger.note(Reading(3.0), [])
+    assert not ledger.snapshot().on(GPU).has_context(ours), "its process is gone"

@@ -24,6 +24,7 @@ NEEDED = {
     "objective/command": ["objective.command=train"],
     "objective/python": ["objective.target=a:b"],
     "model/python": ["model.target=a:b"],
+    "objective/optuna": ["objective.target=a:b"],
 }
 
 

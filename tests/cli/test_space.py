@@ -85,6 +85,23 @@ def test_a_file_of_the_group(composed: Compose) -> None:
     assert "width" not in space
 
 
+@pytest.mark.parametrize(
+    ("words", "space"),
+    [
+        ((), {}),
+        (("space=mlp",), MLP),
+        (("space.lr=0.1",), {"lr": 0.1}),
+        (("space={lr: {choices: [1, 2]}}",), {"lr": {"choices": [1, 2]}}),
+    ],
+)
+def test_an_objective_that_asks_for_its_params_has_the_space_that_is_written_for_it(
+    composed: Compose, words: tuple[str, ...], space: object
+) -> None:
+    asks = ("objective=optuna", "objective.target=a:b")
+    assert composed(*asks, *words).config.space == space
+    assert composed(*words, *asks).config.space == space
+
+
 @pytest.fixture
 def own_config(folder: Path) -> Path:
     """A config of the user's with a space written in sweep notation."""
@@ -100,6 +117,13 @@ space:
     (folder / "mine").mkdir()
     (folder / "mine" / "own.yaml").write_text(text)
     return folder / "mine"
+
+
+def test_an_objective_that_asks_takes_no_space_of_a_file_away(
+    composed: Compose, own_config: Path
+) -> None:
+    words = ("--config-dir", str(own_config), "--config-name", "own", "objective=optuna")
+    assert "optimizer" in composed(*words, "objective.target=a:b").config.space
 
 
 def test_sweep_notation_in_a_file(composed: Compose, own_config: Path) -> None:

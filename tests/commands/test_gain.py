@@ -92,3 +92,9 @@ def test_a_study_that_is_not_there_is_said_as_resume_says_it(
         said.append(capsys.readouterr().err)
     assert said[0] == said[1]
     assert "no such study. Studies in studies: a." in said[1]
+
+
+def test_a_program_shows_no_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gain", "objective=command", "objective.command=ls", "space={x: 1}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("automl: objective=command: gain times single steps, and a program show")

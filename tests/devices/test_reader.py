@@ -74,6 +74,16 @@ def test_only_of_a_gpu_cannot_be_met_by_the_host() -> None:
         open_reader(config("host", "GPU-8f"))
 
 
+def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> None:
+    both = open_reader(config("nvml"), beside_gpus=True)
+    assert uuids(both) == [SMALL, LARGE, HOST_UUID]
+    reading = take_reading(both, dict)
+    assert [d.address.uuid for d in reading.devices] == [SMALL, LARGE, HOST_UUID]
+    assert reading.host is not None
+    both.close()
+    assert uuids(open_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
+
+
 # --- devices=nvml ---------------------------------------------------------------------------------
 
 
@@ -152,8 +162,10 @@ def test_a_driver_that_fails_is_refused_under_nvml_and_passed_over_aloud_under_a
     assert words in warning
 
 
-def test_nvml_without_a_gpu_is_refused(nvml_library: Path, loaded_nvml_stub: NvmlStub) -> None:
-    NvmlStub(nvml_library, loaded_nvml_stub.path)  # an empty machine in the place of the other
+def test_nvml_without_a_gpu_is_refused(loaded_nvml_stub: NvmlStub) -> None:
+    path = loaded_nvml_stub.path  # where the driver reads its state: no GPU now
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
     with pytest.raises(ConfigError, match=r"devices=nvml: NVML shows no GPU\."):
         open_reader(config("nvml"))
     assert uuids(open_reader(config("auto"))) == [HOST_UUID]

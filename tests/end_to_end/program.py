@@ -117,7 +117,15 @@ class Program:
         return self.start_module("automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:
-        running = Running([sys.executable, "-m", module, *words], self.folder, self.environment)
+        return self._start("-m", module, *words)
+
+    def start_script(self, source: str) -> Running:
+        """A script of the user's, `script.py` in the folder."""
+        (self.folder / "script.py").write_text(source)
+        return self._start("script.py")
+
+    def _start(self, *words: str) -> Running:
+        running = Running([sys.executable, *words], self.folder, self.environment)
         self._started.append(running)
         return running
 

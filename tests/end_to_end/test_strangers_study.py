@@ -119,6 +119,7 @@ def test_in_ones_own_study_nothing_is_retyped(study: Path, call: Call) -> None:
         ("tracking.uri", "mssql+pyodbc:///?odbc_connect=DRIVER=/evil.so", "tracking.uri='mssql"),
         ("study.storage", "postgresql://127.0.0.1:1/x", "study.storage='postgresql://"),
         ("objective.target", "os:system", "objective.target='os:system'"),
+        ("objective.command", "rm -r x", "objective.command='rm -r x'"),
         ("study.metric", "\x1b[2J${oc.env:A_SECRET}", "study.metric="),
     ],
 )

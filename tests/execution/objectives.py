@@ -16,13 +16,16 @@ from automl.trial import (
     Failed,
     Feed,
     Finished,
+    Given,
     Interrupted,
+    Line,
     OnEvent,
     OnEvents,
     Placement,
     Pruned,
     Reported,
     StillRunning,
+    Suggest,
     TrialSpec,
     Verdict,
 )
@@ -36,7 +39,10 @@ class ScriptedSession:
         self._between_trials: Callable[[], None] | None = None
         self.held = 0
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        self._line = line
         act = getattr(self, f"_{spec.params['act']}")
         act(spec, lambda step: on_event(_report(spec, step)), on_event)
 
@@ -116,6 +122,29 @@ class ScriptedSession:
                 case Verdict.GO_ON:
                     pass
         on_event(Finished(spec.number, time.time(), float(os.getpid())))
+
+    def _ask(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
+        """Reports what nobody judges, asks for `n`, and finishes with its value."""
+        assert self._line is not None
+        for step in range(2):
+            on_event(Reported(spec.number, time.time(), step, {"train_loss": 1.0}))
+        reply = self._line.ask(Suggest(spec.number, "n", {"low": 0, "high": 9}))
+        if isinstance(reply, Given):
+            on_event(Finished(spec.number, time.time(), float(str(reply.value))))
+        else:
+            on_event(Interrupted(spec.number, time.time(), repr(reply)))
+
+    def _ask_whether(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        """Reports, and asks after each report whether to go on."""
+        assert self._line is not None
+        for step in range(3):
+            told = report(step)
+            if Verdict.PRUNE in (told, self._line.verdict(spec.number)):
+                on_event(Pruned(spec.number, time.time(), step, 0.0))
+                return
+        on_event(Finished(spec.number, time.time(), 0.0))
 
     def _report_and_hang(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent

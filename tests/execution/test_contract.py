@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,11 +19,17 @@ from automl.trial import (
     Entry,
     Failed,
     Finished,
+    Given,
     Hosted,
     Interrupted,
     Outcome,
     Pruned,
+    Question,
+    Refused,
+    Reply,
     Reported,
+    Stopping,
+    Suggest,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -55,6 +62,7 @@ def carry(
     act: str,
     number: int = 0,
     verdict: Callable[[TrialEvent], Verdict] = lambda event: Verdict.GO_ON,
+    answer: Callable[[Question, Sequence[TrialEvent]], Reply] = lambda question, events: Given(),
 ) -> list[TrialEvent]:
     events: list[TrialEvent] = []
 
@@ -62,9 +70,9 @@ def carry(
         events.extend(event for event in new if not isinstance(event, Hosted))
         return {event.trial: verdict(event) for event in new}
 
-    executor.execute(
-        TrialFeed([TrialSpec(number, {"act": act}, "", 0)], lambda spec: None), HOST, on_events
-    )
+    specs = [TrialSpec(number, {"act": act}, "", 0)]
+    feed = TrialFeed(specs, lambda spec: None, lambda question: answer(question, events))
+    executor.execute(feed, HOST, on_events)
     outcomes = [event for event in events if isinstance(event, Outcome)]
     assert len(outcomes) == 1, events
     assert events[-1] is outcomes[0]
@@ -95,6 +103,39 @@ def test_a_verdict_reaches_the_trial_at_its_next_report(
     assert isinstance(events[-1], outcome)
     n_reports = sum(isinstance(event, Reported) for event in events)
     assert n_reports <= 2, "at most one report late"
+
+
+def test_a_trial_is_answered_what_it_asks_for_after_all_it_had_reported(
+    executor: Executor,
+) -> None:
+    def answer(question: Question, events: Sequence[TrialEvent]) -> Reply:
+        assert question == Suggest(5, "n", {"low": 0, "high": 9})
+        return Given(len(events))
+
+    ended = carry(executor, "ask", 5, answer=answer)[-1]
+    assert isinstance(ended, Finished)
+    assert ended.value == 2
+
+
+@pytest.mark.parametrize("reply", [Stopping(), Refused("no such range")])
+def test_a_trial_learns_that_there_is_no_answer(executor: Executor, reply: Reply) -> None:
+    ended = carry(executor, "ask", answer=lambda question, events: reply)[-1]
+    assert isinstance(ended, Interrupted)
+    assert ended.cause == repr(reply)
+
+
+def test_a_trial_that_asks_whether_to_go_on_is_told_of_the_report_just_made(
+    executor: Executor,
+) -> None:
+    def verdict(event: TrialEvent) -> Verdict:
+        if not isinstance(event, Reported) or event.step == 0:
+            return Verdict.GO_ON
+        time.sleep(0.2)  # longer than a report waits by itself
+        return Verdict.PRUNE
+
+    ended = carry(executor, "ask_whether", verdict=verdict)[-1]
+    assert isinstance(ended, Pruned)
+    assert ended.step == 1
 
 
 def test_trials_run_side_by_side(executor: Executor) -> None:

@@ -13,12 +13,14 @@ from automl.devices.device import DeviceReader
 from automl.devices.reader import take_reading
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
 from automl.training.plan import SessionSetup
 from automl.trial import (
     Entry,
     Finished,
     MemoryPeak,
+    OutOfMemory,
     Placement,
     Reported,
     TrialEvent,
@@ -30,8 +32,21 @@ from tests.training.conftest import make_plan, make_spec
 pytestmark = pytest.mark.gpu
 
 MIB = 2**20
-OBJECTIVE = ObjectiveConfig(ObjectiveKind.python, "tests.gpu.objectives:hold")
-ENTRY = Entry("automl.training.session:open_session", SessionSetup(make_plan(objective=OBJECTIVE)))
+GIB = 1024**3
+
+
+def entry(function: str) -> Entry:
+    objective = ObjectiveConfig(ObjectiveKind.python, f"tests.gpu.objectives:{function}")
+    plan = make_plan(objective=objective)
+    return Entry("automl.training.session:open_session", SessionSetup(plan))
+
+
+def each(last_step: int, step: int) -> Sequence[int]:
+    """Every report is one that may end its trial, so that the next waits for our answer to it."""
+    return [step]
+
+
+LIMITS = WorkerLimits(max_workers=1, judging=Judging("val_loss", each))
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -44,7 +59,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     tmp_path: Path, reader: DeviceReader, gpu: Placement
 ) -> None:
-    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor = WorkersExecutor(entry("hold"), tmp_path, LIMITS)
     events: list[TrialEvent] = []
     during: list[DeviceAccount] = []
 
@@ -79,3 +94,25 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
     peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeak)]
     assert len(peaks) == 1
     assert HELD_BYTES <= peaks[0] < HELD_BYTES + 64 * MIB
+
+
+def test_a_worker_takes_no_more_of_the_gpu_than_its_cap(tmp_path: Path, gpu: Placement) -> None:
+    executor = WorkersExecutor(entry("take"), tmp_path, LIMITS)
+
+    def ended(number: int, cap_bytes: int) -> TrialEvent:
+        events: list[TrialEvent] = []
+
+        def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            events.extend(new)
+            return {}
+
+        executor.cap_memory({number: {gpu.devices[0]: cap_bytes}})
+        feed = TrialFeed([make_spec(tmp_path, {"gib": 2.0}, number)], lambda taken: None)
+        executor.execute(feed, gpu, on_events)
+        return events[-1]
+
+    try:
+        outcomes = [ended(number, cap) for number, cap in enumerate((3 * GIB, GIB, 0))]
+    finally:
+        executor.close()
+    assert [type(outcome) for outcome in outcomes] == [Finished, OutOfMemory, Finished]

@@ -183,7 +183,8 @@ class NvmlStub:
     def __init__(self, library: Path, path: Path) -> None:
         self.library = library
         self.path = path
-        path.write_bytes(bytes(ctypes.sizeof(_State)))
+        if not path.exists():  # else another process drives it, too
+            path.write_bytes(bytes(ctypes.sizeof(_State)))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._state = _State.from_buffer(self._map)

@@ -23,6 +23,7 @@ from automl.tracking.lines import LineCounter
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
+    DeviceKind,
     Event,
     Failed,
     Finished,
@@ -32,6 +33,7 @@ from automl.trial import (
     MemoryPeak,
     Outcome,
     OutOfMemory,
+    Paced,
     Pruned,
     Reported,
     RequestSource,
@@ -65,6 +67,8 @@ EVENTS: list[Event] = [
     TooLarge(8, 3.5, cause="does not fit", excess=0.25, at_least=True),
     SweepStarted(0.5, "s", "u", {"a.b": "1"}),
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
+    Paced(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
+    Paced(10.5, DeviceKind.GPU, 1e9, 0.25),
 ]
 
 

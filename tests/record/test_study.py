@@ -18,6 +18,7 @@ from automl.record.study import fold
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
+    DeviceKind,
     Direction,
     Event,
     Failed,
@@ -25,6 +26,7 @@ from automl.trial import (
     Interrupted,
     MemoryPeak,
     OutOfMemory,
+    Paced,
     Pruned,
     Reported,
     RequestSource,
@@ -50,6 +52,23 @@ def losses(number: int, *values: float) -> list[Event]:
 
 
 # --- trials ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [("cpu", DeviceKind.CPU), ("A10 GPU-8f", DeviceKind.GPU), ("none", None), ("", None)],
+)
+def test_a_trial_is_known_by_the_kind_of_device_it_was_on(
+    device: str, kind: DeviceKind | None
+) -> None:
+    assert fold([sweep(), start(0, device=device)]).trials[0].kind is kind
+
+
+def test_of_an_execution_the_pace_that_was_told_last_counts() -> None:
+    first, last = (Paced(t, DeviceKind.CPU, 1e6, t, execution=3) for t in (1.0, 2.0))
+    probe, other = (Paced(1.0, DeviceKind.CPU, flops, 0.5) for flops in (1e6, 1e7))
+    found = fold([sweep(), first, probe, other, last]).paces
+    assert set(found) == {last, probe, other}
 
 
 def test_a_trial_is_known_by_all_that_happened_to_it() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HeldBytes
 from automl.running.messages import Kind
-from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Share
+from automl.trial import HOST, LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Share
 from tests.places import device_id
 
 SWEEP = ProcessId(LOCAL_NODE, 1)
@@ -42,6 +42,13 @@ class Plan:
     """Its memory is torch's; else only NVML sees it."""
     n_devices: int = 1
     kinds: frozenset[DeviceKind] = frozenset(DeviceKind)
+    cpu_takes: float = 1.0
+    """On the CPU it takes so many times as long."""
+    host_bytes: int = 0
+    """On a GPU: main memory that its process takes besides, from its first report on."""
+
+    def seconds_on(self, kind: DeviceKind) -> float:
+        return self.seconds * (self.cpu_takes if kind is DeviceKind.CPU else 1)
 
 
 @dataclass
@@ -72,6 +79,8 @@ class Process:
     devices: tuple[DeviceId, ...]
     context_bytes: int
     has_context: bool = False
+    host_bytes: int = 0
+    """Main memory that it takes beside a GPU."""
     n_executions: int = 0
 
 
@@ -191,7 +200,11 @@ class Machine:
     def used_bytes(self, device: DeviceId, now: float) -> int:
         """What the driver shows as used."""
         own = self.own_bytes(device, now) + self.contexts_bytes(device)
-        return own + self.strangers_bytes(device, now)
+        return own + self.beside_bytes(device) + self.strangers_bytes(device, now)
+
+    def beside_bytes(self, device: DeviceId) -> int:
+        """Of the host: what processes on GPUs take of it."""
+        return sum(p.host_bytes for p in self.processes) if device.on_host else 0
 
     def snapshots(self, now: float) -> tuple[DeviceSnapshot, ...]:
         return tuple(self._snapshot(device, now) for device in self.totals)
@@ -217,8 +230,10 @@ class Machine:
 
     def held_bytes(self, now: float) -> HeldBytes:
         """What our processes say that they hold: what torch counts."""
-        return {
+        held = {
             (device, process.address): self.own_bytes(device, now, process, counted=True)
             for process in self.processes
             for device in process.devices
         }
+        beside = {(HOST, p.address): p.host_bytes for p in self.processes if p.host_bytes}
+        return held | beside

@@ -20,6 +20,7 @@ from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
 from automl.devices.promises import Promise
+from automl.running.chooser import Chooser
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -40,6 +41,7 @@ from automl.running.messages import (
 from automl.trial import (
     UNKNOWN,
     DeviceId,
+    DeviceKind,
     Failed,
     Finished,
     Interrupted,
@@ -81,7 +83,8 @@ class Told(Durations):
 
     def of(self, waiting: Waiting) -> float:
         plan = self._plans[waiting.trial.number]
-        return self._rough * (plan.hosted_after + plan.seconds + RELEASED_AFTER)
+        seconds = plan.seconds_on(waiting.where or DeviceKind.GPU)
+        return self._rough * (plan.hosted_after + seconds + RELEASED_AFTER)
 
     def left(self, running: Running, now_seconds: float) -> float:
         return running.since_seconds + self.of(running.waiting) - now_seconds
@@ -123,6 +126,7 @@ class World:
     n_ahead: int = 0
     """How many behind the head may pass it."""
     governor: Governor | None = None
+    chooser: Chooser | None = None
     rough: float = 1.0
     """What is thought of how long a trial takes: so many times the truth."""
 
@@ -164,6 +168,7 @@ class World:
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),
             governor=self.governor,
+            chooser=self.chooser,
         )
 
     def _estimate(self, params: Params) -> Request:
@@ -275,7 +280,8 @@ class World:
             execution.lanes[number] = lane
             self.attempts[number] = self.attempts.get(number, 0) + 1
             self._at(lane.plan.reports_after, partial(self._report, execution, lane))
-            self._at(lane.plan.seconds, partial(self._end_lane, execution, lane))
+            seconds = lane.plan.seconds_on(execution.placement.kind)
+            self._at(seconds, partial(self._end_lane, execution, lane))
             if self.faults:
                 self._at(_DIES_AFTER, partial(self._die_with_device, execution, lane))
             if self.stopping:
@@ -304,6 +310,9 @@ class World:
     def _report(self, execution: Hosted, lane: Lane) -> None:
         if lane in execution.lanes.values():
             execution.process.has_context = True
+            if not execution.placement.on_host:
+                seen = max(execution.process.host_bytes, lane.plan.host_bytes)
+                execution.process.host_bytes = seen
             self.ledger.context_up(execution.key, self.now)
 
     def _stop_lane(self, execution: Hosted, lane: Lane) -> None:
@@ -412,7 +421,7 @@ class World:
         devices = self.machine.snapshots(self.now)
         if self.blind:
             devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
-        asked = replace(begun, devices=devices, host=self.host)
+        asked = replace(begun, devices=devices, host=self.host_state())
         self._at(self.reading_takes / 2, partial(self._end_reading, asked))
 
     def _end_reading(self, asked: Reading) -> None:
@@ -422,7 +431,11 @@ class World:
         """All at once, for a test that handles messages itself."""
         held = self._held()
         devices, elsewhere = self.machine.snapshots(self.now), self._elsewhere(self.now)
-        return Reading(self.now, devices, held, held, elsewhere, self.host)
+        return Reading(self.now, devices, held, held, elsewhere, self.host_state())
+
+    def host_state(self) -> HostState | None:
+        """As the reader's thread finds the machine now."""
+        return self.host
 
     def _elsewhere(self, begun_seconds: float) -> Elsewhere:
         """What other sweeps promise now that a reading begun then may have missed."""

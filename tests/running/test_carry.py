@@ -94,7 +94,7 @@ class Scene:
         def look() -> None:
             self.seen.append(self.ledger.snapshot())
             if program_peaks is not None:
-                program_peaks.read(holding(2 ** len(self.seen)))
+                program_peaks.read(holding(2 ** (len(self.seen) - 1)))
 
         executor.look = look
         self.seen = [self.ledger.snapshot()]
@@ -201,7 +201,7 @@ def test_a_program_is_measured_by_the_driver_from_its_worker_on_until_its_end(
     assert scene.logged == [Started, MemoryPeak, Reported, MemoryPeak, Finished]
     kinds = [type(message) for message in scene.messages]
     assert kinds == [Measured, Measured, Ended, Released]
-    assert [r.peaks_bytes for r in scene.seen[2].reservations] == [(4,)]
+    assert [r.peaks_bytes for r in scene.seen[2].reservations] == [(2,)]
     assert reserved(scene.seen[2]) == [5]
 
 

@@ -13,12 +13,12 @@ import pytest
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.data.dataset import Dataset
 from automl.execution.confinement import Confinement
-from automl.execution.process import preload
 from automl.running.survey import survey
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.trial import Params, TrialSpec
+from tests.fork_server import fork_server_with
 from tests.running import surveyed
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan, make_spec
@@ -29,7 +29,7 @@ PATIENT = Confinement(seconds=90)
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    preload("automl.training.survey.child")
+    fork_server_with("automl.training.survey.child")
 
 
 def surveyed_as(

@@ -46,6 +46,8 @@ class Studies:
         identity: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         directory: Path | None = None,
+        may_change: str | None = None,
+        asks_for_params: bool = False,
         **settings: Any,
     ) -> Study:
         space = self.space if entries is None else parse_space(entries)
@@ -57,6 +59,8 @@ class Studies:
             identity={"space": space.plain()} if identity is None else identity,
             defaults=defaults or {},
             directory=directory or self.directory,
+            may_change=may_change,
+            asks_for_params=asks_for_params,
         )
         self._open.append((study, space))
         return study
@@ -68,6 +72,10 @@ class Studies:
     def close_and_check(self) -> None:
         for study, space in self._open:
             check(study, space)
+        self.close()
+
+    def close(self) -> None:
+        for study, _ in self._open:
             study.close()
 
 

@@ -16,6 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.search.excess import AT_LEAST, BARE, EXCESS
+from automl.search.identity import FUNCTION
 from automl.search.pruners.halving import Halving
 from automl.search.pruners.median import Median
 from automl.search.samplers.random import Random
@@ -69,6 +70,21 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
     ]
     assert (tmp_path / "journal.log").read_bytes() == before
     assert studies.open(identity=IDENTITY).n_asked == 2, "and it is not left locked"
+
+
+def test_what_may_change_is_so_from_then_on(studies: Studies) -> None:
+    def made_of(*parts: str, metric: str = "val_loss") -> dict[str, Any]:
+        return {"objective": {"parts": dict.fromkeys(parts, "x")}, "study": {"metric": metric}}
+
+    study = studies.open(identity=made_of("source", "closure a"))
+    uuid = study.uuid
+    study.close()
+    with pytest.raises(ConfigError, match=r"closure a: \"x\" in .*\n.*beside .* changed=True\.$"):
+        studies.open(identity=made_of("source"))
+    with pytest.raises(ConfigError, match=r"study\.metric.*\n.*another study\.name\.$"):
+        studies.open(identity=made_of("source", metric="acc"), may_change=FUNCTION)
+    study = studies.open(identity=made_of("source", "global b"), may_change=FUNCTION)
+    assert studies.reopen(study, identity=made_of("source", "global b")).uuid == uuid
 
 
 DEFAULTS: dict[str, Any] = {"study": {"goal": "least"}, "model": {"bias": True, "extra": None}}

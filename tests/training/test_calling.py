@@ -53,6 +53,10 @@ def with_a_setting(t: Any, verbose: bool = False) -> Any:
     return (t, verbose)
 
 
+def rate(lr: float) -> Any:
+    return (lr,)
+
+
 def all_with_defaults(lr: Any = 1, width: Any = 2) -> Any:
     return (lr, width)
 
@@ -117,6 +121,7 @@ def test_an_argument_is_a_param_or_the_trial(
         (named, ["lr", "widht"], r"space\.widht: unknown here; the objective takes: lr, width\. D"),
         (named, ["width"], r"space: lr not there, which the objective requires"),
         (both, ["lr"], r"space: width not there"),
+        (rate, ["width"], r"space\.width: unknown here; the objective takes: lr"),
         (with_a_setting, ["verbose"], r"space: t not there"),
         (lambda: 0.0, ["lr"], r"space\.lr: unknown here; the objective takes: nothing"),
     ],

@@ -276,6 +276,17 @@ def test_a_later_part_may_bring_the_state(tmp_path: Path) -> None:
     assert (0, "best") not in written(listener)[2:]
 
 
+def test_a_late_part_of_an_earlier_step_leaves_the_newest_state(tmp_path: Path) -> None:
+    trial, record = make_trial(tmp_path, Listener(), every_seconds=100)
+    for step in range(2):
+        trial.report(step, {"train_loss": 1.0}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    trial.report(0, {"val_loss": 0.5})
+    record.write()
+    last = stored(tmp_path, "last.pt")
+    assert (last["step"], last["state"]) == (1, {"epoch": 1})
+    assert record.best_value == 0.5
+
+
 def test_of_a_metric_that_is_told_twice_the_first_counts_which_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,8 +71,10 @@ def measure(
     *,
     total_seconds: float = TOTAL_SECONDS,
     way_seconds: float = WAY_SECONDS,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[Row]:
-    """A row for each way of each task, in their order. Takes about `total_seconds` at the most.
+    """A row for each way of each task, in their order. Takes about `total_seconds` at the most, and
+    ends at once where `is_over`, which is asked ten times a second.
 
     Raises ConfigError where a user's function cannot be had. Nothing is left behind.
     """
@@ -81,13 +83,17 @@ def measure(
     for n, task in enumerate(tasks):
         say(f"timing {task.size.name} on {task.device.name} ({n + 1} of {len(tasks)})")
         seconds = max(0.0, ends - time.monotonic()) / (len(tasks) - n)
-        timings = _timings(setup, task, seconds, way_seconds)
+        timings = _timings(setup, task, seconds, way_seconds, is_over)
         rows += [Row(task.device, task.size, timing) for timing in timings]
     return rows
 
 
 def _timings(
-    setup: SessionSetup, task: Task, seconds: float, way_seconds: float
+    setup: SessionSetup,
+    task: Task,
+    seconds: float,
+    way_seconds: float,
+    is_over: Callable[[], bool],
 ) -> Sequence[Timing]:
     """One for each way; the process is ended after `seconds`, with what is known by then."""
     ends = time.monotonic() + seconds
@@ -98,7 +104,9 @@ def _timings(
         placement = Placement((Share(task.device.address, task.device.name, 0),))
         there = GainSetup(setup, task.size.params, task.ways, placement, for_child, folder)
         limits = _limits(task.device, folder, seconds)
-        stream = stream_confined(Entry(_TARGET, there), limits, lambda: time.monotonic() > ends)
+        stream = stream_confined(
+            Entry(_TARGET, there), limits, lambda: time.monotonic() > ends or is_over()
+        )
         with closing(stream):
             try:
                 for timing in stream:
@@ -107,7 +115,7 @@ def _timings(
             except ConfigError:
                 raise
             except AutoMLError as error:
-                if time.monotonic() <= ends:
+                if time.monotonic() <= ends and not is_over():
                     found = {way: _after(timing, str(error)) for way, timing in found.items()}
     return [found[way] for way in task.ways]
 

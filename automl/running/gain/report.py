@@ -45,7 +45,7 @@ def report(config: Config) -> None:
     devices, found = devices_of(config.devices), sizes_of(prepared)
     for size in found:
         console.say(f"{size.name}: {params_text(size.params)}")
-    users = config.objective.kind is ObjectiveKind.python
+    users = config.objective.kind is not ObjectiveKind.builtin
     rows = measure(
         prepared.setup,
         tasks_of(prepared, devices, found),

@@ -38,7 +38,7 @@ def sizes(space: Space, work: Work) -> tuple[Size, ...]:
 
     least = space.fill(lambda param: _extreme(param, middle, wants, sign=1))
     most = space.fill(lambda param: _extreme(param, middle, wants, sign=-1))
-    drawn = sorted(_draws(space), key=wants)
+    drawn = sorted(draws(space), key=wants)
     every = [Size("small", least), Size("middle", drawn[len(drawn) // 2]), Size("large", most)]
     return _distinct(every) if wants(least) < wants(most) else (Size("all alike", middle),)
 
@@ -51,8 +51,8 @@ def _extreme(
     return min(candidates, key=lambda value: sign * wants({**middle, param.name: value}))
 
 
-def _draws(space: Space) -> list[Params]:
-    """The same every time."""
+def draws(space: Space) -> list[Params]:
+    """Trials of it, evenly drawn; the same every time."""
     draw = random.Random(0)
     return [space.fill(lambda param: param.domain.at(draw.random())) for _ in range(_N_DRAWS)]
 

@@ -31,7 +31,7 @@ def ways(
 
 def not_varied(plan: TrainingPlan) -> str | None:
     """What is the user's own business, in words; None: all was varied."""
-    if plan.objective.kind is ObjectiveKind.python:
+    if plan.objective.kind is not ObjectiveKind.builtin:
         return "precision, packs and copies of data are the function's own, and were not varied"
     if not isinstance(plan.family, NetworkFamily):
         return "precision, packs and copies of data are of networks, and were not varied"

@@ -68,6 +68,10 @@ class CMAES(Sampler):
 
         return choose_for
 
+    def one(self, search: Search) -> Proposals:
+        """At random, as all that is not in every trial."""
+        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+
 
 def _is_number(param: Param) -> bool:
     """A number that every trial has; all else is drawn at random, each for itself."""

@@ -9,10 +9,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.errors import ConfigError
 from automl.search.domains import Choices, Fixed, Range
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search
+from automl.search.samplers.by_optuna import at_random
+from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, trial_seed
 from automl.search.space import Param, Space
 from automl.trial import Params, ParamValue
 
@@ -23,6 +25,8 @@ MAX_COMBINATIONS = 100_000
 @dataclass
 class Grid(Sampler):
     """Every combination once, in an order shuffled by `study.seed`; ranges need a `step`."""
+
+    extends: ClassVar[bool] = False
 
     def n_may_pend(self, n_ended: int) -> None:
         return None
@@ -37,6 +41,10 @@ class Grid(Sampler):
             return lambda param: combinations[place][param.name]
 
         return choose_for
+
+    def one(self, search: Search) -> Proposals:
+        """At random: the grid is of what was written."""
+        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
 
 
 def grid(space: Space, seed: int, done: Sequence[Params] = ()) -> list[dict[str, ParamValue]]:

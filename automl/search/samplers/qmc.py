@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from automl.config import check
-from automl.search.samplers.by_optuna import OptunaSampler
-from automl.search.samplers.sampler import Search, trial_seed
+from automl.search.samplers.by_optuna import OptunaSampler, at_random
+from automl.search.samplers.sampler import Proposals, Search, trial_seed
 from automl.search.space import Param
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class QMC(OptunaSampler):
 
     def n_may_pend(self, n_ended: int) -> None:
         return None
+
+    def one(self, search: Search) -> Proposals:
+        """At random: in one dimension all params would have the same point."""
+        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
 
     def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...]:
         return params

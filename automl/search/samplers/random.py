@@ -17,3 +17,6 @@ class Random(Sampler):
 
     def open(self, search: Search) -> Proposals:
         return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+
+    def one(self, search: Search) -> Proposals:
+        return self.open(search)

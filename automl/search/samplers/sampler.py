@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from automl.config import SamplerConfig
 from automl.search.space import Param, Space
@@ -48,6 +48,9 @@ class Proposals(Protocol):
 class Sampler(SamplerConfig, ABC):
     """Proposes params."""
 
+    extends: ClassVar[bool] = True
+    """Whether the space may grow, as params are found that an objective asks for."""
+
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:
         """How many trials may be asked for and not ended without harm; None: any number."""
@@ -55,6 +58,11 @@ class Sampler(SamplerConfig, ABC):
     @abstractmethod
     def open(self, search: Search) -> Proposals:
         """Make it ready for a study. Raises ConfigError for a space that it cannot take."""
+
+    @abstractmethod
+    def one(self, search: Search) -> Proposals:
+        """Make it ready for a space of one param, which an objective asks for while it runs. It has
+        a value for each trial."""
 
 
 def trial_seed(study_seed: int, number: int) -> int:

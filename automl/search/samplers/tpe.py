@@ -4,12 +4,12 @@ https://papers.nips.cc/paper/4443-algorithms-for-hyper-parameter-optimization)."
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from automl.config import check, check_positive
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
-from automl.search.samplers.sampler import Search, trial_seed
+from automl.search.samplers.sampler import Proposals, Search, trial_seed
 from automl.search.samplers.wall import draw_within
 from automl.search.space import Param
 
@@ -55,6 +55,10 @@ class TPE(OptunaSampler):
         lost all of the lead after 64 trials and a third after 256 (experiments/003-asking-ahead).
         """
         return max(4, n_ended // 4)
+
+    def one(self, search: Search) -> Proposals:
+        """Without groups, which would be inferred from all params, over whichever ranges."""
+        return replace(self, group=False).open(search)
 
     def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...] | None:
         if self.group:

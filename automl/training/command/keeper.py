@@ -95,6 +95,7 @@ class Program:
 def main(fd: int) -> None:
     """Until the worker is gone."""
     worker = socket.socket(fileno=fd)
+    worker.set_inheritable(False)  # its end is this process's end, whatever programs live on
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
@@ -109,7 +110,7 @@ def main(fd: int) -> None:
 
 
 def _follow(program: Program, worker: socket.socket) -> bool:
-    """Until the program has ended; false: the worker has, and all was killed."""
+    """Until the program has ended; false: the worker has."""
     wakeup, woken = os.pipe()
     for end in (wakeup, woken):
         os.set_blocking(end, False)
@@ -122,9 +123,9 @@ def _follow(program: Program, worker: socket.socket) -> bool:
                 os.read(wakeup, 4096)
             if worker in ready:
                 message = receive(worker)
-                program.signal(signal.SIGKILL if message is None else message[0]["signal"])
                 if message is None:
                     return False
+                program.signal(message[0]["signal"])
             if not ready and program.measure():
                 _say(worker, held=program.held)
     finally:
@@ -183,6 +184,8 @@ def _started(worker: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """What to start; words about a program that has ended are passed over."""
     while (message := receive(worker)) is not None:
         word, fds = message
+        for fd in fds:
+            os.set_inheritable(fd, False)
         if fds:
             return word, fds
     return None

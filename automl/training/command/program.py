@@ -21,6 +21,7 @@ from automl.errors import AutoMLError
 from automl.training.command import keeper
 
 _CHUNK_BYTES = 1 << 16
+_CLOSE_SECONDS = 5.0
 _KILL_SECONDS = 30.0
 """A process that is killed may take so long to be gone, while the kernel takes its memory back."""
 
@@ -59,7 +60,11 @@ class Keeper:
     def close(self) -> None:
         """Kill what runs."""
         self._socket.close()
-        self._process.wait()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:  # it waits for a program that the kernel does not let go
+            self._process.kill()
+            self._process.wait()
 
     @contextmanager
     def running(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Iterator[Running]:

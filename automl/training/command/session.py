@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from automl.record.masking import mask_credentials
 from automl.training import outcome, steps
 from automl.training.command import shared_files
 from automl.training.command.arguments import arguments, words_of
@@ -29,6 +31,7 @@ from automl.training.objective import TrialStopped
 from automl.trial import (
     Feed,
     Interrupted,
+    Line,
     OnEvent,
     OnEvents,
     Outcome,
@@ -68,8 +71,12 @@ class CommandSession:
         """Those that have no program now."""
         self._running: set[Running] = set()
 
-    def run(self, spec: TrialSpec, placement: Placement, on_event: OnEvent) -> None:
-        """Carry out one trial; its last event is its outcome. Raises what `on_event` raised."""
+    def run(
+        self, spec: TrialSpec, placement: Placement, on_event: OnEvent, line: Line | None = None
+    ) -> None:
+        """Carry out one trial; its last event is its outcome. Raises what `on_event` raised.
+
+        A program asks for nothing: its line is not used."""
         trial = ProgramTrial(spec, placement, self._setup, on_event)
         ended = self._carry_out(trial)
         if trial.record.broken is not None:
@@ -136,7 +143,7 @@ class CommandSession:
 
     def _run(self, trial: ProgramTrial) -> Ended:
         argv = arguments(self._words, trial.spec.params, trial.given, self._setup.flags)
-        trial.write(f"$ {' '.join(argv)}\n".encode(errors="replace"))
+        trial.write(f"$ {mask_credentials(shlex.join(argv))}\n".encode(errors="replace"))
         env = os.environ | trial.environment
         with (
             self._inside.program(ProgramSide(trial)) as variables,

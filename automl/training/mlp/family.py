@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,14 @@ from automl.training.params import (
     is_number,
     is_whole,
 )
-from automl.trial import UNKNOWN, Params, ParamValue, Request, RequestSource
+from automl.trial import UNKNOWN, Params, ParamValue, Request, RequestSource, Work
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 _EVALUATION_ROWS = 8192  # as in trainer.py, which imports torch
 _BASE_BYTES = 32 * 2**20  # libraries' workspaces (cuBLAS keeps 8 to 32 MiB) and small change
+_OPTIMIZER_FLOPS = 10  # for each weight and step, rather Adam's than SGD's
 _LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU holds 16 numbers
 
 # Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
@@ -124,19 +126,13 @@ class MLPFamily(NetworkFamily):
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """The data, weights with gradient and optimizer state, the activations of a batch and their
         gradients, and those of a look at the validation part."""
-        from automl.data.one_hot import n_features
-
         mlp = self.checked_params(params)
         if mlp is None:
             return UNKNOWN
         item_bytes = 8 if training.precision is Precision.float64 else 4
-        n_inputs, n_train, n_validation = (
-            n_features(dataset.columns),
-            len(dataset.train),
-            len(dataset.validation),
-        )
-        widths = (n_inputs, *mlp.hidden_widths(self.growth), dataset.n_outputs)
-        n_weights = sum((a + 1) * b for a, b in pairwise(widths))
+        n_train, n_validation = len(dataset.train), len(dataset.validation)
+        widths = self._widths(mlp, dataset)
+        n_inputs, n_weights = widths[0], _n_weights(widths)
         n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
         # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
         n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7
@@ -144,6 +140,19 @@ class MLPFamily(NetworkFamily):
         n_data = (n_train + n_validation) * (n_inputs + 2)
         n_items = n_data + n_weights * n_copies + n_activations + n_evaluation
         return Request(_BASE_BYTES + n_items * item_bytes, RequestSource.ESTIMATED)
+
+    def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
+        """Two operations for each weight and row forwards, twice that backwards; what a look at the
+        validation part takes, shared among an epoch's steps."""
+        mlp = self.checked_params(params)
+        if mlp is None:
+            return None
+        n_weights, n_train = _n_weights(self._widths(mlp, dataset)), len(dataset.train)
+        batch = min(mlp.batch_size, n_train)
+        n_steps = math.ceil(n_train / batch)
+        n_looks = len(dataset.validation) / n_steps
+        flops = n_weights * (6 * batch + 2 * n_looks + _OPTIMIZER_FLOPS)
+        return Work(training.epochs * n_steps, flops)
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
         """A linear model (depth 0) trains alone."""
@@ -160,6 +169,13 @@ class MLPFamily(NetworkFamily):
             depth=mlp.depth if growing else None,
         )
 
+    def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
+        """Units of each layer, inputs and outputs included."""
+        from automl.data.one_hot import n_features
+
+        n_inputs = n_features(dataset.columns)
+        return (n_inputs, *mlp.hidden_widths(self.growth), dataset.n_outputs)
+
     def identity(self) -> Mapping[str, Any]:
         return {"growth": self.growth.name}
 
@@ -170,6 +186,10 @@ class MLPFamily(NetworkFamily):
 
     def params(self, given: Params) -> MLPParams:
         return MLPParams.of(given)
+
+
+def _n_weights(widths: Sequence[int]) -> int:
+    return sum((a + 1) * b for a, b in pairwise(widths))
 
 
 def padded_width(width: int) -> int:

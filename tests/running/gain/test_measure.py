@@ -10,7 +10,6 @@ import pytest
 
 from automl.config import ObjectiveConfig, ObjectiveKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset
-from automl.execution.process import preload
 from automl.running.gain.measure import HOST_DEVICE, Device, Row, Task, measure
 from automl.running.gain.sizes import Size
 from automl.running.gain.ways import ways
@@ -18,6 +17,7 @@ from automl.training.gain.words import Way
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.trial import LOCAL_NODE, DeviceId, Params
+from tests.fork_server import fork_server_with
 from tests.running.gain import objectives
 from tests.running.test_survey import is_running
 from tests.training.conftest import disc as disc
@@ -31,7 +31,7 @@ LARGE: Params = {"depth": 3, "width": 300, "batch_size": 100, "lr": 0.01}
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    preload("automl.training.gain.child")
+    fork_server_with("automl.training.gain.child")
 
 
 @pytest.fixture(autouse=True)

@@ -107,7 +107,8 @@ import json, os, sys
 names = [n for n in os.environ if n.startswith("AUTOML_")] + [
     "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"]
 print("val_loss: 1")
-json.dump({"argv": sys.argv[1:], "cwd": os.getcwd(), "env": {n: os.environ[n] for n in names},
+json.dump({"fds": os.listdir("/proc/self/fd"),
+           "argv": sys.argv[1:], "cwd": os.getcwd(), "env": {n: os.environ[n] for n in names},
            "stdin": sys.stdin.read(), "json": json.load(open(os.environ["AUTOML_JSON"])),
            "terminal": sys.stdout.isatty(),
            "trial_dir": os.path.isdir(os.environ["AUTOML_TRIAL_DIR"])},
@@ -122,6 +123,7 @@ def test_a_program_is_given_its_params_and_place(
     run(GIVEN, arguments="", params={"lr": 0.0, "width": 8})
     given = json.loads(Path("given").read_text())
     assert given["argv"] == ["--lr=0.0", "--width=8"]
+    assert sorted(given["fds"]) == ["0", "1", "2", "3"], "3 is the one that looks"
     assert given["cwd"] == str(tmp_path / "project")
     assert (given["stdin"], given["terminal"], given["trial_dir"]) == ("", False, True)
     assert given["json"] == {"lr": 0.0, "width": 8}

@@ -1,0 +1,1 @@
+"""What Python calls: a sweep over a function, and the handle of a study."""

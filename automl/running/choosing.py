@@ -1,0 +1,317 @@
+"""To which kind of device each waiting trial goes, where a sweep has the CPU and GPUs.
+
+It goes where it ends first, by what trials before it took there (`admission/pace.py`), its wait
+counted (`admission/choice.py`). Those that wait are looked at in their order, and each kind of
+device has a line of its own: who waits for a GPU holds nobody back who goes to the CPU, and nobody
+behind it takes its place. What a trial waits for is chosen anew each time; where it started it
+stays for life, as its numbers depend on it.
+
+Nothing known yet: until the CPU was timed (`probing.py`) nobody goes there who may go to a GPU.
+Where that failed a prior tells how fast it is, by which a trial goes to the CPU only where it would
+be faster there even if a GPU were free; so the small ones measure it. Of a trial whose work nobody
+knows one at a time tries the CPU, when no GPU takes it, until one has finished there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from automl.admission.choice import Line, Option, Seconds, Split, best_split, first_to_end
+from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, no_reading_of
+from automl.running.chooser import Chooser, Timing
+from automl.running.durations import Durations
+from automl.running.held_back import AWAY
+from automl.running.lines import AllWait, Lines, OneLine, Refused, TryStart
+from automl.running.messages import Execution, Running, Start, Waiting
+from automl.running.placing import Placing
+from automl.running.readable import clock
+from automl.trial import DeviceKind, Params, Placement, Request, Work
+
+MOST_BEYOND = 8.0
+"""So many times the work of the largest trial that was timed on the CPU is known by it."""
+MOST_OF_ALL = 0.5
+"""Of the time that all trials to come take, which only those asked for tell: so much a trial may
+take on the CPU that could end sooner on a GPU. One that ends last there is waited for by all."""
+N_LIKE = 64
+"""Trials that tell what those are like which are to come."""
+BEHIND = Refusal("waiting: for those before it", RefusalKind.FULL)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was decided of one that waits: `waiting` says for which kind."""
+
+    waiting: Waiting
+    request: Request
+    refusal: Refusal | None
+    """None: it can start there now."""
+    seconds: float = math.inf
+
+
+@dataclass
+class Choosing:
+    """The lines of a sweep with several kinds of device. For the main thread."""
+
+    chooser: Chooser
+    placing: Placing
+    durations: Durations
+    running: Mapping[int, Running]
+    executions: Mapping[int, Execution]
+    n_ahead: int = 0
+    """How many behind the first are looked at."""
+    _timed: dict[int, Timing] = field(default_factory=dict)
+    """By execution."""
+    _works: deque[Work] = field(default_factory=deque)
+    """Of those asked for last; as long as they are few, and of trials drawn from the space."""
+
+    def __post_init__(self) -> None:
+        self._works = deque(self.chooser.likely[:N_LIKE], maxlen=N_LIKE)
+
+    # --- what is learned ---
+
+    def asked(self, params: Params) -> None:
+        """The study has asked for one with these."""
+        if (work := self.chooser.work(params)) is not None:
+            self._works.append(work)
+
+    def observe(self, n_steps: Callable[[], Mapping[int, int]], now_seconds: float) -> None:
+        """The devices were read. What runs has taken so many steps."""
+        steps = n_steps()
+        self._timed = {key: self._timed.get(key) or Timing() for key in self.executions}
+        for key, execution in self.executions.items():
+            n_live = len(execution.live)
+            if key in steps and n_live:
+                timing = self._timed[key]
+                timing.take(steps[key], n_live, now_seconds)
+                if (step_seconds := timing.step_seconds) is not None:
+                    self._learn(execution, n_live, step_seconds, timing)
+
+    def finished(self, running: Running, execution: Execution, now_seconds: float) -> None:
+        """A trial has come to its end."""
+        seconds, kind = now_seconds - running.since_seconds, running.placement.kind
+        number = running.waiting.trial.number
+        work = self.chooser.work(running.waiting.trial.params)
+        timing = self._timed.get(execution.key, Timing())
+        if work is None:
+            self.chooser.paces.finished(number, kind, seconds)
+        elif timing.step_seconds is None:  # it was too short
+            self._learn(execution, execution.n_lanes, seconds / work.n_steps, timing)
+
+    def _learn(
+        self, execution: Execution, n_lanes: int, step_seconds: float, timing: Timing
+    ) -> None:
+        first = next(iter(execution.members.values()))
+        work = self.chooser.work(first.trial.params)
+        if work is None:
+            return
+        flops, kind = n_lanes * work.step_flops, execution.placement.kind
+        self.chooser.timed(execution.key, kind, flops, step_seconds)
+        if timing.is_due:
+            timing.n_noted = timing.n_passes
+            self.chooser.note(kind, flops, step_seconds, execution.key)
+
+    # --- who is next ---
+
+    def look(
+        self, waiting: Sequence[Waiting], n_to_come: int, try_start: TryStart, now_seconds: float
+    ) -> Start | Refused | AllWait:
+        """Who starts next, in the order in which they wait, each on the kind chosen for it."""
+        found: list[Refused] = []
+        look = self._begin(len(waiting) + n_to_come, now_seconds)
+        for one in waiting[: self._n_looked_at + 1]:
+            chosen = look.choose(one)
+            decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
+            if isinstance(decided, Start):
+                return decided
+            refused = Refused(replace(chosen.waiting, refusal=decided), chosen.request)
+            if refused.is_put_aside:
+                return refused
+            look.waits(refused, chosen.seconds)
+            found.append(refused)
+        return AllWait(found, self._takes_more(look, len(waiting), now_seconds))
+
+    def bound(self, waiting: Waiting, kind: DeviceKind) -> Waiting:
+        """It stays there for life."""
+        return replace(waiting, kind=kind)
+
+    def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
+        """The same, but where the sweep has none of that kind any more."""
+        return kind if kind in self.chooser.kinds else None
+
+    def _begin(self, n_to_come: int, now_seconds: float) -> Pass:
+        left: dict[DeviceKind, list[float]] = {kind: [] for kind in DeviceKind}
+        for execution in self.executions.values():
+            end_seconds = self.durations.end(execution, self.running, now_seconds)
+            left[execution.placement.kind].append(max(0.0, end_seconds - now_seconds))
+        lines = {kind: Line(ends) for kind, ends in left.items()}
+        return Pass(self, lines, self._split(), n_to_come, now_seconds)
+
+    def _split(self) -> Split:
+        """As those that were asked for last would be shared."""
+        places = self.placing.n_places
+        n_cpu, n_gpu = places.get(DeviceKind.CPU, 0), places.get(DeviceKind.GPU, 0)
+        if not (n_cpu and n_gpu):
+            return Split()
+        paces, trials = self.chooser.paces, []
+        for work in self._works:
+            cpu, gpu = (paces.seconds(work, kind) for kind in (DeviceKind.CPU, DeviceKind.GPU))
+            if cpu and gpu:
+                trials.append(Seconds(cpu, gpu))
+        return best_split(trials, n_cpu, n_gpu)
+
+    @property
+    def _n_looked_at(self) -> int:
+        """Behind the first: as many more as cores have nothing to do, since those that wait for a
+        GPU may be all that were asked for."""
+        places = self.placing.n_places.get(DeviceKind.CPU, 0)
+        n_there = sum(e.placement.on_host for e in self.executions.values())
+        return self.n_ahead + max(0, places - n_there) if self.n_ahead else 0
+
+    def _takes_more(self, look: Pass, n_waiting: int, now_seconds: float) -> bool:
+        """Whether a device that nobody waits for could take the least that a trial asks for."""
+        idle = self.chooser.kinds - look.awaited
+        if self.chooser.is_probing:
+            idle -= {DeviceKind.CPU}
+        if n_waiting > self._n_looked_at:
+            return False
+        least = (replace(self.placing.least, kinds=frozenset({kind})) for kind in idle)
+        return any(isinstance(self.placing.place(one, now_seconds), Placement) for one in least)
+
+
+def lines_of(
+    chooser: Chooser | None,
+    placing: Placing,
+    durations: Durations,
+    running: Mapping[int, Running],
+    n_ahead: int,
+) -> Lines:
+    """One for each kind of device, if there are several."""
+    if chooser is None:
+        return OneLine(placing)
+    return Choosing(chooser, placing, durations, running, placing.executions, n_ahead)
+
+
+@dataclass
+class Pass:
+    """One look at all that wait."""
+
+    choosing: Choosing
+    lines: Mapping[DeviceKind, Line]
+    split: Split
+    n_to_come: int
+    """Trials that wait or are still to be asked for."""
+    now_seconds: float
+    awaited: set[DeviceKind] = field(default_factory=set)
+    """Kinds that one before waits for: nobody passes it there."""
+
+    def choose(self, waiting: Waiting) -> Chosen:
+        """Where this one goes."""
+        found = {kind: self._ask(waiting, kind) for kind in self._kinds_of(waiting)}
+        open_ = {k: c for k, c in found.items() if c.refusal is None or not _is_closed(c.refusal)}
+        if not open_:
+            away = [c for c in found.values() if c.refusal is not None and c.refusal.kind in AWAY]
+            return (away or list(found.values()))[0]
+        kind = self._kind(waiting, open_)
+        return _with_reason(open_[kind], open_)
+
+    def waits(self, refused: Refused, seconds: float) -> None:
+        """It does not start now. Who lacks main memory or a core beside a GPU is not passed by
+        those who would take these for the CPU."""
+        kind = refused.waiting.where
+        assert kind is not None
+        self.awaited |= {kind, DeviceKind.CPU} if refused.refusal.of_host else {kind}
+        self.lines[kind].join(seconds)
+
+    def _kinds_of(self, waiting: Waiting) -> list[DeviceKind]:
+        """Where it may go and can run at all; one that can run nowhere is refused anywhere."""
+        can = self.choosing.placing.request(replace(waiting, chosen=None)).kinds
+        kinds = self.choosing.chooser.kinds_of(waiting)
+        return [kind for kind in kinds if kind in can] or kinds[:1]
+
+    def _ask(self, waiting: Waiting, kind: DeviceKind) -> Chosen:
+        there, placing = replace(waiting, chosen=kind), self.choosing.placing
+        seconds = self.choosing.chooser.seconds(waiting, kind)
+        seconds = math.inf if seconds is None else seconds
+        request = placing.request(there)
+        if kind is DeviceKind.GPU and placing.known_request(there) is None:
+            return Chosen(there, request, SURVEYING, seconds)
+        found = BEHIND if kind in self.awaited else self._place(request)
+        return Chosen(there, request, None if isinstance(found, Placement) else found, seconds)
+
+    def _place(self, request: Request) -> Placement | Refusal:
+        """Devices that do not answer now are waited for."""
+        placing = self.choosing.placing
+        away = request.kinds & self.choosing.chooser.kinds - placing.kinds
+        if away and not request.kinds & placing.kinds and placing.has_read:
+            return no_reading_of(request)
+        return placing.place(request, self.now_seconds)
+
+    def _kind(self, waiting: Waiting, found: Mapping[DeviceKind, Chosen]) -> DeviceKind:
+        if len(found) == 1:
+            return next(iter(found))
+        if self.choosing.chooser.is_probing:
+            return DeviceKind.GPU
+        if any(math.isinf(chosen.seconds) for chosen in found.values()):
+            return self._untold(found)
+        on_cpu, on_gpu = found[DeviceKind.CPU].seconds, found[DeviceKind.GPU].seconds
+        if on_cpu > on_gpu and not self._is_known(waiting):
+            return DeviceKind.GPU
+        options = [Option(k, self._wait(k, c), c.seconds) for k, c in found.items()]
+        return DeviceKind.CPU if self._helps(found) else first_to_end(options).kind
+
+    def _helps(self, found: Mapping[DeviceKind, Chosen]) -> bool:
+        """Whether all end sooner where this one starts on the CPU now."""
+        cpu, gpu = found[DeviceKind.CPU], found[DeviceKind.GPU]
+        if cpu.refusal is not None:
+            return False
+        is_best_there = cpu.seconds <= self.split.most_ratio * gpu.seconds
+        all_seconds = self.n_to_come * self.split.trial_seconds
+        return is_best_there and cpu.seconds <= MOST_OF_ALL * all_seconds
+
+    def _wait(self, kind: DeviceKind, chosen: Chosen) -> float:
+        return 0.0 if chosen.refusal is None else self.lines[kind].wait_seconds(chosen.seconds)
+
+    def _untold(self, found: Mapping[DeviceKind, Chosen]) -> DeviceKind:
+        """Of a trial whose seconds nobody knows on some kind."""
+        cpu = found[DeviceKind.CPU]
+        tries = math.isinf(cpu.seconds) and cpu.refusal is None and not self._runs_on_cpu()
+        waits = found[DeviceKind.GPU].refusal is not None
+        return DeviceKind.CPU if waits and tries else DeviceKind.GPU
+
+    def _runs_on_cpu(self) -> bool:
+        return any(e.placement.on_host for e in self.choosing.executions.values())
+
+    def _is_known(self, waiting: Waiting) -> bool:
+        """Whether its pace on the CPU is known by trials like it."""
+        chooser = self.choosing.chooser
+        work = chooser.work(waiting.trial.params)
+        most = chooser.paces.most_timed(DeviceKind.CPU)
+        return work is None or work.step_flops <= MOST_BEYOND * most
+
+
+def _is_closed(refusal: Refusal) -> bool:
+    """Whether it does not start there however long it waits."""
+    return refusal.kind is RefusalKind.NEVER or refusal.kind in AWAY
+
+
+def _with_reason(chosen: Chosen, found: Mapping[DeviceKind, Chosen]) -> Chosen:
+    """Why it waits for this kind, where it could have gone to the other.
+
+    `waiting for a GPU (about 40 s there, 5:10 on the CPU): 1 trial is on GPU-8f…: …`
+    """
+    refusal = chosen.refusal
+    if refusal is None or refusal is SURVEYING or len(found) == 1:
+        return chosen
+    where = {DeviceKind.GPU: "a GPU", DeviceKind.CPU: "the CPU"}
+    kind = chosen.waiting.where
+    (other,) = (other for other in found if other is not kind)
+    assert kind is not None
+    text = f"waiting for {where[kind]}"
+    if math.isfinite(chosen.seconds) and math.isfinite(found[other].seconds):
+        there, elsewhere = clock(chosen.seconds), clock(found[other].seconds)
+        text += f" (about {there} there, {elsewhere} on {where[other]})"
+    why = refusal.reason.removeprefix("waiting: ")
+    return replace(chosen, refusal=replace(refusal, reason=f"{text}: {why}"))

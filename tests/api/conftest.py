@@ -1,0 +1,24 @@
+"""Folders with an MLflow store, and programs in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.program import Program
+from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
+
+__all__ = ["empty_database", "folder", "mlflow_environment"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ignore_mlflows_warning(items, Path(__file__).parent)
+
+
+@pytest.fixture
+def program(folder: Path) -> Iterator[Program]:
+    program = Program(folder)
+    yield program
+    program.end_all()

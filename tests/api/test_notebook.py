@@ -1,0 +1,44 @@
+"""The README's section on Python, run as written, cell by cell, by a real kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.end_to_end.program import ROOT
+
+SECTION = "**From Python and notebooks**"
+
+
+def cells() -> list[str]:
+    """The section's blocks of Python."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split(f"\n{SECTION}", 1)[1].split("\n**", 1)[0]
+    return re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.filterwarnings("ignore:Proactor")
+def test_the_readmes_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    first, second = cells()
+    sources = [first, second, f"{first}\nopened = len(automl.open_study('sine').trials())\nopened"]
+    new: Any = nbformat.v4
+    notebook = new.new_notebook(cells=[new.new_code_cell(source) for source in sources])
+    client = NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(folder)}})
+    client.execute()
+    outputs = [cell["outputs"] for cell in notebook["cells"]]
+    said = "".join(o["text"] for o in outputs[0] if o["output_type"] == "stream")
+    assert re.search(r"sine: \d+ finished.* in ", said)
+    assert re.search(r"^\{'lr': .*, 'width': \d+\} [\d.]+$", said, re.MULTILINE)
+    tables = [o["data"] for o in outputs[0] if o["output_type"] == "display_data"]
+    assert {"text/html": "", "text/plain": ""} in tables, "the live table, gone at its end"
+    assert "<table" in outputs[1][-1]["data"]["text/html"]
+    again = "".join(o["text"] for o in outputs[2] if o["output_type"] == "stream")
+    assert "study sine has 20 trials already" in again
+    assert "go on with: automl.sweep(train, name='sine', n_trials=40)" in again
+    assert outputs[2][-1]["data"]["text/plain"] == "20"

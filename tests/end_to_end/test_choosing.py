@@ -1,0 +1,82 @@
+"""Trials on the CPU and on GPUs in one sweep, and after an interruption."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from automl.trial import DeviceKind, Paced, Started
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+from tests.nvml_stub.stub import NvmlStub
+
+N_TRIALS, N_EPOCHS = 8, 500
+CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
+WORDS = (
+    f"study.n_trials={N_TRIALS}",
+    f"training.epochs={N_EPOCHS}",
+    "data.n_train=300",
+    "data.n_validation=100",
+    "space.width.high=32",
+    "sampler=random",
+    "pruner=none",
+    "execution.pack=off",
+    "devices=nvml",
+    "devices.interval_seconds=0.1",
+    "admission.max_concurrent_trials=3",  # two for the GPUs, one for the CPU
+    "admission.max_trials_per_device=1",
+)
+
+
+def devices(records: Records) -> dict[int, set[DeviceKind]]:
+    """Of each trial, on what it was wherever it was started."""
+    found: dict[int, set[DeviceKind]] = {}
+    for event in records.events():
+        if isinstance(event, Started):
+            found.setdefault(event.trial, set()).add(CPU if event.device == "cpu" else GPU)
+    return found
+
+
+def kinds(records: Records) -> set[DeviceKind]:
+    return set().union(*devices(records).values())
+
+
+def paces(records: Records, *, probes: bool) -> list[Paced]:
+    """What was found of the time of steps."""
+    found = [event for event in records.events() if isinstance(event, Paced)]
+    return [pace for pace in found if (pace.execution is None) is probes]
+
+
+def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
+    program: Program, nvml_stub: NvmlStub
+) -> None:
+    program.environment = nvml_stub.environment(program.environment)
+    records = Records(program.folder, "mixed")
+    first = program.start("study.name=mixed", "devices.choose=all", *WORDS)
+    first.wait_until(lambda: CPU in kinds(records), "a trial on the CPU")
+    first.signal(signal.SIGINT)
+    assert first.wait().code == 130
+    assert records.interrupted()
+    assert kinds(records) == {CPU, GPU}
+    probes = paces(records, probes=True)
+    assert {found.kind for found in probes} == {CPU}, "it was timed before it was used"
+
+    done = program.run("resume", "study.name=mixed")
+    assert done.code == 0
+    assert paces(records, probes=True) == probes, "it is not timed again"
+    assert {found.kind for found in paces(records, probes=False)} == {CPU, GPU}
+    records.check_exact(N_TRIALS, N_EPOCHS, ["train_loss", "val_loss"])
+    assert all(len(where) == 1 for where in devices(records).values())
+
+
+@pytest.mark.parametrize("choose", ["gpu", "auto"])
+def test_gpus_that_were_named_are_used_alone(
+    program: Program, nvml_stub: NvmlStub, choose: str
+) -> None:
+    """devices=nvml is the user's word; only devices.choose=all goes beyond it."""
+    program.environment = nvml_stub.environment(program.environment)
+    words = [w for w in WORDS if not w.startswith("study.n_trials")]
+    done = program.run("study.name=named", f"devices.choose={choose}", "study.n_trials=2", *words)
+    assert done.code == 0
+    assert devices(Records(program.folder, "named")) == {0: {GPU}, 1: {GPU}}

@@ -1,0 +1,62 @@
+"""How a study goes on: by a command line, or by the call that began it."""
+
+from __future__ import annotations
+
+import pytest
+
+from automl.config import Config, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.errors import ConfigError
+from automl.running.going_on import (
+    how_to_go_on,
+    how_to_go_on_with,
+    parts_of,
+    refuse_uncalled,
+)
+from automl.running.prepare import flat_settings, identity_of
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.training.called import CalledFunction
+from automl.training.mlp.family import MLPFamily
+
+PYTHON = ObjectiveConfig(ObjectiveKind.python, "m:train")
+CALLED = ObjectiveConfig(
+    ObjectiveKind.called, "train", file="a.ipynb", parts=["source=3 lines, 1f", "closure a=int, 2"]
+)
+
+
+@pytest.mark.parametrize(
+    ("objective", "line"),
+    [
+        (PYTHON, "python -m automl resume study.name=s study.n_trials=9"),
+        (CALLED, "automl.sweep(train, name='s', n_trials=9)"),
+    ],
+)
+def test_the_line_is_the_one_that_works(objective: ObjectiveConfig, line: str) -> None:
+    config = Config(study=StudyConfig(name="s"), objective=objective)
+    assert how_to_go_on(config, n_trials=9) == line
+    settings = {"objective.kind": objective.kind.name, "objective.target": str(objective.target)}
+    short = line.replace(" study.n_trials=9", "").replace(", n_trials=9", "")
+    assert how_to_go_on_with(config.study, settings) == how_to_go_on(config) == short
+
+
+def test_only_its_caller_has_a_called_function() -> None:
+    config = Config(study=StudyConfig(name="s"), objective=CALLED)
+    with pytest.raises(
+        ConfigError, match=r"stored nowhere\. Go on with it in a\.ipynb: automl\.sw"
+    ):
+        refuse_uncalled(config, None)
+    refuse_uncalled(config, CalledFunction(len, None))
+    refuse_uncalled(Config(objective=PYTHON), None)
+    with pytest.raises(ConfigError, match=r"objective\.kind=called: is for automl\.sweep"):
+        ObjectiveConfig(ObjectiveKind.called)
+
+
+def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
+    config = Config(objective=CALLED, model=MLPFamily(), sampler=Random(), pruner=NoPruner())
+    assert parts_of(CALLED) == {"source": "3 lines, 1f", "closure a": "int, 2"}
+    assert identity_of(config)["objective"] == {
+        "kind": "called",
+        "target": "train",
+        "parts": {"source": "3 lines, 1f", "closure a": "int, 2"},
+    }
+    assert "objective.parts" not in flat_settings(config)

@@ -1,0 +1,55 @@
+"""The CPU is timed, for real, before trials of the built-in network go there."""
+
+from __future__ import annotations
+
+from automl.running.chooser import Chooser
+from automl.running.messages import Probed
+from automl.running.prepare import Prepared, prepare
+from automl.running.probing import Prober, open_prober, probe
+from automl.trial import DeviceKind
+from tests.running.test_prepare import small
+
+PATIENT_SECONDS = 120.0
+"""A machine with much else to do."""
+SPACE = {"width": {"low": 4, "high": 256}, "depth": 2, "batch_size": 50, "lr": 0.1}
+
+
+def prepared() -> Prepared:
+    return prepare(small(SPACE))
+
+
+def chooser_of(prepared: Prepared) -> Chooser:
+    return Chooser(prepared.work, frozenset(DeviceKind))
+
+
+def test_a_small_a_middle_and_a_large_trial_tell_what_steps_take() -> None:
+    here = prepared()
+    found = probe(here, total_seconds=PATIENT_SECONDS)
+    widths = [params["width"] for params, _ in found.steps]
+    assert widths[0] == 4
+    assert widths[-1] == 256
+    assert len(widths) == 3
+    assert all(seconds > 0 for _, seconds in found.steps)
+    chooser = chooser_of(here)
+    chooser.probed(found)
+    largest = here.work(found.steps[-1][0])
+    assert largest is not None
+    assert chooser.paces.most_timed(DeviceKind.CPU) == largest.step_flops
+    assert open_prober(here, chooser, lambda found: None) is None, "it is known"
+
+
+def test_who_leaves_ends_it() -> None:
+    """It answers all the same: trials wait for it."""
+    posted: list[Probed] = []
+    here = prepared()
+    chooser = chooser_of(here)
+    prober = open_prober(here, chooser, posted.append)
+    assert isinstance(prober, Prober)
+    assert chooser.is_probing
+    with prober:
+        pass
+    assert posted == [Probed()]
+
+
+def test_where_nobody_chooses_nothing_is_timed() -> None:
+    assert open_prober(prepared(), None, lambda found: None) is None
