@@ -57,6 +57,8 @@ def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
     assert identity_of(config)["objective"] == {
         "kind": "called",
         "target": "train",
+        "command": None,
+        "pattern": None,
         "parts": {"source": "3 lines, 1f", "closure a": "int, 2"},
     }
     assert "objective.parts" not in flat_settings(config)
