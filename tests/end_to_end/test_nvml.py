@@ -168,15 +168,14 @@ def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(
 ) -> None:
     """DistributedDataParallel with Gloo: torch cannot use the stub's GPUs."""
     program.environment = nvml_stub.environment(program.environment)
-    done = program.run("study.name=ranks", "study.n_trials=2", *IN_RANKS)
+    done = program.run("study.name=ranks", "study.n_trials=1", *IN_RANKS)
     assert (done.code, done.stderr) == (0, "")
     records = Records(program.folder, "ranks")
     both = f"Stub A10 {LARGE}, Stub T4 {SMALL}"
     assert {r.data.tags["automl.device"] for r in records.trial_runs().values()} == {both}
-    for number in range(2):
-        folder = program.folder / "studies/ranks/checkpoints" / f"trial-{number:05d}"
-        told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-        assert [rank["sees"] for rank in told] == [f"{LARGE},{SMALL}"] * 2
+    folder = program.folder / "studies/ranks/checkpoints/trial-00000"
+    told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    assert [rank["sees"] for rank in told] == [f"{LARGE},{SMALL}"] * 2
 
 
 @pytest.mark.parametrize(

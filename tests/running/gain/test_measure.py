@@ -122,7 +122,7 @@ def test_one_that_fails_says_why() -> None:
 def test_one_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     (row,) = timed(
-        users("catches_all"), task({"pid_file": str(pid_file)}, Way()), total_seconds=10.0
+        users("catches_all"), task({"pid_file": str(pid_file)}, Way()), total_seconds=4.0
     )
     pids = [int(pid) for pid in pid_file.read_text().split()]
     assert len(pids) == 2
