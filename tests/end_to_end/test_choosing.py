@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 from automl.trial import DeviceKind, Paced, Started
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -70,13 +68,10 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     assert all(len(where) == 1 for where in devices(records).values())
 
 
-@pytest.mark.parametrize("choose", ["gpu", "auto"])
-def test_gpus_that_were_named_are_used_alone(
-    program: Program, nvml_stub: NvmlStub, choose: str
-) -> None:
+def test_gpus_that_were_named_are_used_alone(program: Program, nvml_stub: NvmlStub) -> None:
     """devices=nvml is the user's word; only devices.choose=all goes beyond it."""
     program.environment = nvml_stub.environment(program.environment)
     words = [w for w in WORDS if not w.startswith("study.n_trials")]
-    done = program.run("study.name=named", f"devices.choose={choose}", "study.n_trials=2", *words)
+    done = program.run("study.name=named", "devices.choose=auto", "study.n_trials=2", *words)
     assert done.code == 0
     assert devices(Records(program.folder, "named")) == {0: {GPU}, 1: {GPU}}
