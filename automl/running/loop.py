@@ -179,7 +179,10 @@ class Loop:
             case Broke(error):
                 self.break_off(error)
                 self.ports.stop_trials()
-            case Tick() | Probed():
+            case Probed():
+                assert self.chooser is not None, "what it times is for the chooser"
+                self.chooser.probed(message)
+            case Tick():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
             self.stop = self.stop or StopReason.TIMEOUT

@@ -219,9 +219,9 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         "is for another command: python -m automl devices watch=true",
     )
     space = parse_space(config.space)
-    if config.objective.kind is ObjectiveKind.optuna:
-        _check_sampler(config, space)
     asks = config.objective.kind is ObjectiveKind.optuna
+    if asks:
+        _check_sampler(config, space)
     for number, params in enumerate(config.study.enqueue):
         space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
     plan = TrainingPlan(
@@ -293,10 +293,10 @@ def _declare(
     config: Config, plan: TrainingPlan, dataset: Dataset | None, called: CalledFunction | None
 ) -> Declaration:
     """A user's module is imported where it will train, so that this process needs no torch."""
-    inside = inside_of(config, plan)
     if called is not None:
         name = str(plan.objective.target)
         return declaration_of(called.load(name), plan.space, name)
+    inside = inside_of(config, plan)
     if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
         with open_inside(inside).importing():
             return declare(plan, dataset)

@@ -45,7 +45,6 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
-    Probed,
     Released,
     Surveyed,
     TakenOver,
@@ -232,8 +231,6 @@ class Sweep:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
-        if isinstance(message, Probed) and self.loop.chooser is not None:
-            self.loop.chooser.probed(message)
         said = death_line(message)
         said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())

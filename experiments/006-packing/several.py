@@ -11,28 +11,24 @@ import itertools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits
+from automl.admission.policy import Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
-from automl.devices.promises import Promise
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
-    DoesNotFit,
     Ended,
     Message,
     Released,
-    Surveyed,
     Waiting,
 )
 from automl.trial import (
@@ -41,13 +37,13 @@ from automl.trial import (
     DeviceId,
     DeviceKind,
     Finished,
-    Outcome,
     Params,
     Placement,
     ProcessId,
     Request,
     RequestSource,
 )
+from tests.running.plain_ports import PlainPorts
 
 GIB = 1024**3
 N_DEVICES, TOTAL_BYTES = 8, 24 * GIB
@@ -101,7 +97,7 @@ class Exact(Durations):
         return self._trials[waiting.trial.number].seconds
 
 
-class Sweep:
+class Sweep(PlainPorts):
     """The real loop; this is its ports, and the machine."""
 
     def __init__(self, trials: Sequence[Trial], n_ahead: int, *, exact: bool = False) -> None:
@@ -143,24 +139,9 @@ class Sweep:
 
     # --- ports ---
 
-    def show_promises(self, promises: Sequence[Promise]) -> None:
-        """There is nobody else."""
-
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
-        return {}
-
     def ask(self) -> Asked | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1
         return Asked(number, {"n": number})
-
-    def n_may_pend(self) -> int | None:
-        return None
-
-    def n_steps(self) -> Mapping[int, int]:
-        return {}
-
-    def kind_of(self, trial: Asked, *, on_host: bool) -> None:
-        return None
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         (number,) = (trial.number for trial in trials)
@@ -174,36 +155,6 @@ class Sweep:
         self.ledger.assign(number, ProcessId(LOCAL_NODE, 100 + number))
         self.ledger.context_up(number, self.now)
         self._at(trial.seconds, partial(self._end, number, placement))
-
-    def feed(self, key: int, trial: Asked) -> None:
-        raise AssertionError("no packs here")
-
-    def tell(self, outcome: Outcome) -> None:
-        """It has ended."""
-
-    def fail(self, trial: Asked, cause: str) -> None:
-        raise AssertionError(cause)
-
-    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
-        raise AssertionError(found.cause)
-
-    def stop_trials(self) -> None:
-        raise AssertionError("nobody stops it")
-
-    def is_surveying(self, trial: Asked) -> bool:
-        return False
-
-    def surveyed(self, surveyed: Surveyed) -> None:
-        raise AssertionError("nothing is surveyed here")
-
-    def cap_memory(self, caps: Caps) -> None:
-        """Trials here take what was reserved for them."""
-
-    def idle(self) -> Idle:
-        return {}
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """None is kept."""
 
     # --- what is known, and what happens ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -17,8 +17,6 @@ from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle, settled_bytes
-from automl.devices.device import Elsewhere
-from automl.devices.promises import Promise
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -46,6 +44,7 @@ from automl.trial import (
     Request,
     RequestSource,
 )
+from tests.running.plain_ports import PlainPorts
 
 READ_AFTER_SECONDS = 0.5
 """From what changes on a device until a reading shows it, as by default."""
@@ -81,7 +80,7 @@ class Known:
     """How many share a device is found (`governed_sweep.py`)."""
 
 
-class Sweep(Machine):
+class Sweep(Machine, PlainPorts):
     """One sweep over all trials."""
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], seed: int, known: Known) -> None:
@@ -127,24 +126,9 @@ class Sweep(Machine):
 
     # --- ports ---
 
-    def show_promises(self, promises: Sequence[Promise]) -> None:
-        """There is nobody else."""
-
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
-        return {}
-
-    def n_steps(self) -> Mapping[int, int]:
-        return {}
-
     def ask(self) -> Asked | None:
         number, self._n_asked = self._n_asked, self._n_asked + 1
         return Asked(number, {"n": number})
-
-    def n_may_pend(self) -> int | None:
-        return None
-
-    def kind_of(self, trial: Asked, *, on_host: bool) -> None:
-        return None
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         (number,), (device,) = [t.number for t in trials], placement.devices
@@ -156,20 +140,11 @@ class Sweep(Machine):
         self.ledger.assign(number, process)
         self.n_over_committed += self._is_over_committed(device)
 
-    def feed(self, key: int, trial: Asked) -> None:
-        raise AssertionError("no packs here")
-
-    def tell(self, outcome: Outcome) -> None:
-        """It has ended."""
-
     def fail(self, trial: Asked, cause: str) -> None:
         self.n_failed += 1
 
     def too_large(self, trial: Asked, found: DoesNotFit) -> None:
         self.n_failed += 1
-
-    def stop_trials(self) -> None:
-        raise AssertionError("nobody stops it")
 
     def is_surveying(self, trial: Asked) -> bool:
         if self._known.request != "surveyed":

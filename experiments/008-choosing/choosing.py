@@ -12,17 +12,15 @@ import itertools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from automl.admission.caps import Caps
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits
+from automl.admission.policy import Limits
 from automl.admission.requests import Requests
-from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
-from automl.devices.promises import Promise
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.chooser import Chooser
 from automl.running.choosing import N_LIKE
 from automl.running.durations import Durations
@@ -30,12 +28,10 @@ from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
     DevicesRead,
-    DoesNotFit,
     Ended,
     Message,
     Probed,
     Released,
-    Surveyed,
 )
 from automl.running.prepare import LOOKAHEAD
 from automl.trial import (
@@ -44,7 +40,6 @@ from automl.trial import (
     DeviceId,
     DeviceKind,
     Finished,
-    Outcome,
     Params,
     Placement,
     ProcessId,
@@ -52,6 +47,7 @@ from automl.trial import (
     RequestSource,
     Work,
 )
+from tests.running.plain_ports import PlainPorts
 
 GIB = 1024**3
 N_CORES = 16
@@ -150,7 +146,7 @@ class Setting:
         return [DeviceId(LOCAL_NODE, f"GPU-{n}") for n in range(self.n_gpus)]
 
 
-class Sweep:
+class Sweep(PlainPorts):
     """A machine in virtual time, and the loop's ports into it."""
 
     def __init__(self, setting: Setting, trials: Sequence[Trial], *, chooses: bool) -> None:
@@ -163,7 +159,7 @@ class Sweep:
         self._order, self._pids = itertools.count(), itertools.count(100)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.ledger = Ledger()
-        chooser = self._chooser = self._open_chooser() if chooses else None
+        chooser = self._open_chooser() if chooses else None
         predict = {} if chooser is None else {"predict": chooser.seconds}
         self._n_ahead, self._n_ended = setting.n_ahead, 0
         self.loop = Loop(
@@ -190,12 +186,6 @@ class Sweep:
 
     # --- ports ---
 
-    def show_promises(self, promises: Sequence[Promise]) -> None:
-        """There is nobody else."""
-
-    def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
-        return {}
-
     def ask(self) -> Asked | None:
         self._n_asked += 1
         return Asked(self._n_asked - 1, {"n": self._n_asked - 1})
@@ -206,9 +196,6 @@ class Sweep:
             return None
         return max(4, self._n_ended // 4)
 
-    def kind_of(self, trial: Asked, *, on_host: bool) -> None:
-        return None
-
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         (number,) = (trial.number for trial in trials)
         seconds = self.trials[number].seconds[placement.kind]
@@ -217,38 +204,8 @@ class Sweep:
         self.ledger.assign(number, ProcessId(LOCAL_NODE, next(self._pids)))
         self._at(seconds, partial(self._end, number))
 
-    def feed(self, key: int, trial: Asked) -> None:
-        raise AssertionError("no packs here")
-
-    def tell(self, outcome: Outcome) -> None:
-        """It has ended."""
-
-    def fail(self, trial: Asked, cause: str) -> None:
-        raise AssertionError(cause)
-
-    def too_large(self, trial: Asked, found: DoesNotFit) -> None:
-        raise AssertionError(found.cause)
-
-    def stop_trials(self) -> None:
-        raise AssertionError("nobody stops it")
-
-    def is_surveying(self, trial: Asked) -> bool:
-        return False
-
-    def surveyed(self, surveyed: Surveyed) -> None:
-        raise AssertionError("nothing is surveyed here")
-
-    def cap_memory(self, caps: Caps) -> None:
-        """Nobody takes more than was reserved."""
-
     def n_steps(self) -> Mapping[int, int]:
         return {n: int(self._share(n) * self.trials[n].n_steps) for n in self._runs}
-
-    def idle(self) -> Idle:
-        return {}
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """None are kept."""
 
     # --- what happens ---
 
@@ -260,11 +217,9 @@ class Sweep:
 
     def _probed(self) -> None:
         """A small, a middle and a large trial were timed on a core."""
-        assert self._chooser is not None
         order = sorted(range(len(self.trials)), key=lambda n: self.trials[n].n_weights)
         sizes = (order[0], order[len(order) // 2], order[-1])
         found = Probed(tuple(({"n": n}, core(self.trials[n].n_weights)) for n in sizes))
-        self._chooser.probed(found)
         self._handle(found)
 
     def _work(self, params: Params) -> Work:

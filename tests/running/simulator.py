@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 
-from automl.admission.caps import Caps
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
 from automl.admission.policy import Idle, Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
-from automl.devices.promises import Promise
 from automl.running.chooser import Chooser
 from automl.running.durations import Durations
 from automl.running.loop import Loop
@@ -34,7 +32,6 @@ from automl.running.messages import (
     Running,
     Signalled,
     StopReason,
-    Surveyed,
     Tick,
     Waiting,
 )
@@ -55,6 +52,7 @@ from automl.trial import (
     TooLarge,
 )
 from tests.places import device_id
+from tests.running.plain_ports import PlainPorts
 from tests.running.simulated_machine import (
     CONTEXT_BYTES,
     SWEEP,
@@ -91,7 +89,7 @@ class Told(Durations):
 
 
 @dataclass
-class World:
+class World(PlainPorts):
     """A machine, and the loop's ports into it."""
 
     sizes: Mapping[str, int]
@@ -191,9 +189,6 @@ class World:
     def kind_of(self, trial: Asked, *, on_host: bool) -> Kind | None:
         return self.plans[trial.number].kind
 
-    def show_promises(self, promises: Sequence[Promise]) -> None:
-        """There is nobody else."""
-
     def promised_elsewhere(self, begun_seconds: float) -> Elsewhere:
         return self._elsewhere(begun_seconds)
 
@@ -237,18 +232,6 @@ class World:
         for execution in self.machine.executions.values():
             for lane in execution.lanes.values():
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
-
-    def is_surveying(self, trial: Asked) -> bool:
-        return False
-
-    def surveyed(self, surveyed: Surveyed) -> None:
-        raise AssertionError("nothing is surveyed here")
-
-    def cap_memory(self, caps: Caps) -> None:
-        """Trials here take what was reserved for them and no more, settled or not."""
-
-    def n_steps(self) -> Mapping[int, int]:
-        return {}
 
     def idle(self) -> Idle:
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}
