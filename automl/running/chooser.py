@@ -106,8 +106,8 @@ class Timing:
     n_passes: float = 0.0
     """Of all lanes of a pack at once, each of which counts its steps."""
     seconds: float = 0.0
-    n_noted: float = 0.0
-    """As many passes had been seen when it was noted last."""
+    n_noted: float | None = None
+    """As many passes had been seen when it was noted last; None: it never was."""
 
     def take(self, n_steps: int, n_lanes: int, now_seconds: float) -> None:
         """So many in all, as of now."""
@@ -130,4 +130,4 @@ class Timing:
     @property
     def is_due(self) -> bool:
         """Whether twice as much is known as was noted: of one that is killed half is kept."""
-        return self.n_passes >= 2 * self.n_noted
+        return self.n_noted is None or self.n_passes >= 2 * max(self.n_noted, WINDOW_STEPS / 2)

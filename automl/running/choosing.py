@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.admission.choice import Line, Option, Seconds, Split, best_split, first_to_end
@@ -59,16 +59,19 @@ class Choosing:
     placing: Placing
     durations: Durations
     running: Mapping[int, Running]
-    executions: Mapping[int, Execution]
     n_ahead: int = 0
     """How many behind the first are looked at."""
     _timed: dict[int, Timing] = field(default_factory=dict)
     """By execution."""
-    _works: deque[Work] = field(default_factory=deque)
+    _works: deque[Work] = field(init=False)
     """Of those asked for last; as long as they are few, and of trials drawn from the space."""
 
     def __post_init__(self) -> None:
         self._works = deque(self.chooser.likely[:N_LIKE], maxlen=N_LIKE)
+
+    @property
+    def executions(self) -> Mapping[int, Execution]:
+        return self.placing.executions
 
     # --- what is learned ---
 
@@ -77,9 +80,9 @@ class Choosing:
         if (work := self.chooser.work(params)) is not None:
             self._works.append(work)
 
-    def observe(self, n_steps: Callable[[], Mapping[int, int]], now_seconds: float) -> None:
-        """The devices were read. What runs has taken so many steps."""
-        steps = n_steps()
+    def observe(self, now_seconds: float) -> None:
+        """The devices were read: how many steps has taken what runs?"""
+        steps = self.placing.ports.n_steps()
         self._timed = {key: self._timed.get(key) or Timing() for key in self.executions}
         for key, execution in self.executions.items():
             n_live = len(execution.live)
@@ -94,7 +97,7 @@ class Choosing:
         seconds, kind = now_seconds - running.since_seconds, running.placement.kind
         number = running.waiting.trial.number
         work = self.chooser.work(running.waiting.trial.params)
-        timing = self._timed.get(execution.key, Timing())
+        timing = self._timed.setdefault(execution.key, Timing())
         if work is None:
             self.chooser.paces.finished(number, kind, seconds)
         elif timing.step_seconds is None:  # it was too short
@@ -163,12 +166,16 @@ class Choosing:
         return best_split(trials, n_cpu, n_gpu)
 
     @property
+    def n_idle_on_cpu(self) -> int:
+        """Places there that nobody has."""
+        places = self.placing.n_places.get(DeviceKind.CPU, 0)
+        return max(0, places - sum(e.placement.on_host for e in self.executions.values()))
+
+    @property
     def _n_looked_at(self) -> int:
         """Behind the first: as many more as cores have nothing to do, since those that wait for a
         GPU may be all that were asked for."""
-        places = self.placing.n_places.get(DeviceKind.CPU, 0)
-        n_there = sum(e.placement.on_host for e in self.executions.values())
-        return self.n_ahead + max(0, places - n_there) if self.n_ahead else 0
+        return self.n_ahead + self.n_idle_on_cpu if self.n_ahead else 0
 
     def _takes_more(self, look: Pass, n_waiting: int, now_seconds: float) -> bool:
         """Whether a device that nobody waits for could take the least that a trial asks for."""
@@ -191,7 +198,7 @@ def lines_of(
     """One for each kind of device, if there are several."""
     if chooser is None:
         return OneLine(placing)
-    return Choosing(chooser, placing, durations, running, placing.executions, n_ahead)
+    return Choosing(chooser, placing, durations, running, n_ahead)
 
 
 @dataclass
@@ -235,8 +242,9 @@ class Pass:
         there, placing = replace(waiting, chosen=kind), self.choosing.placing
         seconds = self.choosing.chooser.seconds(waiting, kind)
         seconds = math.inf if seconds is None else seconds
-        request = placing.request(there)
-        if kind is DeviceKind.GPU and placing.known_request(there) is None:
+        known = placing.known_request(there) if kind is DeviceKind.GPU else None
+        request = known or placing.request(there)
+        if known is None and kind is DeviceKind.GPU:
             return Chosen(there, request, SURVEYING, seconds)
         found = BEHIND if kind in self.awaited else self._place(request)
         return Chosen(there, request, None if isinstance(found, Placement) else found, seconds)
@@ -265,7 +273,7 @@ class Pass:
     def _helps(self, found: Mapping[DeviceKind, Chosen]) -> bool:
         """Whether all end sooner where this one starts on the CPU now."""
         cpu, gpu = found[DeviceKind.CPU], found[DeviceKind.GPU]
-        if cpu.refusal is not None:
+        if cpu.refusal is not None or not self.choosing.n_idle_on_cpu:
             return False
         is_best_there = cpu.seconds <= self.split.most_ratio * gpu.seconds
         all_seconds = self.n_to_come * self.split.trial_seconds

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -76,8 +76,8 @@ class Lines(Protocol):
     def asked(self, params: Params) -> None:
         """The study has asked for one with these."""
 
-    def observe(self, n_steps: Callable[[], Mapping[int, int]], now_seconds: float) -> None:
-        """The devices were read. What runs has taken so many steps."""
+    def observe(self, now_seconds: float) -> None:
+        """The devices were read: how many steps has taken what runs?"""
 
     def finished(self, running: Running, execution: Execution, now_seconds: float) -> None:
         """A trial has come to its end."""
@@ -109,7 +109,7 @@ class OneLine:
     def asked(self, params: Params) -> None:
         """Nothing depends on it."""
 
-    def observe(self, n_steps: Callable[[], Mapping[int, int]], now_seconds: float) -> None:
+    def observe(self, now_seconds: float) -> None:
         """All go to the same kind of device, however fast they are."""
 
     def finished(self, running: Running, execution: Execution, now_seconds: float) -> None:

@@ -171,7 +171,7 @@ class Loop:
                 self._released(key, now_seconds)
             case DevicesRead(reading):
                 self._placing.read(reading, now_seconds)
-                self._lines.observe(self.ports.n_steps, now_seconds)
+                self._lines.observe(now_seconds)
                 self.memory.read(reading)
                 self.waiting.extendleft(reversed(self._held_back.answered(now_seconds)))
             case Signalled(reason):

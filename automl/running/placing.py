@@ -134,7 +134,8 @@ class Placing:
 
     @property
     def n_places(self) -> Mapping[DeviceKind, int]:
-        """How many can run at once by kind of device, as far as memory allows."""
+        """How many can run at once by kind of device, as far as memory allows; of a cap on all
+        together GPUs have the first."""
         devices = () if self.reading is None else self.reading.devices
         places: dict[DeviceKind, int] = defaultdict(int)
         for address in (device.address for device in devices if device.fault is None):
@@ -142,6 +143,10 @@ class Placing:
             if address == HOST and self.reading is not None:
                 n = min(n, self._n_on_host(self.reading))
             places[address.kind] += n
+        if (most := self.limits.max_concurrent_trials) is not None:
+            places[DeviceKind.GPU] = min(places[DeviceKind.GPU], most)
+            left = most - places[DeviceKind.GPU]
+            places[DeviceKind.CPU] = min(places[DeviceKind.CPU], left)
         return places
 
     def _n_on_host(self, reading: Reading) -> int:

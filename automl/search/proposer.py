@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import OpenStudy, Sampler, Search, trial_seed
+from automl.search.samplers.sampler import OpenStudy, Sampler, Search, seed_of
 from automl.search.space import Param, Space
 from automl.trial import Params, ParamValue
 
@@ -35,7 +35,7 @@ class Proposer:
 
     def complete(self, number: int, params: Params) -> dict[str, ParamValue]:
         """`params` with those missing drawn at random, as (study seed, number) decide."""
-        draw = at_random(self._space, number, trial_seed(self._seed, number))
+        draw = at_random(self._space, number, seed_of(self._seed, number))
 
         def choose(param: Param) -> ParamValue:
             return param.domain.cast(params[param.name]) if param.name in params else draw(param)

@@ -7,7 +7,6 @@ is opened again (`found_space.py`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from automl.errors import ConfigError
 from automl.search.distributions import distribution
 from automl.search.domains import Choices, Domain, Range, parse_domain
 from automl.search.found_space import FoundSpace
-from automl.search.samplers.sampler import Sampler, Search
+from automl.search.samplers.sampler import Sampler, Search, seed_of
 from automl.search.space import Param, Space
 from automl.search.storage import OpenStorage
 from automl.trial import Params, ParamValue, SpaceEntry, Suggest
@@ -40,7 +39,6 @@ class Suggesting:
         """The space of `search` is the one that was written."""
         self.found = FoundSpace(search.space)
         self._search, self._sampler, self._opened = search, sampler, opened
-        self._written = search.space
         self._entries: dict[str, SpaceEntry] = {}
         """As the objective asks for params that trials begin with."""
         self._kinds: dict[str, BaseDistribution] = {}
@@ -54,7 +52,7 @@ class Suggesting:
     @property
     def space(self) -> Space:
         """What a trial that is asked for now begins with."""
-        return self.found.known() if self._sampler.extends else self._written
+        return self.found.known() if self._sampler.extends else self.found.written
 
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
         """As a trial will ask for those of its params that were drawn for this: it need not."""
@@ -74,7 +72,7 @@ class Suggesting:
         """
         name = asked.name
         domain = parse_domain(f"suggest {name!r}", asked.entry)
-        if name in known and name in self._written.names:
+        if name in known and name in self.found.written.names:
             self._compare(name, domain, asked.entry)
             return known[name]
         self._check_kind(name, domain)
@@ -94,7 +92,7 @@ class Suggesting:
 
     def not_asked_for(self, names: Sequence[str], trial_id: int) -> None:
         """A trial trained without asking for these of its params."""
-        drawn = [name for name in names if name not in self._written.names]
+        drawn = [name for name in names if name not in self.found.written.names]
         if drawn:
             self._opened.storage.set_trial_system_attr(trial_id, NOT_SUGGESTED, drawn)
         for name in names:
@@ -118,7 +116,7 @@ class Suggesting:
         self.found.take(asked, trained=is_trained(trial))
 
     def _compare(self, name: str, domain: Domain, entry: SpaceEntry) -> None:
-        written = self._written[name].domain
+        written = self.found.written[name].domain
         if name not in self._entries and domain != written:
             self._differences.append(
                 f"space.{name} is {written}, and counts; the objective asks for {domain}"
@@ -150,7 +148,7 @@ class Suggesting:
                 f"study.enqueue[{number}].{param.name}={first[param.name]} is not tried: the "
                 f"objective asks for {param.domain}"
             )
-        seed = _seed_of(self._search.study_seed, param.name)
+        seed = seed_of(self._search.study_seed, param.name)
         one = Search(Space((param,)), seed, (), self._search.open_study)
         choose = self._sampler.one(one)(number)
         assert choose is not None, "a sampler of one param has a value for each trial"
@@ -197,9 +195,3 @@ def domain_of(known: BaseDistribution) -> Domain:
         case FloatDistribution():
             return Range(known.low, known.high, known.log, known.step)
     raise AssertionError(f"{known} is none of Optuna's three")
-
-
-def _seed_of(study_seed: int, name: str) -> int:
-    """A seed for each name: two params of one trial are not drawn alike."""
-    digest = hashlib.sha256(f"{study_seed}:{name}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")

@@ -268,6 +268,32 @@ class Untold(Known):
         return self.paces.seconds(None, kind)
 
 
+def test_a_cap_on_all_leaves_no_place_to_the_cpu_while_a_gpu_is_free() -> None:
+    """Places that are never used together make nobody take twice as long on the CPU."""
+    work = Work(100, 1e6)
+    for most, slowest in ((1, 215.0), (2, 145.0)):
+        chooser = Chooser(lambda params: work, frozenset(DeviceKind), likely=[work] * 64)
+        chooser.paces.add(-1, CPU, work.step_flops, 0.2)
+        chooser.paces.add(-2, GPU, work.step_flops, 0.1)
+        limits = replace(LIMITS, max_concurrent_trials=most)
+        world = mixed([plan(cpu_takes=2.0)] * 20, chooser=chooser, limits=limits)
+        world.run()
+        assert world.now < slowest, f"{most} at once; on GPUs alone it takes 202 s"
+
+
+def test_a_pack_that_is_too_short_to_be_timed_is_noted_once() -> None:
+    noted: list[int | None] = []
+    planned = [plan(seconds=0.5, cpu_takes=0.5, kind=Kind("a", 4))] * 40
+
+    def note(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
+        noted.append(execution)
+
+    world = mixed(planned, chooser=Known(planned, note=note))
+    world.run()
+    assert max(map(len, world.packs.values())) > 1
+    assert len(noted) == len(set(noted)) == len(world.packs)
+
+
 def test_a_trial_of_unknown_work_goes_to_a_gpu_alone() -> None:
     planned = [plan(cpu_takes=0.1)] * 3
     world = mixed(planned, chooser=Untold(planned))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import linear_regression
 
 
 def serial_share(points: Sequence[tuple[int, float]]) -> float | None:
@@ -16,11 +16,7 @@ def serial_share(points: Sequence[tuple[int, float]]) -> float | None:
     """
     if len({n for n, _ in points}) < 2:
         return None
-    xs, ys = [1 / n for n, _ in points], [seconds for _, seconds in points]
-    x_mean, y_mean = fmean(xs), fmean(ys)
-    rises = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    b = rises / sum((x - x_mean) ** 2 for x in xs)
-    a = y_mean - b * x_mean
+    b, a = linear_regression([1 / n for n, _ in points], [seconds for _, seconds in points])
     if b <= 0:
         return 1.0
     return max(0.0, a) / (max(0.0, a) + b)

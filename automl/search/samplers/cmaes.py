@@ -16,7 +16,7 @@ from automl.config import check
 from automl.errors import ConfigError
 from automl.search.domains import Range
 from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, trial_seed
+from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, seed_of
 from automl.search.space import Param
 from automl.trial import Params, ParamValue
 
@@ -57,7 +57,7 @@ class CMAES(Sampler):
 
         def choose_for(number: int) -> Choose:
             evolution.take(_ended(search))
-            seed = trial_seed(search.study_seed, number)
+            seed = seed_of(search.study_seed, number)
             together = evolution.params(seed)
             alone = at_random(search.space, number, seed)
 
@@ -70,7 +70,7 @@ class CMAES(Sampler):
 
     def one(self, search: Search) -> Proposals:
         """At random, as all that is not in every trial."""
-        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
 
 
 def _is_number(param: Param) -> bool:

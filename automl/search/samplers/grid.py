@@ -14,7 +14,7 @@ from typing import ClassVar
 from automl.errors import ConfigError
 from automl.search.domains import Choices, Fixed, Range
 from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, trial_seed
+from automl.search.samplers.sampler import Choose, Proposals, Sampler, Search, seed_of
 from automl.search.space import Param, Space
 from automl.trial import Params, ParamValue
 
@@ -44,7 +44,7 @@ class Grid(Sampler):
 
     def one(self, search: Search) -> Proposals:
         """At random: the grid is of what was written."""
-        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
 
 
 def grid(space: Space, seed: int, done: Sequence[Params] = ()) -> list[dict[str, ParamValue]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import check
 from automl.search.samplers.by_optuna import OptunaSampler, at_random
-from automl.search.samplers.sampler import Proposals, Search, trial_seed
+from automl.search.samplers.sampler import Proposals, Search, seed_of
 from automl.search.space import Param
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class QMC(OptunaSampler):
 
     def one(self, search: Search) -> Proposals:
         """At random: in one dimension all params would have the same point."""
-        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
 
     def joint(self, params: tuple[Param, ...]) -> tuple[Param, ...]:
         return params
@@ -50,7 +50,7 @@ class QMC(OptunaSampler):
             qmc_type=self.qmc_type,
             scramble=self.scramble,
             seed=search.study_seed,
-            independent_sampler=RandomSampler(seed=trial_seed(search.study_seed, number)),
+            independent_sampler=RandomSampler(seed=seed_of(search.study_seed, number)),
             warn_asynchronous_seeding=False,
             warn_independent_sampling=False,
         )

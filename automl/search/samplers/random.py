@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from automl.search.samplers.by_optuna import at_random
-from automl.search.samplers.sampler import Proposals, Sampler, Search, trial_seed
+from automl.search.samplers.sampler import Proposals, Sampler, Search, seed_of
 
 
 @dataclass
@@ -16,7 +16,7 @@ class Random(Sampler):
         return None
 
     def open(self, search: Search) -> Proposals:
-        return lambda number: at_random(search.space, number, trial_seed(search.study_seed, number))
+        return lambda number: at_random(search.space, number, seed_of(search.study_seed, number))
 
     def one(self, search: Search) -> Proposals:
         return self.open(search)

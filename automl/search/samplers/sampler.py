@@ -65,6 +65,7 @@ class Sampler(SamplerConfig, ABC):
         a value for each trial."""
 
 
-def trial_seed(study_seed: int, number: int) -> int:
-    """32 bits for NumPy that differ from trial to trial and from study seed to study seed."""
-    return int.from_bytes(hashlib.sha256(f"{study_seed}:{number}".encode()).digest()[:4], "big")
+def seed_of(study_seed: int, name: int | str) -> int:
+    """32 bits for NumPy that differ from study seed to study seed, and by what they are for: a
+    trial's number, or a param's name."""
+    return int.from_bytes(hashlib.sha256(f"{study_seed}:{name}".encode()).digest()[:4], "big")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import check, check_positive
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
-from automl.search.samplers.sampler import Proposals, Search, trial_seed
+from automl.search.samplers.sampler import Proposals, Search, seed_of
 from automl.search.samplers.wall import draw_within
 from automl.search.space import Param
 
@@ -87,5 +87,5 @@ class TPE(OptunaSampler):
             multivariate=self.multivariate,
             group=self.group,
             constant_liar=self.constant_liar,
-            seed=trial_seed(search.study_seed, number),
+            seed=seed_of(search.study_seed, number),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch
@@ -82,8 +82,3 @@ def clock_of(device: str) -> Clock[object]:
     """For `cpu`, or `cuda:0`."""
     clock: Clock[object] = HostClock() if device == "cpu" else CudaClock(device)  # type: ignore[assignment]
     return clock
-
-
-def seconds_of(read: Callable[[object], float], marks: Sequence[object]) -> tuple[float, ...]:
-    """All of one pass."""
-    return tuple(map(read, marks))

@@ -10,7 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from automl.training import steps
-from automl.training.gain.clocks import Clock, seconds_of
+from automl.training.gain.clocks import Clock
 from automl.training.gain.pace import Call
 from automl.trial import (
     Failed,
@@ -102,7 +102,7 @@ class Watch:
         finished = all(isinstance(o, Finished) for o in self._outcomes) and bool(self._outcomes)
         return Call(
             read(self._begun),
-            tuple(seconds_of(read, marks) for marks in passes if marks),
+            tuple(tuple(map(read, marks)) for marks in passes if marks),
             read(self._end),
             whole=finished and not self._left_a_pass,
         )

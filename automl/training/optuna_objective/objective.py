@@ -21,7 +21,7 @@ class OptunaObjective:
     def __call__(self, context: TrialContext) -> object:
         """What the function returns, one number of it. Raises what it raises."""
         record = cast(TrialReports, context._record)
-        trial = OptunaTrial(context, record, record.line)
+        trial = OptunaTrial(record)
         try:
             returned = self._function(trial)
         except Exception as error:

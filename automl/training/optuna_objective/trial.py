@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from automl.record.texts import cut
-from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned
+from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.optuna_objective.entries import Categories, float_entry, int_entry
 from automl.training.optuna_objective.missing import not_in_a_trial
 from automl.training.optuna_objective.study_view import StudyView
@@ -21,7 +21,6 @@ from automl.training.reported import MAX_TAG_CHARACTERS
 from automl.training.reports import TrialReports
 from automl.trial import (
     Given,
-    Line,
     NotSuggested,
     ParamValue,
     Refused,
@@ -39,8 +38,8 @@ class OptunaTrial:
     the verdict on the report just made.
     """
 
-    def __init__(self, context: TrialContext, record: TrialReports, line: Line | None) -> None:
-        self._context, self._record, self._line = context, record, line
+    def __init__(self, record: TrialReports) -> None:
+        self._record = record
         self._params: dict[str, Any] = {}
         self._user_attrs: dict[str, Any] = {}
         self._reported: set[int] = set()
@@ -101,8 +100,8 @@ class OptunaTrial:
     def should_prune(self) -> bool:
         """Whether to raise `optuna.TrialPruned`, by all that was reported."""
         verdict = Verdict.GO_ON
-        if not self._pruned and self._line is not None:
-            verdict = self._line.verdict(self.number)
+        if not self._pruned and self._record.line is not None:
+            verdict = self._record.line.verdict(self.number)
         if verdict is Verdict.STOP:
             raise TrialInterrupted("the sweep stops")
         self._pruned |= verdict is Verdict.PRUNE
@@ -112,7 +111,7 @@ class OptunaTrial:
 
     @property
     def number(self) -> int:
-        return self._context.number
+        return self._record.spec.number
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """A tag of the trial's run in MLflow, as text; what is too long for one is cut."""
@@ -142,8 +141,8 @@ class OptunaTrial:
     def tell_unasked(self) -> None:
         """The objective has trained: of what was drawn for it, what it did not ask for."""
         unasked = tuple(n for n in self._record.spec.params if n not in self._params)
-        if unasked and self._line is not None:
-            self._line.ask(NotSuggested(self.number, unasked))
+        if unasked and self._record.line is not None:
+            self._record.line.ask(NotSuggested(self.number, unasked))
 
     def _suggest(self, name: str, entry: SpaceEntry, categories: Categories | None = None) -> Any:
         if not isinstance(name, str):
@@ -155,13 +154,13 @@ class OptunaTrial:
 
     def _given(self, name: str, entry: SpaceEntry) -> ParamValue:
         spec = self._record.spec
-        if spec.entries.get(name) == entry or (self._line is None and name in spec.params):
+        if spec.entries.get(name) == entry or (self._record.line is None and name in spec.params):
             return spec.params[name]
-        if self._line is None:
+        if self._record.line is None:
             raise ValueError(
                 f"suggest {name!r}: nobody draws params here; write it: space.{name}=…"
             )
-        reply = self._line.ask(Suggest(self.number, name, entry))
+        reply = self._record.line.ask(Suggest(self.number, name, entry))
         match reply:
             case Given(value):
                 self._record.spec = replace(spec, params={**spec.params, name: value})
