@@ -406,6 +406,8 @@ class Interrupted(Outcome):
     by_worker_death: bool = False
     """The process died under the trial, or its GPU did: the second such death in one trial fails
     it, unless the devices are seen to have failed."""
+    killed: bool = False
+    """Somebody killed a program of the trial's; its own process lives."""
     pack_dissolved: bool = False
     """Its pack broke, by no fault of the trial's: it goes on alone."""
 

@@ -16,9 +16,9 @@ from automl.api.functions import file_of, name_of, parts_of
 from automl.api.handle import StudyHandle
 from automl.api.pickling import pickled, size_notes
 from automl.cli.arguments import Arguments
-from automl.cli.compose import compose
-from automl.cli.space import override_text
-from automl.config import ExecutionKind, StudyConfig
+from automl.cli.compose import compose, folder_of_studies
+from automl.cli.space import is_about_space, override_text
+from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
 from automl.record.directory import make_name
 from automl.record.studies import study_names
@@ -55,9 +55,8 @@ def sweep(
         raise ConfigError(
             f"automl.sweep({train!r}): give a function, not a {type(train).__name__}."
         )
-    folder = _folder(overrides)
-    exists = name is not None and name in study_names(Path(folder))
-    if space is None and not exists and not any(_is_space(line) for line in overrides):
+    exists = name is not None and name in study_names(folder_of_studies(overrides))
+    if space is None and not exists and not any(is_about_space(line) for line in overrides):
         raise ConfigError(
             "automl.sweep: a new study needs a space, such as "
             'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
@@ -118,15 +117,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | range):
         return [_plain(inner) for inner in value]
     return value.item() if hasattr(value, "item") else value
-
-
-def _folder(overrides: Sequence[str]) -> str:
-    said = [line.partition("=")[2] for line in overrides if line.startswith("study.dir=")]
-    return said[-1].strip("'\"") if said else StudyConfig.dir
-
-
-def _is_space(line: str) -> bool:
-    return line.lstrip("+~").startswith(("space=", "space."))
 
 
 def _raise_for(code: int, name: str) -> None:

@@ -14,12 +14,20 @@ import inspect
 import os
 import pickle
 import sys
+import sysconfig
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _N_DIGITS = 12
+_INSTALLED = (
+    "site-packages",
+    "dist-packages",  # Debian's
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")),
+)
+"""What the files of libraries have in their paths. Not Python's prefix, which may be /usr: there
+are people's own files below it, too."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -159,26 +167,29 @@ def _hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_N_DIGITS]
 
 
+_AGAIN = _hex(b"again")
+
+
 class _Digest:
     """Of one value, which may hold itself."""
 
     def __init__(self) -> None:
-        self._known: dict[int, bytes] = {}
-        """By identity; `again` while it is being looked at."""
+        self._known: dict[int, str] = {}
+        """By identity; `_AGAIN` while it is being looked at."""
         self._kept: list[object] = []
         """So that no other takes an identity that is known."""
 
     def of(self, value: object) -> str:
         """`float, 1f3a…`"""
-        return f"{type(value).__name__}, {_hex(self._bytes(value))}"
+        return f"{type(value).__name__}, {self._hex(value)}"
 
-    def _bytes(self, value: object) -> bytes:
+    def _hex(self, value: object) -> str:
         if isinstance(value, _PLAIN):
-            return f"{type(value).__name__} {value!r}".encode(errors="replace")
+            return _hex(f"{type(value).__name__} {value!r}".encode(errors="replace"))
         if id(value) not in self._known:
-            self._known[id(value)] = b"again"
+            self._known[id(value)] = _AGAIN
             self._kept.append(value)
-            self._known[id(value)] = self._of_object(_unwrapped(value))
+            self._known[id(value)] = _hex(self._of_object(_unwrapped(value)))
         return self._known[id(value)]
 
     def _of_object(self, value: object) -> bytes:
@@ -189,13 +200,13 @@ class _Digest:
         if isinstance(value, list | tuple):
             return self._joined(type(value).__name__, value)
         if isinstance(value, set | frozenset):
-            return b" ".join(sorted(_hex(self._bytes(item)).encode() for item in value))
+            return b" ".join(sorted(self._hex(item).encode() for item in value))
         if (is_class := isinstance(value, type)) or inspect.isroutine(value):
             return self._of_code(value, is_class=is_class)
         return self._of_data(value)
 
     def _joined(self, kind: str, items: Any) -> bytes:
-        return " ".join([kind, *(_hex(self._bytes(item)) for item in items)]).encode()
+        return " ".join([kind, *(self._hex(item) for item in items)]).encode()
 
     def _of_code(self, value: Any, *, is_class: bool) -> bytes:
         """The user's own by what it is made of, a library's by its name."""
@@ -260,4 +271,4 @@ def _is_installed(value: Any) -> bool:
     if module is None or module.__name__ == "__main__":
         return False
     file = getattr(module, "__file__", None)
-    return file is None or "site-packages" in file or file.startswith(sys.base_prefix)
+    return file is None or any(part in file for part in _INSTALLED)

@@ -15,6 +15,7 @@ from pathlib import Path
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
@@ -26,7 +27,7 @@ from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import Base, choose_base, refuse_missing, stored_text
+from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
 from automl.errors import ConfigError
@@ -70,14 +71,24 @@ def compose(arguments: Arguments) -> Composed:
         return Composed(arguments.command, config, stored_text(composed))
 
 
+def folder_of_studies(overrides: Sequence[str]) -> Path:
+    """Where the overrides say that studies are. Raises ConfigError."""
+    with explained(overrides):
+        return study_folder(_parsed(overrides))
+
+
 def hydra_input(arguments: Arguments) -> tuple[Base, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
-    parsed = OverridesParser.create().parse_overrides(list(map(quoted, arguments.overrides)))
+    parsed = _parsed(arguments.overrides)
     base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
     return base, _without_inline_space(given)
+
+
+def _parsed(overrides: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(map(quoted, overrides)))
 
 
 def _compose(given: HydraInput) -> DictConfig:

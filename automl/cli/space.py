@@ -23,7 +23,7 @@ def rewrite(overrides: Sequence[Override]) -> list[str]:
     for override in overrides:
         if _replaces_space(override):
             # What stood before it on the line was about the space that goes.
-            lines = [line for line in lines if not _is_about_space(line)]
+            lines = [line for line in lines if not is_about_space(line)]
         lines.extend(_rewrite(override))
     return lines
 
@@ -102,7 +102,8 @@ def _replaces_space(override: Override) -> bool:
     )
 
 
-def _is_about_space(line: str) -> bool:
+def is_about_space(line: str) -> bool:
+    """Whether an override, as written, says something of the search space."""
     key = line.lstrip("+~").partition("=")[0]
     return key == "space" or key.startswith("space.")
 

@@ -106,11 +106,16 @@ def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
     return Base(STORED_NAME, here, path)
 
 
+def study_folder(overrides: Sequence[Override]) -> Path:
+    """The folder of studies that the overrides name, before anything is composed."""
+    return Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
+
+
 def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig | None:
     """Whose stored config the command takes; None: nobody's. Raises ConfigError."""
     if command.stored is Stored.NOTHING:
         return None
-    folder = Path(str(_value_of("study.dir", overrides) or StudyConfig.dir))
+    folder = study_folder(overrides)
     name = _value_of("study.name", overrides)
     names = study_names(folder)
     if name is None and command.which is Which.NAMED:

@@ -6,6 +6,8 @@ which must copy each page that it looks at. So it is off in the server, and a ch
 its own objects alone. At its end the server drops all at once: taking torch apart object by object
 costs 0.5 s of a core, which the next program could use.
 
+Ctrl-C is the sweep's business: from here on the server and its children ignore it.
+
 Has its effect when imported, since the fork server of `multiprocessing` takes nothing but the names
 of modules; imported by nobody else.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 
 _SERVER = os.getpid()
 
@@ -34,6 +37,8 @@ def _end() -> None:
         os._exit(0)
 
 
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 gc.disable()
 os.register_at_fork(before=_spare_children, after_in_child=_collect_in_child)
 atexit.register(_end)

@@ -8,10 +8,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,6 +20,7 @@ from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
+from automl.record.texts import how_it_ended
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -31,14 +32,20 @@ _END_SECONDS = 2.0
 def preload(*modules: str) -> None:
     """Start the fork server with modules loaded in it. They must not touch CUDA there."""
     CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
-    if threading.current_thread() is not threading.main_thread():
-        forkserver.ensure_running()  # only the main thread may say what a signal does
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the sweep's
-    try:
+    with _interrupts_wait():
         forkserver.ensure_running()
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """A server that starts within is born with Ctrl-C kept back, until it has said that it ignores
+    it (`fork_server`): Ctrl-C is the sweep's. In any thread, which hears of one afterwards."""
+    resource_tracker.ensure_running()  # the server's start would, and lets Ctrl-C through after it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _UnseenMain:
@@ -79,7 +86,7 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     while n_killed < 2:
         child = CONTEXT.Process(name=name, target=target, args=args)
         try:
-            with _unseen_main:
+            with _unseen_main, _interrupts_wait():
                 child.start()
         except (EOFError, ConnectionError) as error:  # it died while it was asked
             cause = error
@@ -214,7 +221,7 @@ class WorkerProcess:
             self.process.join()
         code = self.process.exitcode
         assert code is not None
-        return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+        return how_it_ended(code)
 
     def is_worn(self, limits: WorkerLimits) -> bool:
         """Whether it has served long enough, or its memory grew and stayed."""

@@ -17,6 +17,7 @@ from automl.execution.confinement import SIGNALLED, Confinement, run_confined
 from automl.execution.descendants import kill_descendants, memory_bytes
 from automl.execution.executor import resolve
 from automl.execution.process import CONTEXT, start_child
+from automl.record.texts import how_it_ended
 from automl.trial import Entry
 
 
@@ -32,8 +33,7 @@ def call_in_child(entry: Entry) -> object:
         answer: object = ours.recv()
     except EOFError:
         child.join()
-        code = child.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        how = how_it_ended(child.exitcode or 0)
         raise ConfigError(
             f"{entry.target}: the process that was to import the objective ended with {how}; its "
             "own words are above. Mend the module, or look into it with execution=inline."
@@ -121,7 +121,7 @@ def _awaited(
 def _how_it_ended(child: ForkServerProcess) -> str:
     child.join()
     code = abs(child.exitcode or 0)
-    return f"exit status {code}" if code < SIGNALLED else signal.Signals(code - SIGNALLED).name
+    return how_it_ended(code if code < SIGNALLED else SIGNALLED - code)
 
 
 def _end(child: ForkServerProcess) -> None:

@@ -168,7 +168,7 @@ class Supervision:
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
-            if isinstance(event, Interrupted) and event.by_worker_death:
+            if isinstance(event, Interrupted) and event.by_worker_death and not event.killed:
                 self._device_failed = True
         verdicts = self._on_events(events)
         if not self._began:  # the worker's time to become idle begins
@@ -195,7 +195,7 @@ class Supervision:
         a program that it had started."""
         return [
             OutOfMemory(e.trial, e.time, f"{e.cause}; the kernel killed for lack of main memory")
-            if isinstance(e, Interrupted) and e.by_worker_death and self._kernel_killed()
+            if isinstance(e, Interrupted) and e.killed and self._kernel_killed()
             else e
             for e in events
         ]

@@ -195,6 +195,8 @@ class Reporter:
     once, one of short epochs at its next report; never later, because no report is sent before the
     last one that is judged was answered. On any other report the verdict can only be that the
     sweep stops, and is not waited for. An objective that asks for its verdict waits (`verdict`).
+
+    Any thread of the trial's: one at a time, or each would take answers that another waits for.
     """
 
     def __init__(
@@ -202,6 +204,7 @@ class Reporter:
     ) -> None:
         self._pipe, self._outbox, self._slot = pipe, outbox, slot
         self._judging = judging
+        self._lock = threading.RLock()  # a signal handler may report while its thread does
         self._last_steps: dict[int, int] = {}
         """By trial, as the study's standings have it."""
         self._n_taken = 0
@@ -218,16 +221,16 @@ class Reporter:
 
     def __call__(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         reports = [event for event in events if isinstance(event, Reported)]
-        if reports:
-            self._report(events, reports)
-        elif isinstance(events[0], Logged | Tagged):
-            self._outbox.gather(events)
-        elif not isinstance(events[0], StillRunning):
-            _flush_printed()  # before an outcome is told, after which its output is read
-            self._outbox.put(events)
-        while self._n_taken < self._slot.n_sent:
-            self._take()
-        return self._verdicts
+        with self._lock:
+            if reports:
+                self._report(events, reports)
+            elif isinstance(events[0], Logged | Tagged):
+                self._outbox.gather(events)
+            elif not isinstance(events[0], StillRunning):
+                _flush_printed()  # before an outcome is told, after which its output is read
+                self._outbox.put(events)
+            self._take_sent()
+            return self._verdicts
 
     def one(self, event: TrialEvent) -> Verdict:
         """For a trial that trains alone."""
@@ -235,27 +238,29 @@ class Reporter:
 
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""
-        self._outbox.ring(Next())
-        while not isinstance(message := self._receive(), Fed):
-            pass
-        return message.spec
+        with self._lock:
+            self._outbox.ring(Next())
+            while not isinstance(message := self._receive(), Fed):
+                pass
+            return message.spec
 
     def ask(self, question: Question) -> Reply:
         """See `automl.trial.Line`. What was reported before it is known to the parent, too."""
-        self._outbox.ring(question)
-        while not isinstance(message := self._receive(), Given | Refused | Stopping):
-            pass
-        return message
+        with self._lock:
+            self._outbox.ring(question)
+            while not isinstance(message := self._receive(), Given | Refused | Stopping):
+                pass
+            return message
 
     def verdict(self, trial: int) -> Verdict:
         """See `automl.trial.Line`. Where no report waits for an answer it costs two looks into
         shared memory."""
         ends = time.monotonic() + _VERDICT_SECONDS
-        while self._waits() and time.monotonic() < ends:
-            self._take_within(_POLL_SECONDS)
-        while self._n_taken < self._slot.n_sent:
-            self._take()
-        return self._verdicts.get(trial, Verdict.GO_ON)
+        with self._lock:
+            while self._waits() and time.monotonic() < ends:
+                self._take_within(_POLL_SECONDS)
+            self._take_sent()
+            return self._verdicts.get(trial, Verdict.GO_ON)
 
     def _report(self, events: Sequence[TrialEvent], reports: Sequence[Reported]) -> None:
         while self._waits():
@@ -279,6 +284,10 @@ class Reporter:
 
     def _waits(self) -> bool:
         return self._slot.n_answered < self._n_for_verdict
+
+    def _take_sent(self) -> None:
+        while self._n_taken < self._slot.n_sent:
+            self._take()
 
     def _take_within(self, seconds: float) -> None:
         if self._pipe.poll(seconds):

@@ -9,6 +9,7 @@ of a credential is left that would not be known as one.
 from __future__ import annotations
 
 import re
+import signal
 
 from automl.record.masking import mask_credentials
 
@@ -39,6 +40,16 @@ def fit(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 def printable(text: str) -> str:
     """`text` with � for each character that is none for people; line ends and tabs stay."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def how_it_ended(status: int) -> str:
+    """`exit status 3`, or `SIGSEGV`: a signal is a number below 0, as `subprocess` has it."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:  # one of the real-time signals, few of which have names
+        return f"SIG{-status}"
 
 
 def cut(text: str, limit: int) -> str:

@@ -48,6 +48,17 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert sorted(folder.rglob("*")) == before
 
 
+def test_a_folder_is_found_however_it_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB", "lab")
+    for n_trials, study_dir in enumerate(("study.dir=lab", "++study.dir='${oc.env:LAB}'"), 1):
+        overrides = [*HERE, study_dir]
+        space = SPACE if n_trials == 1 else None
+        study = automl.sweep(returns, space, n_trials=n_trials, name="it", overrides=overrides)
+        assert len(study.trials()) == n_trials
+
+
 def test_every_public_name_can_be_called_twice(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

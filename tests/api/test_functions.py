@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import sysconfig
 import textwrap
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,29 @@ def test_a_lambda_is_known_by_itself_and_not_by_its_line() -> None:
 
     assert line("lambda lr: lr, n=1") == line("lambda lr: lr, n=2")
     assert line("lambda lr: lr, n=1") != line("lambda lr: 2 * lr, n=1")
+
+
+@pytest.mark.parametrize(
+    ("folder", "counts"),
+    [
+        (f"{sys.base_prefix}/src/lab", True),
+        (sysconfig.get_path("stdlib"), False),
+        (sysconfig.get_path("purelib"), False),
+        ("/usr/lib/python3/dist-packages", False),
+    ],
+)
+def test_whose_file_it_is_tells_what_a_change_in_it_is(
+    folder: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library counts by its name; a user's own code below Python's prefix is no library."""
+    module = types.ModuleType("lab_of_ann")
+    module.__file__ = f"{folder}/lab_of_ann.py"
+    monkeypatch.setitem(sys.modules, "lab_of_ann", module)
+
+    def part(scale: int) -> str:
+        exec(f"def helper(x): return {scale} * x", vars(module))
+        names = {"helper": vars(module)["helper"]}
+        exec("def train(lr): return helper(lr)", names)
+        return parts_of(names["train"])["global helper"]
+
+    assert (part(2) != part(3)) is counts

@@ -26,6 +26,7 @@ from automl.trial import (
     Reported,
     StillRunning,
     Suggest,
+    Tagged,
     TrialSpec,
     Verdict,
 )
@@ -65,6 +66,10 @@ class ScriptedSession:
 
     def _lose_gpu(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
         on_event(Interrupted(spec.number, time.time(), "its GPU failed", by_worker_death=True))
+
+    def _lose_program(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        died = Interrupted(spec.number, time.time(), "SIGKILL", by_worker_death=True, killed=True)
+        on_event(died)
 
     def _asks(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
         """Reports once, and then waits for its verdict without a report."""
@@ -133,6 +138,23 @@ class ScriptedSession:
             on_event(Finished(spec.number, time.time(), float(str(reply.value))))
         else:
             on_event(Interrupted(spec.number, time.time(), repr(reply)))
+
+    def _ask_while_it_logs(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
+        """As autolog and Optuna's interface do from threads of their own."""
+        assert self._line is not None
+        has_ended = threading.Event()
+
+        def log() -> None:
+            while not has_ended.is_set():
+                on_event(Tagged(spec.number, time.time(), "note", "still here"))
+
+        thread = threading.Thread(target=log, daemon=True)
+        thread.start()
+        question = Suggest(spec.number, "n", {"low": 0, "high": 9})
+        n_given = sum(isinstance(self._line.ask(question), Given) for _ in range(100))
+        has_ended.set()
+        thread.join()
+        on_event(Finished(spec.number, time.time(), float(n_given)))
 
     def _ask_whether(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent

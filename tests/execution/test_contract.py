@@ -117,6 +117,12 @@ def test_a_trial_is_answered_what_it_asks_for_after_all_it_had_reported(
     assert ended.value == 2
 
 
+def test_a_trial_may_ask_and_log_at_the_same_time(executor: Executor) -> None:
+    ended = carry(executor, "ask_while_it_logs", answer=lambda question, events: Given(1))[-1]
+    assert isinstance(ended, Finished)
+    assert ended.value == 100
+
+
 @pytest.mark.parametrize("reply", [Stopping(), Refused("no such range")])
 def test_a_trial_learns_that_there_is_no_answer(executor: Executor, reply: Reply) -> None:
     ended = carry(executor, "ask", answer=lambda question, events: reply)[-1]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 
 from automl.execution.process import CONTEXT, preload, start_child
@@ -14,6 +17,10 @@ from automl.execution.process import CONTEXT, preload, start_child
 def tell(ours: Connection) -> None:
     """In a child: whether it collects garbage, and how many objects it leaves to the server."""
     ours.send((gc.isenabled(), gc.get_freeze_count(), os.getppid()))
+
+
+def nothing() -> None:
+    """What a child does that is only to be started."""
 
 
 def see_two() -> None:
@@ -29,6 +36,31 @@ def see_two() -> None:
         assert server != os.getpid()
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0, "here nothing has changed"
+
+
+def interrupt_two() -> None:
+    """Ctrl-C reaches a server that has just been started, by the first and by its successor."""
+
+    def begin() -> None:
+        for start in (lambda: preload("json"), lambda: start_child("is nothing", nothing)):
+            start()
+            server: int = vars(forkserver._forkserver)["_forkserver_pid"]
+            os.kill(server, signal.SIGINT)
+            ours, theirs = CONTEXT.Pipe()
+            child = start_child("tells", tell, theirs)
+            assert ours.recv()[-1] == server, "the one that was interrupted"
+            child.join()
+            os.kill(server, signal.SIGKILL)
+
+    thread = ThreadPoolExecutor().submit(begin)
+    thread.result()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
+def test_a_server_that_starts_takes_no_notice_of_ctrl_c() -> None:
+    """Nor where a sweep was called in a thread, which may not say what a signal does."""
+    subprocess.run([sys.executable, "-c", f"import {__name__} as t; t.interrupt_two()"], check=True)
 
 
 def test_children_collect_their_own_garbage_alone() -> None:

@@ -136,13 +136,21 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
     assert sizes
 
 
-@pytest.mark.parametrize(("count", "outcome"), [(4, OutOfMemory), (3, Interrupted)])
+@pytest.mark.parametrize(
+    ("act", "count", "outcome"),
+    [
+        ("lose_program", 4, OutOfMemory),
+        ("lose_program", 3, Interrupted),
+        ("lose_gpu", 4, Interrupted),
+    ],
+)
 def test_a_program_of_a_worker_that_the_kernel_killed_ran_out_of_memory(
-    tmp_path: Path, count: int, outcome: type[Outcome]
+    tmp_path: Path, act: str, count: int, outcome: type[Outcome]
 ) -> None:
+    """A GPU that fails while the kernel kills somebody else's process has not."""
     asked = iter([3])
     limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, count))
-    assert isinstance(execute(tmp_path, [spec(0, "lose_gpu")], limits)[-1], outcome)
+    assert isinstance(execute(tmp_path, [spec(0, act)], limits)[-1], outcome)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PRUNE, Verdict.STOP])

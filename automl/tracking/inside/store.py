@@ -340,6 +340,7 @@ class TrialStore(AbstractStore):
             with _translated():
                 told = trial.runs.log(run, points, params or {})
             run.tags.update(tags or {})
+            run.name = run.tags.get(MLFLOW_RUN_NAME, run.name)
             for text in told.remarks:
                 remark(text)
             noted = {_NOTES.get(name, name): text for name, text in (tags or {}).items()}

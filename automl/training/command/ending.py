@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from automl.record.texts import fit_line
+from automl.record.texts import fit_line, how_it_ended
 from automl.training import outcome
 from automl.training.command.program import Ended
 from automl.training.reports import TrialReports
@@ -64,8 +64,10 @@ def of_end(ended: Ended, last: LastLines, record: TrialReports) -> Outcome:
         return OutOfMemory(number, now, cause)
     if record.on_gpu and outcome.says_device_failed(last.all):
         return Interrupted(number, now, f"its GPU failed: {cause}", by_worker_death=True)
-    if how.startswith("SIG") or last.say(*_KILLED_TEXTS):
-        return Interrupted(number, now, f"its program died: {cause}", by_worker_death=True)
+    killed = how == "SIGKILL" or last.say(*_KILLED_TEXTS)
+    if killed or how.startswith("SIG"):
+        died = f"its program died: {cause}"
+        return Interrupted(number, now, died, by_worker_death=True, killed=killed)
     return Failed(number, now, f"{cause}{_hint(last)}")
 
 
@@ -73,8 +75,8 @@ def _how(status: int) -> str:
     """`SIGSEGV`, or `exit status 3`."""
     for number in (-status, status - _SHELLS_OFFSET):
         if number in _DEADLY or number == -status > 0:
-            return signal.Signals(number).name
-    return f"exit status {status}"
+            return how_it_ended(-number)
+    return how_it_ended(status)
 
 
 def _no_value(record: TrialReports, last: LastLines) -> str:

@@ -126,7 +126,7 @@ def _follow(program: Program, worker: socket.socket) -> bool:
                 if message is None:
                     return False
                 program.signal(message[0]["signal"])
-            if not ready and program.measure():
+            if program.measure():
                 _say(worker, held=program.held)
     finally:
         signal.set_wakeup_fd(before)

@@ -126,7 +126,9 @@ class CommandSession:
             finally:
                 self._name_shared_files(trial.spec, began)
         except KeeperDiedError as error:
-            return Interrupted(record.spec.number, time.time(), str(error), by_worker_death=True)
+            return Interrupted(
+                record.spec.number, time.time(), str(error), by_worker_death=True, killed=True
+            )
         except BaseException as error:  # noqa: BLE001  pruned and interrupted, or our own defect
             return outcome.of_exception(error, record)
         if ended.left_behind:

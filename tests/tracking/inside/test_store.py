@@ -212,6 +212,21 @@ def test_the_metric_that_was_never_logged_is_missed_and_those_that_were_are_name
     )
 
 
+def test_a_run_is_called_as_its_tag_says(trainer: Trainer) -> None:
+    names: list[str | None] = []
+
+    def train(trial: TrialContext) -> float:
+        import mlflow
+
+        with mlflow.start_run(run_name="a") as run:
+            mlflow.set_tag("mlflow.runName", "b")
+            names.append(mlflow.get_run(run.info.run_id).info.run_name)
+        return 1.0
+
+    trainer.run(train)
+    assert names == ["b"]
+
+
 def test_artifacts_of_two_runs_stand_apart(trainer: Trainer) -> None:
     def train(trial: TrialContext) -> float:
         import mlflow

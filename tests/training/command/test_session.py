@@ -199,6 +199,23 @@ def test_its_main_memory_is_told(run: Run) -> None:
     assert 200e6 < peak.peak_bytes < 400e6
 
 
+def test_it_is_told_however_many_helpers_end_meanwhile(run: Run) -> None:
+    """What its own helpers hold is seen only while they run, and each end wakes who looks."""
+    source = """
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; a = b'x' * 200_000_000; time.sleep(100)"])
+print("val_loss: 1")
+ends = time.monotonic() + 2.5
+while time.monotonic() < ends:
+    if os.fork() == 0:
+        os.fork()  # an orphan, which its keeper inherits
+        os._exit(0)
+    os.wait()
+"""
+    (peak,) = [event for event in run(source).events if isinstance(event, MemoryPeak)]
+    assert peak.peak_bytes > 200e6
+
+
 def test_of_a_gpus_memory_the_driver_tells(run: Run) -> None:
     listener = run("print('val_loss: 1')", placement=placed("GPU-a", 5))
     assert not any(isinstance(event, MemoryPeak) for event in listener.events)
@@ -337,6 +354,7 @@ def test_a_program_that_cannot_be_started_says_why(
         ("class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA')", OutOfMemory),
         ("import os; os.abort()", Interrupted),
         ("import os; os.kill(os.getpid(), 9)", Interrupted),
+        ("import os; os.kill(os.getpid(), 40)", Interrupted),
         (
             "raise RuntimeError('DataLoader worker (pid 3) is killed by signal: Killed.')",
             Interrupted,
@@ -349,6 +367,7 @@ def test_memory_and_deaths_are_no_failures(source: str, kind: type, run: Run) ->
     if isinstance(outcome, Interrupted):
         assert outcome.by_worker_death
         assert outcome.cause.startswith("its program died: ")
+        assert outcome.killed == ("9)" in source or "Killed" in source)
 
 
 def test_what_is_left_behind_is_ended_and_named(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -387,6 +406,7 @@ def test_a_program_dies_with_its_keeper(run: Run) -> None:
     )
     assert isinstance(listener.outcome, Interrupted)
     assert listener.outcome.by_worker_death
+    assert listener.outcome.killed
     assert "was killed" in listener.outcome.cause
     while is_alive(int(Path("pid").read_text())):
         time.sleep(0.005)
