@@ -91,5 +91,5 @@ def find_groups(pattern: str) -> tuple[str, ...]:
     return tuple(name for name in re.compile(pattern).groupindex if name not in STEP_NAMES)
 
 
-STEP_NAMES = frozenset(("step", "global_step", "iter", "iteration", "epoch"))
-"""What programs call the number of a report."""
+STEP_NAMES = ("global_step", "step", "iteration", "iter", "epoch")
+"""What programs call the number of a report, the finest first."""

@@ -152,16 +152,18 @@ def _finite(returned: Any) -> tuple[float | None, str]:
 
 def _never_reported(record: TrialReports) -> bool:
     """Whether there were reports, and none had the study's metric: no other trial's will."""
-    seen = record.n_reports > 0 or bool(
-        record.metric_names
-    )  # those logged elsewhere are no reports
-    return seen and record.goal.metric not in record.metric_names
+    return _has_seen(record) and record.goal.metric not in record.metric_names
+
+
+def _has_seen(record: TrialReports) -> bool:
+    """Whether it was told any value: what a library logs is seen, and no report."""
+    return bool(record.n_reports or record.metric_names)
 
 
 def _no_value(record: TrialReports) -> str:
     """Why the reports hold no value of the study's metric."""
     goal = record.goal
-    if not record.n_reports and not record.metric_names:
+    if not _has_seen(record):
         return (
             "nothing returned and nothing reported: return a number, or call "
             f"trial.report(step, {{{goal.metric!r}: …}})."

@@ -232,9 +232,7 @@ class TrialReports:
 
     def take_part(self, step: int, metrics: dict[str, float]) -> None:
         """Report without a state, whatever the verdict is and will be."""
-        before = self.verdict
         self._give(step, metrics, _Getters())
-        self.verdict = self.verdict if before is Verdict.GO_ON else before
 
     def log(self, logged: Logged) -> None:
         """Tell what is no report; the verdict on it may be that the sweep stops."""
@@ -250,8 +248,7 @@ class TrialReports:
 
     def ask(self) -> None:
         """Between two reports. Raises TrialPruned or TrialInterrupted where it need not go on."""
-        verdict = self._emit(StillRunning(self.spec.number, time.time()))
-        self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
+        self._note(self._emit(StillRunning(self.spec.number, time.time())))
         self.raise_verdict()
 
     def write(self) -> None:
@@ -282,7 +279,7 @@ class TrialReports:
         newest = not again or step == self.last_step  # else the state to go on from is another's
         self._keep(step, numbers)
         if numbers or not again:
-            self.verdict = self._emit(Reported(self.spec.number, time.time(), step, numbers))
+            self._note(self._emit(Reported(self.spec.number, time.time(), step, numbers)))
         if self.goal.metric in numbers:
             self._tell_peak()
         if newest:
@@ -376,6 +373,7 @@ class TrialReports:
             self._note(self._emit(peak))
 
     def _note(self, verdict: Verdict) -> None:
+        """The first that ends the trial stays."""
         self.verdict = verdict if self.verdict is Verdict.GO_ON else self.verdict
 
     def _emit(self, event: TrialEvent) -> Verdict:

@@ -87,25 +87,26 @@ def arguments(
         FLAGS: [word for name, value in rest.items() for word in flags.of(name, value)],
         OVERRIDES: [f"{name}={override_text(value)}" for name, value in rest.items()],
     }
-    texts = {name: written(value) for name, value in params.items()}
-    texts |= {name: str(getattr(given, name)) for name in (*OWN, JSON)}
+    texts = _texts(params, given) | {name: shlex.join(items) for name, items in lists.items()}
     found: list[str] = []
     for word in words:
         match = _PLACE.fullmatch(word)
         if match and match[1] in lists:
             found += lists[match[1]]
         else:
-            joined = {name: shlex.join(items) for name, items in lists.items()}
-            found.append(_filled(word, texts | joined))
+            found.append(_filled(word, texts))
     return found if not there.isdisjoint(_ALL) else [*found, *lists[FLAGS]]
 
 
 def environment(params: Params, given: Given) -> dict[str, str]:
     """The variables that say the same: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …"""
-    texts = {name: written(value) for name, value in params.items()}
-    texts |= {name: str(getattr(given, name)) for name in (*OWN, JSON)}
-    texts |= {FLAGS: json.dumps(dict(params))}
+    texts = _texts(params, given) | {FLAGS: json.dumps(dict(params))}
     return {variable(name): text.replace("\0", "") for name, text in texts.items()}
+
+
+def _texts(params: Params, given: Given) -> dict[str, str]:
+    own = {name: str(getattr(given, name)) for name in (*OWN, JSON)}
+    return {name: written(value) for name, value in params.items()} | own
 
 
 def variable(name: str) -> str:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from automl.config.objective import STEP_NAMES
@@ -150,13 +151,11 @@ def _found(pairs: list[tuple[str, float]], metric: str) -> Found:
                 steps[normal] = int(value)
         elif len(name) <= _MAX_NAME_CHARACTERS:
             metrics[name] = value
-    finest = [steps[name] for name in _FINEST_FIRST if name in steps]
+    finest = [steps[name] for name in STEP_NAMES if name in steps]
     return Found(metrics, finest[0] if finest else None)
 
 
-_FINEST_FIRST = ("global_step", "step", "iteration", "iter", "epoch")
-
-
+@lru_cache(maxsize=1024)
 def normalized(name: str) -> str:
     """`Val Loss`, `val/loss` and `val-loss` are `val_loss`."""
     return _NORMAL.sub("_", name).lower()

@@ -56,12 +56,14 @@ class Seen:
 
 def written_twice(path: str, seen: Sequence[Seen]) -> bool:
     """Whether more than one of these trials wrote the file."""
-    saw = [one for one in seen if path in one.changed]
-    times = {one.changed[path] for one in saw}
-    if len(times) < 2 or len({one.trial for one in saw}) < 2:
+    by_trial: dict[int, list[Seen]] = {}
+    for one in seen:
+        if path in one.changed:
+            by_trial.setdefault(one.trial, []).append(one)
+    times = {one.changed[path] for own in by_trial.values() for one in own}
+    if len(times) < 2 or len(by_trial) < 2:
         return False
-    by_trial = [[one for one in saw if one.trial == trial] for trial in {s.trial for s in saw}]
-    if not any(all(any(o.covers(t) for o in own) for t in times) for own in by_trial):
+    if not any(all(any(o.covers(t) for o in own) for t in times) for own in by_trial.values()):
         return True
     return not any(map(str.isdigit, path)) and not any(
         value in path for one in seen for value in one.values if value
