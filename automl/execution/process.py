@@ -15,6 +15,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
@@ -48,33 +49,27 @@ def _interrupts_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _UnseenMain:
+@contextmanager
+def _unseen_main() -> Iterator[None]:
     """While a child is started the main module has no name and no file, or the child would run it
     again: a script that calls `automl.sweep` without an `if __name__ == "__main__"` would begin
     another sweep in each worker. No child of ours needs it.
 
     Whoever looks at `__main__.__file__` just then, in another thread, misses it.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._hidden: dict[str, object] = {}
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    with _hiding:
         names = vars(sys.modules["__main__"])
-        self._hidden = {n: names[n] for n in ("__spec__", "__file__") if n in names}
+        hidden: dict[str, Any] = {n: names[n] for n in ("__spec__", "__file__") if n in names}
         names["__spec__"] = None
         names.pop("__file__", None)
+        try:
+            yield
+        finally:
+            names.pop("__spec__")
+            names.update(hidden)
 
-    def __exit__(self, *raised: object) -> None:
-        names = vars(sys.modules["__main__"])
-        names.pop("__spec__")
-        names.update(self._hidden)
-        self._lock.release()
 
-
-_unseen_main = _UnseenMain()
+_hiding = threading.Lock()
 
 
 def start_child(name: str, target: Callable[..., None], *args: object) -> ForkServerProcess:
@@ -86,7 +81,7 @@ def start_child(name: str, target: Callable[..., None], *args: object) -> ForkSe
     while n_killed < 2:
         child = CONTEXT.Process(name=name, target=target, args=args)
         try:
-            with _unseen_main, _interrupts_wait():
+            with _unseen_main(), _interrupts_wait():
                 child.start()
         except (EOFError, ConnectionError) as error:  # it died while it was asked
             cause = error

@@ -8,6 +8,7 @@ be kept.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -117,11 +118,8 @@ class Seen:
     """What of which trials is logged, and who has ended: a metric of a step is logged once."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, dict[int, frozenset[str]]] = {}
-        """Names of the metrics of each step, of trials that have not ended:"""
-        self._tags: dict[int, dict[str, str]] = {}
-        """Likewise their tags, and names of params that they logged:"""
-        self._params: dict[int, set[str]] = {}
+        self._known: defaultdict[int, _Known] = defaultdict(_Known)
+        """Of trials that have not ended."""
         self._names: dict[frozenset[str], frozenset[str]] = {}
         """Nearly all steps have the same names, which are kept once."""
         self._ended: set[int] = set()
@@ -133,52 +131,57 @@ class Seen:
         if event.trial in self._ended:
             return None
         if isinstance(event, Reported):
-            return self._new_part(event)
+            return self._new_part(event, self._known[event.trial])
         if isinstance(event, Logged):
-            return self._new_logged(event)
+            return self._new_logged(event, self._known[event.trial])
         if isinstance(event, Tagged):
-            tags = self._tags.setdefault(event.trial, {})
+            tags = self._known[event.trial].tags
             if tags.get(event.name) == event.text:
                 return None
             tags[event.name] = event.text
         elif isinstance(event, Outcome) and event.state.is_final:
             self._ended.add(event.trial)
-            self._steps.pop(event.trial, None)
-            self._tags.pop(event.trial, None)
-            self._params.pop(event.trial, None)
+            self._known.pop(event.trial, None)
         return event
 
-    def _new_part(self, event: Reported) -> Reported | None:
-        names = frozenset(event.metrics)
-        known = self._steps.get(event.trial, {}).get(event.step)
-        if known is not None and names <= known:
+    def _new_part(self, event: Reported, known: _Known) -> Reported | None:
+        names, before = frozenset(event.metrics), known.steps.get(event.step)
+        if before is not None and names <= before:
             return None
-        self._know(event.trial, event.step, names)
-        if not known or names.isdisjoint(known):
+        self._know(known, event.step, names)
+        if not before or names.isdisjoint(before):
             return event
-        return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in known})
+        return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in before})
 
-    def _new_logged(self, event: Logged) -> Logged | None:
+    def _new_logged(self, event: Logged, known: _Known) -> Logged | None:
         """Metrics are known by name and step, whether they were reported or logged."""
         points = []
         for point in event.points:
-            known = self._steps.get(event.trial, {}).get(point.step)
-            if known is None or point.name not in known:
-                self._know(event.trial, point.step, frozenset((point.name,)))
+            if point.name not in known.steps.get(point.step, ()):
+                self._know(known, point.step, frozenset((point.name,)))
                 points.append(point)
-        told = self._params.setdefault(event.trial, set())
-        params = {name: text for name, text in event.params.items() if name not in told}
-        told.update(params)
+        params = {name: text for name, text in event.params.items() if name not in known.params}
+        known.params.update(params)
         if not points and not params:
             return None
         if len(points) == len(event.points) and len(params) == len(event.params):
             return event
         return replace(event, points=tuple(points), params=params)
 
-    def _know(self, trial: int, step: int, names: frozenset[str]) -> None:
-        steps = self._steps.setdefault(trial, {})
-        together = names | steps.get(step, names)
-        steps[step] = self._names.setdefault(together, together)
+    def _know(self, known: _Known, step: int, names: frozenset[str]) -> None:
+        together = names | known.steps.get(step, names)
+        known.steps[step] = self._names.setdefault(together, together)
+
+
+@dataclass
+class _Known:
+    """What of one trial is logged."""
+
+    steps: dict[int, frozenset[str]] = field(default_factory=dict)
+    """Names of the metrics of each."""
+    tags: dict[str, str] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
+    """Names of those that it logged."""
 
 
 class StudyFold:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -36,12 +35,7 @@ class NotebookDisplay:
     def __enter__(self) -> NotebookDisplay:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.end()
 
     def show(self, view: SweepView) -> None:

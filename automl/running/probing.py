@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from automl.config import Choose, ExecutionKind
 from automl.errors import AutoMLError
@@ -90,12 +89,7 @@ class Prober:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._ending.set()
         self._thread.join()
 

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 from automl.admission.footprint import Structure
 from automl.admission.requests import Requests
@@ -76,11 +75,6 @@ class Surveyor:
     def __enter__(self) -> Surveyor:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._ending.set()
         self._pool.shutdown(cancel_futures=True)
