@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from automl.execution.process import _unseen_main
 
 
 def test_however_many_threads_start_children_it_is_itself_again() -> None:
+    """The second waits for the first, or it would take what the first hides for what there was."""
     main = vars(sys.modules["__main__"])
     before = {name: main.get(name, "none") for name in ("__spec__", "__file__")}
-    together = threading.Barrier(4)
+    first_is_in, first_may_go = threading.Event(), threading.Event()
 
-    def start() -> list[object]:
-        together.wait()
-        seen = []
-        for _ in range(50):
-            with _unseen_main():
-                time.sleep(1e-4)
-                seen += [main["__spec__"], main.get("__file__")]
-        return seen
+    def first() -> None:
+        with _unseen_main():
+            first_is_in.set()
+            first_may_go.wait()
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # so that they meet between any two lines
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            seen = [pool.submit(start) for _ in range(4)]
-    finally:
-        sys.setswitchinterval(interval)
-    assert {value for future in seen for value in future.result()} == {None}
+    def second() -> tuple[object, object]:
+        first_is_in.wait()
+        threading.Timer(0.05, first_may_go.set).start()
+        with _unseen_main():
+            assert first_may_go.is_set()
+            return main["__spec__"], main.get("__file__")
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(first)
+        assert pool.submit(second).result() == (None, None)
     assert {name: main.get(name, "none") for name in before} == before
