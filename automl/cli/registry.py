@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class Command:
 
     def load(self) -> Run:
         """Import what runs it."""
-        module, _, function = self.run.partition(":")
-        run: Run = getattr(import_module(module), function)
+        run: Run = resolve_name(self.run)
         return run
 
 

@@ -6,7 +6,7 @@ given a feed of trials and a placement, and tells all that happens by events.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,8 +116,7 @@ class TrialFeed:
 
 def resolve(target: str) -> Callable[[object], Any]:
     """The function that `module:function` names; its module is imported."""
-    module_name, _, function_name = target.partition(":")
-    function: Callable[[object], Any] = getattr(importlib.import_module(module_name), function_name)
+    function: Callable[[object], Any] = pkgutil.resolve_name(target)
     return function
 
 

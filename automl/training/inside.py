@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from typing import cast
 
 from automl.record.inside import Inside, NothingInside
@@ -13,5 +13,4 @@ def open_inside(entry: Entry | None) -> Inside:
     """What the entry's function makes, once for a process; None: nothing does."""
     if entry is None:
         return NothingInside()
-    module, _, name = entry.target.partition(":")
-    return cast(Inside, getattr(importlib.import_module(module), name)(entry.config))
+    return cast(Inside, pkgutil.resolve_name(entry.target)(entry.config))
