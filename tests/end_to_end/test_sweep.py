@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import automl
 from tests.end_to_end.browser import Look, look
 from tests.end_to_end.program import Done, Program, Running, mine
 from tests.end_to_end.records import Records
+from tests.end_to_end.server import free_port
 
 __all__ = ["look"]
 
@@ -182,13 +182,6 @@ def address(served: Running) -> str:
 def ui(address: str) -> int:
     """The port that the address names."""
     return int(address.split(":")[2].split("/")[0])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _end_politely(running: Running) -> None:
