@@ -94,7 +94,7 @@ def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -
     sweep.kill()
     pid = int(pid_file.read_text())
     wait_until(lambda: not is_alive(pid), "a session of its own does not save it")
-    done = program.run("resume", "study.name=killed")
+    done = program.call("resume", "study.name=killed")
     assert (done.code, done.stderr) == (0, "")
     assert [step for _, step in records.losses()] == [0, 1, 2, 3]
     assert [e.value for e in records.outcomes().values() if isinstance(e, Finished)] == [0.5]

@@ -27,12 +27,12 @@ def unruly_one(name: str) -> tuple[str, ...]:
 
 
 def test_a_trial_that_reports_without_end_is_timed_out(program: Program) -> None:
-    limit = "execution.trial_timeout_seconds=1"
+    limit = "execution.trial_timeout_seconds=0.3"
     running = program.start(*unruly_one("reports_without_end"), limit, "study.n_trials=1")
     assert running.process.wait(40) == 1
     (outcome,) = Records(program.folder, "reports_without_end").outcomes().values()
     assert isinstance(outcome, Failed)
-    assert outcome.cause == "exceeded execution.trial_timeout_seconds=1"
+    assert outcome.cause == "exceeded execution.trial_timeout_seconds=0.3"
 
 
 def test_what_a_trial_does_to_its_process_is_not_the_next_ones_trouble(
