@@ -276,12 +276,12 @@ def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records
 
 def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
     uri = f"tracking.uri=http://127.0.0.1:{ui}"
-    done = story.run(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
+    done = story.call(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
     assert done.code == 0, done.stderr
     printed = re.search(r"^see it all: (http\S+)$", done.stdout, re.M)
     assert printed is not None, done.stdout
     experiment = experiment_of(ui, printed[1])
     assert experiment["name"] == "remote"
     assert view_of(experiment, printed[1])["orderByAsc"] is False
-    shown = story.run("ui", "study.name=remote")
+    shown = story.call("ui", "study.name=remote")
     assert printed[1] in shown.stdout
