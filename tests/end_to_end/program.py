@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from automl.cli import main
 
 ROOT = Path(__file__).parents[2]
 OBJECTIVES = "tests.end_to_end.objectives"
@@ -132,6 +135,16 @@ class Program:
     def run(self, *words: str) -> Done:
         """`python -m automl WORDS`, to its end."""
         return self.start(*words).wait()
+
+    def call(self, *words: str) -> Done:
+        """The same command line in this process, which has torch and MLflow loaded already.
+
+        For what does not ask for a process of its own; it has this one's environment.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        return Done(code, out.getvalue(), err.getvalue())
 
     def end_all(self) -> None:
         for running in self._started:

@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 @pytest.fixture(scope="module")
 def swept(story: Program) -> Path:
     """A folder with a small study in it."""
-    assert story.run(*WORDS).code == 0
+    assert story.call(*WORDS).code == 0
     return story.folder
 
 
