@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import warnings
@@ -315,7 +316,7 @@ def test_it_is_optunas_trial_to_those_who_look(tmp_path: Path) -> None:
     ("name", "remedy"),
     [
         ("study.best_value", "decide by its own reports"),
-        ("study._storage", "report from the training loop by trial.report"),
+        ("study._storage", 'automl.integrations.lightning.Report(trial, "val_loss")'),
         ("study.stop", "study.n_trials and study.timeout_seconds"),
         ("storage", "kept by the sweep's own process"),
         ("set_constraint", "raise optuna.TrialPruned"),
@@ -332,6 +333,17 @@ def test_what_cannot_be_had_is_named_with_a_remedy(tmp_path: Path, name: str, re
     assert isinstance(ended, Failed)
     assert ended.cause.startswith(f"NotInATrialError: trial.{name}: ")
     assert remedy in ended.cause
+
+
+def copies(trial: optuna.Trial) -> object:
+    return copy.deepcopy(trial)
+
+
+def test_it_cannot_be_taken_elsewhere(tmp_path: Path) -> None:
+    ended = run(copies, tmp_path, Sweep()).outcome
+    assert isinstance(ended, Failed)
+    assert "in this process alone" in ended.cause
+    assert 'automl.integrations.lightning.Report(trial, "val_loss")' in ended.cause
 
 
 def returns_one(trial: optuna.Trial) -> object:

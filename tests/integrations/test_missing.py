@@ -1,0 +1,46 @@
+"""An integration whose library is not installed; and what can be named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import automl
+from automl.integrations.reports import by_name
+
+NAMES = ("lightgbm", "lightning", "skorch", "transformers", "xgboost")
+LOOK = f"""
+import sys
+import automl
+for name in {NAMES}:
+    sys.modules[name] = None
+    try:
+        getattr(automl.integrations, name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == [
+        f"automl.integrations.{name} needs a module that is not installed: {name}. "
+        f"Install it: pip install 'automl-sweep[{name}]'"
+        for name in NAMES
+    ]
+
+
+def test_another_name_is_no_integration() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'keras'"):
+        automl.integrations.keras  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_metric_of_one_set_that_is_not_trained_on_needs_no_set_named() -> None:
+    found = by_name([("train", "auc", 0.9), ("a", "auc", 0.8), ("a", "loss", 1.0)])
+    assert found == {"train-auc": 0.9, "a-auc": 0.8, "a-loss": 1.0, "auc": 0.8, "loss": 1.0}
+    both = by_name([("a", "auc", 0.8), ("b", "auc", 0.7)])
+    assert both == {"a-auc": 0.8, "b-auc": 0.7}
