@@ -29,8 +29,8 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
     on from there, with no `ckpt_path` to be given; `best.pt` holds it, too. `checkpoint=False`
     leaves that to you.
 
-    With `strategy="ddp_spawn"` rank 0 reports, and where the trial is to end all ranks stop;
-    `fit` then returns, and what the function does after it counts for nothing.
+    With `strategy="ddp_spawn"` rank 0 reports, and where the trial is to end all ranks stop. `fit`
+    returns then, and what the function does after it counts for nothing; see `check_pruned`.
     """
 
     def __init__(self, trial: AnyTrial, *metrics: str, checkpoint: bool = True) -> None:
@@ -43,6 +43,11 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
         self._pid = os.getpid()
         self._desk: Desk | None = None
         self._ranks: RankSide | None = None
+
+    def check_pruned(self) -> None:
+        """After `fit` with ranks: raises TrialPruned or TrialInterrupted where the trial ends."""
+        assert self._reports is not None, "a rank has no trial"
+        self._reports.raise_verdict()
 
     # --- what Lightning calls ---
 

@@ -63,6 +63,11 @@ class Reports:
             metrics = {self.metric: metrics.pop(self.names[0])} | metrics
         self._record.report(step, metrics, checkpoint, best)
 
+    def raise_verdict(self) -> None:
+        """Raises TrialPruned or TrialInterrupted where a report has said that the trial ends."""
+        if isinstance(self._record, TrialReports):
+            self._record.raise_verdict()
+
     def check_direction(self, name: str, *, larger_is_better: bool) -> None:
         """Raises UnfitObjectiveError where the study wants the other of its own metric."""
         if self.metric is None or not (self._optunas or name == self.metric):

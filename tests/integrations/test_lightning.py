@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,23 @@ from automl.training import checkpoint
 from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
 from tests.integrations.conftest import CarryOut
 
-lightning = pytest.importorskip(
-    "lightning.pytorch", reason="Lightning is not installed: make recipes does it"
-)
-nets = importlib.import_module("tests.integrations.nets")
-data, trainer = nets.data, nets.trainer
+with suppress(ModuleNotFoundError):  # then all are skipped, below
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    from tests.integrations import nets
+    from tests.integrations.nets import Line, data, trainer
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::lightning.pytorch.utilities.warnings.PossibleUserWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),  # Lightning's own, of torch
 ]
+
+
+@pytest.fixture(autouse=True)
+def library() -> None:
+    reason = "Lightning is not installed: make recipes does it"
+    pytest.importorskip("lightning.pytorch", reason=reason)
 
 
 def report(trial: Any, *names: str, **options: Any) -> Any:
@@ -32,7 +40,7 @@ def report(trial: Any, *names: str, **options: Any) -> Any:
 
 
 def trains(trial: automl.TrialContext) -> None:
-    trainer(report(trial)).fit(nets.Line(), data(), data())
+    trainer(report(trial)).fit(Line(), data(), data())
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -41,7 +49,7 @@ def trains(trial: automl.TrialContext) -> None:
 def test_each_validation_is_a_report_of_what_was_named(carry_out: CarryOut) -> None:
     def names_two(trial: automl.TrialContext) -> None:
         two = report(trial, "val_loss", "val_error", "not_there")
-        trainer(two).fit(nets.Line(), data(), data())  # its sanity check is no report
+        trainer(two).fit(Line(), data(), data())  # its sanity check is no report
 
     ended = carry_out(names_two)
     assert [step for step, _ in ended.reports] == [0, 1, 2, 3]
@@ -52,16 +60,14 @@ def test_each_validation_is_a_report_of_what_was_named(carry_out: CarryOut) -> N
 
 def test_validations_are_counted_where_an_epoch_has_several(carry_out: CarryOut) -> None:
     def trains_often(trial: automl.TrialContext) -> None:
-        trainer(report(trial), val_check_interval=0.5, max_epochs=2).fit(
-            nets.Line(), data(), data()
-        )
+        trainer(report(trial), val_check_interval=0.5, max_epochs=2).fit(Line(), data(), data())
 
     assert [step for step, _ in carry_out(trains_often).reports] == [0, 1, 2, 3]
 
 
 def test_without_a_validation_each_epoch_is_a_report(carry_out: CarryOut) -> None:
     def never_validates(trial: automl.TrialContext) -> None:
-        trainer(report(trial, "train_loss")).fit(nets.Line(), data())
+        trainer(report(trial, "train_loss")).fit(Line(), data())
 
     ended = carry_out(never_validates, metric="train_loss")
     assert [step for step, _ in ended.reports] == [0, 1, 2, 3]
@@ -70,7 +76,7 @@ def test_without_a_validation_each_epoch_is_a_report(carry_out: CarryOut) -> Non
 def test_looking_by_oneself_is_no_report(carry_out: CarryOut) -> None:
     def validates(trial: automl.TrialContext) -> None:
         own = trainer(report(trial))
-        own.fit(model := nets.Line(), data(), data())
+        own.fit(model := Line(), data(), data())
         own.validate(model, data(), verbose=False)
 
     assert len(carry_out(validates).reports) == 4
@@ -78,7 +84,7 @@ def test_looking_by_oneself_is_no_report(carry_out: CarryOut) -> None:
 
 def test_a_metric_that_nobody_logs_is_named_with_those_there_are(carry_out: CarryOut) -> None:
     def misnames(trial: automl.TrialContext) -> None:
-        trainer(report(trial, "val_acc")).fit(nets.Line(), data(), data())
+        trainer(report(trial, "val_acc")).fit(Line(), data(), data())
 
     outcome = carry_out(misnames).outcome
     assert isinstance(outcome, Failed)
@@ -103,7 +109,7 @@ def test_a_pruned_trial_ends_at_that_report(carry_out: CarryOut) -> None:
 
 def test_an_objective_of_optunas_reports_its_studys_metric(carry_out: CarryOut) -> None:
     def objective(trial: Any) -> None:
-        trainer(report(trial, "val_error")).fit(nets.Line(), data(), data())
+        trainer(report(trial, "val_error")).fit(Line(), data(), data())
 
     ended = carry_out(objective, {1: Verdict.PRUNE}, metric="score", optunas=True)
     assert isinstance(ended.outcome, Pruned)
@@ -124,8 +130,8 @@ def goes_on(seen: list[int]) -> Callable[[automl.TrialContext], None]:
     """Trains with another callback that has a state; `seen` are the batches of each execution."""
 
     def train(trial: automl.TrialContext) -> None:
-        model = nets.Line()
-        stops = lightning.callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=5)
+        model = Line()
+        stops = EarlyStopping("val_loss", min_delta=10.0, patience=5)
         trainer(report(trial), stops).fit(model, data(), data())
         seen.append(len(model.n_batches))
 
@@ -163,9 +169,9 @@ def test_the_best_checkpoint_is_that_of_the_best_report(
 
 def test_checkpoints_can_be_left_to_the_user(carry_out: CarryOut, tmp_path: Path) -> None:
     def keeps_its_own(trial: automl.TrialContext) -> None:
-        own = lightning.callbacks.ModelCheckpoint(trial.directory, save_last=True)
+        own = ModelCheckpoint(trial.directory, save_last=True)
         told = report(trial, checkpoint=False)
-        trainer(told, own, enable_checkpointing=True).fit(nets.Line(), data(), data())
+        trainer(told, own, enable_checkpointing=True).fit(Line(), data(), data())
 
     carry_out(keeps_its_own)
     assert not (tmp_path / "trial-00000" / "last.pt").exists()
@@ -189,10 +195,16 @@ def test_ranks_go_on_and_the_trial_has_their_last_state(
 
 
 def test_all_ranks_stop_where_the_trial_is_pruned(carry_out: CarryOut) -> None:
-    """That of an objective of Optuna's, which nothing but its own return could end otherwise."""
+    """Here in an objective of Optuna's."""
+    nets.after.clear()
     ended = carry_out(nets.spawns, {1: Verdict.PRUNE}, optunas=True)
     assert isinstance(ended.outcome, Pruned), ended.outcome
     assert (ended.outcome.step, len(ended.reports)) == (1, 2)
+    assert nets.after == [], "check_pruned ended it"
+    for thread in threading.enumerate():
+        if thread.name == "reports of rank 0":
+            thread.join(timeout=60)
+            assert not thread.is_alive(), "rank 0 has ended"
 
 
 def test_forked_ranks_are_refused(carry_out: CarryOut) -> None:
@@ -216,7 +228,7 @@ def test_optunas_own_callback_prunes_on_one_device(carry_out: CarryOut) -> None:
     def objective(trial: Any) -> float:
         pruning = callbacks.PyTorchLightningPruningCallback(trial, "val_loss")
         own = trainer(pruning)
-        own.fit(nets.Line(), data(), data())
+        own.fit(Line(), data(), data())
         return float(own.callback_metrics["val_loss"])
 
     ended = carry_out(objective, {1: Verdict.PRUNE}, optunas=True)

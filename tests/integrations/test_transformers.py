@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ import automl
 from automl.trial import Finished, Interrupted, Pruned, Verdict
 from tests.integrations.conftest import CarryOut
 
-transformers = pytest.importorskip(
-    "transformers", reason="Transformers is not installed: make recipes does it"
-)
-pytest.importorskip("accelerate", reason="accelerate is not installed: make recipes does it")
+with suppress(ModuleNotFoundError):  # then all are skipped, below
+    import transformers
 
 N_EPOCHS = 3
+
+
+@pytest.fixture(autouse=True)
+def library() -> None:
+    reason = "Transformers is not installed: make recipes does it"
+    pytest.importorskip("transformers", reason=reason)
+    pytest.importorskip("accelerate", reason=reason)
 
 
 def trainer(trial: automl.TrialContext, **settings: Any) -> Any:

@@ -17,6 +17,7 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import ConfigError
+from automl.training.objective import TrialPruned
 from automl.training.optuna_objective.declared import declaration_of_optunas
 from automl.training.optuna_objective.entries import Categories, float_entry, int_entry
 from automl.training.plan import SessionSetup
@@ -333,6 +334,18 @@ def test_what_cannot_be_had_is_named_with_a_remedy(tmp_path: Path, name: str, re
     assert isinstance(ended, Failed)
     assert ended.cause.startswith(f"NotInATrialError: trial.{name}: ")
     assert remedy in ended.cause
+
+
+def is_pruned_by_a_callback_of_ours(trial: optuna.Trial) -> None:
+    suggests(trial)
+    raise TrialPruned
+
+
+def test_what_a_callback_of_ours_prunes_has_asked(tmp_path: Path) -> None:
+    sweep = Sweep(VALUES)
+    spec = make_spec(tmp_path, {"other": 1}, number=7)
+    run(is_pruned_by_a_callback_of_ours, tmp_path, sweep, spec)
+    assert NotSuggested(7, ("other",)) in sweep.asked
 
 
 def copies(trial: optuna.Trial) -> object:
