@@ -26,8 +26,8 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
     and ends a trial that is pruned. Reports are counted, so the steps are mostly the epochs.
 
     Each comes with what Lightning itself has in a checkpoint, so a trial that was interrupted goes
-    on from there, with no `ckpt_path` to be given; `best.pt` holds it, too. `checkpoint=False`
-    leaves that to you.
+    on from there, with no `ckpt_path` to be given; `best.pt` holds it, too. So it is for one `fit`
+    in a trial; `checkpoint=False` leaves all that to you.
 
     With `strategy="ddp_spawn"` rank 0 reports, and where the trial is to end all ranks stop. `fit`
     returns then, and what the function does after it counts for nothing; see `check_pruned`.
@@ -35,11 +35,13 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
 
     def __init__(self, trial: AnyTrial, *metrics: str, checkpoint: bool = True) -> None:
         """Raises TrialPruned or TrialInterrupted where the trial need not go on."""
-        super().__init__(*metrics[:1])
         self._reports: Reports | None = Reports(trial, metrics)
+        super().__init__(self._reports.names[0])
         self._names, self._checkpoint = self._reports.names, checkpoint
         self._restored = self._reports.restore() if checkpoint else None
         self._n_reports = 0
+        self._validated = False
+        """In this epoch, which is still to be reported."""
         self._pid = os.getpid()
         self._desk: Desk | None = None
         self._ranks: RankSide | None = None
@@ -67,12 +69,16 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
             _restore(trainer, restored)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        fits = trainer.state.fn == "fit" and not trainer.sanity_checking
-        if fits and not _epochs_are_reports(trainer):
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        if _once_an_epoch(trainer):
+            self._validated = True
+        else:
             self._report(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if _epochs_are_reports(trainer):
+        if self._validated or not sum(trainer.num_val_batches):
+            self._validated = False
             self._report(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -105,11 +111,11 @@ class Report(EarlyStopping):  # of these and checkpoints Lightning calls `on_tra
             self._ranks.tell(trainer, step, metrics, get_state)
 
 
-def _epochs_are_reports(trainer: Trainer) -> bool:
-    """As Lightning decides when to save: a checkpoint from before the end of an epoch lacks the
-    metrics that other callbacks want there."""
-    one_each = trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1
-    return one_each or not sum(trainer.num_val_batches)
+def _once_an_epoch(trainer: Trainer) -> bool:
+    """Whether validations are. Then, as Lightning decides for its own checkpoints, their reports
+    wait for the epoch's end: what goes on from before it lacks metrics that other callbacks want.
+    """
+    return bool(trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1)
 
 
 def _state_of(trainer: Trainer) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,18 +25,18 @@ class Reports:
     TrialInterrupted, which are no Exceptions, so that no library takes them for its own failure.
     """
 
-    def __init__(self, trial: object, names: Sequence[str]) -> None:
-        """Raises TypeError for what is no trial of a sweep."""
+    def __init__(self, trial: object, names: Sequence[str] = ()) -> None:
+        """No names: `study.metric`. Raises TypeError for what is no trial of a sweep."""
         if not isinstance(trial, AnyTrial):
             raise TypeError(
                 f"a {type(trial).__name__} is no trial of a sweep: give the one that your function "
                 "was called with (objective=python or objective=optuna)."
             )
         if any(not isinstance(name, str) for name in names):
-            raise TypeError(f"metrics are named by strings, such as 'val_loss', not {names!r}.")
+            raise TypeError(f"metrics are named by strings, such as 'val_loss', not by {names!r}.")
         self._record = trial._record
         self._optunas = isinstance(trial, OptunaTrial)
-        self.names = tuple(names)
+        self.names = tuple(names) or (self.metric or "metric",)
 
     @property
     def metric(self) -> str | None:
@@ -58,6 +59,8 @@ class Reports:
         To an objective of Optuna's the first name is `study.metric`, whatever it is called.
         Raises UnfitObjectiveError where the first is not there.
         """
+        if not isinstance(self._record, TrialReports):  # a survey computes nothing
+            found = dict.fromkeys(self.names, math.nan) | {**found}
         metrics = pick(self.names, found)
         if self._optunas and self.metric is not None:
             metrics = {self.metric: metrics.pop(self.names[0])} | metrics
@@ -90,8 +93,6 @@ def folder_of(trial: AnyTrial) -> Path:
 
 def pick(names: Sequence[str], found: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of these names, the first of which must be there. Raises UnfitObjectiveError."""
-    if not names:
-        raise TypeError("name the metric that is to be reported, such as 'val_loss'.")
     if names[0] not in found:
         there = ", ".join(map(str, found)) or "none"
         raise UnfitObjectiveError(

@@ -32,14 +32,13 @@ def cross_val_score(
     Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study minimises:
     scikit-learn's scores are better when larger, those of errors (`neg_…`) too.
     """
-    reports = Reports(trial, ())
-    metric = metric or reports.metric or "score"
-    reports.names = (metric,)
-    reports.check_direction(metric, larger_is_better=True)
+    reports = Reports(trial, () if metric is None else (metric,))
+    (name,) = reports.names
+    reports.check_direction(name, larger_is_better=True)
     X, y, groups = indexable(X, y, groups)  # noqa: N806
     splitter = model_selection.check_cv(cv, y, classifier=is_classifier(estimator))
     scores: list[float] = []
     for fold, split in enumerate(list(splitter.split(X, y, groups))):
         scores.extend(model_selection.cross_val_score(estimator, X, y, cv=[split], **options))
-        reports.tell(fold, {metric: np.mean(scores)})
+        reports.tell(fold, {name: np.mean(scores)})
     return np.array(scores)

@@ -73,6 +73,22 @@ def test_without_a_validation_each_epoch_is_a_report(carry_out: CarryOut) -> Non
     assert [step for step, _ in ended.reports] == [0, 1, 2, 3]
 
 
+def test_an_epoch_that_ends_before_its_validation_is_none(carry_out: CarryOut) -> None:
+    def stops_early(trial: automl.TrialContext) -> None:
+        trainer(report(trial), max_steps=6, max_epochs=-1).fit(Line(), data(), data())
+
+    assert [step for step, _ in carry_out(stops_early).reports] == [0]
+
+
+def test_the_studys_metric_needs_no_name(carry_out: CarryOut) -> None:
+    def names_none(trial: automl.TrialContext) -> None:
+        own = automl.integrations.lightning.Report(trial)
+        trainer(own).fit(Line(), data(), data())
+
+    ended = carry_out(names_none, metric="val_error")
+    assert [set(metrics) for _, metrics in ended.reports] == [{"val_error"}] * 4
+
+
 def test_looking_by_oneself_is_no_report(carry_out: CarryOut) -> None:
     def validates(trial: automl.TrialContext) -> None:
         own = trainer(report(trial))
