@@ -138,7 +138,7 @@ class OptunaTrial:
 
     def __reduce__(self) -> Any:
         """It belongs to this process; Lightning would pickle it for ranks in others."""
-        raise not_in_a_trial("trial.__reduce__", "its line to the sweep in this process alone")
+        raise not_in_a_trial("pickling trial", "its line to the sweep there alone")
 
     # --- for the session ---
 
