@@ -2,7 +2,8 @@
 
 What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialInterrupted`,
 `objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python, and
-`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend.
+`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend. `integrations`
+has callbacks for other libraries' training.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from automl import integrations
     from automl.api.calls import sweep
     from automl.api.handle import open_study
     from automl.errors import AutoMLError
@@ -22,6 +24,7 @@ __all__ = [
     "TrialContext",
     "TrialInterrupted",
     "TrialPruned",
+    "integrations",
     "load",
     "objective",
     "open_study",
@@ -42,6 +45,8 @@ if not TYPE_CHECKING:
     }
 
     def __getattr__(name: str) -> object:
+        if name == "integrations":
+            return importlib.import_module("automl.integrations")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_HOMES[name]), name)
