@@ -37,6 +37,7 @@ _COMPOSE_IT = (
     "`defaults: [/sweep@automl, _self_]`"
 )
 _REFERENCE = re.compile(r"\$\{oc\.env:[^{}]*\}")
+_OTHER = re.compile(r"\$\{(?!oc\.env:)[^{}]*\}")
 _NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
 _MAX_STEPS = 10
 """From one reference to the next."""
@@ -90,10 +91,9 @@ def _ours(given: object) -> DictConfig:
                     f"automl.sweep(config): the config holds ours as its part {key}: give that, "
                     f"automl.sweep(config.{key})."
                 )
-    shown = "an empty config" if not given else f"a {type(given).__name__} of other keys"
     raise ConfigError(
-        f"automl.sweep(config): {shown} was not composed from ours: {_COMPOSE_IT}; then give its "
-        "part, automl.sweep(cfg.automl)."
+        f"automl.sweep(config): this {type(given).__name__} was not composed from ours: "
+        f"{_COMPOSE_IT}; then give its part, automl.sweep(cfg.automl)."
     )
 
 
@@ -140,8 +140,8 @@ def _standing_alone(raw: Any, node: Any) -> Any:
 
 
 def _child(raw: Any, node: DictConfig | ListConfig, key: Any) -> Any:
-    if not (isinstance(raw, str) and OmegaConf.is_interpolation(node, key)):
-        return raw if _is_plain(raw) else _standing_alone(raw, node[key])
+    if not OmegaConf.is_interpolation(node, key):
+        return _standing_alone(raw, node[key]) if isinstance(raw, dict | list) else raw
     if (reference := _to_environment(raw, node)) is not None:
         return reference
     value = node[key]
@@ -152,25 +152,22 @@ def _child(raw: Any, node: DictConfig | ListConfig, key: Any) -> Any:
     return value.name if isinstance(value, Enum) else value
 
 
-def _is_plain(raw: object) -> bool:
-    return not isinstance(raw, dict | list)
-
-
 def _to_environment(text: str, node: DictConfig | ListConfig) -> str | None:
-    """`text` with the application's keys in it followed to where they lead, if that is to the
-    environment alone; else None."""
-    root = node._get_root()
+    """`text` with all that it refers to in place, but for references to the environment; None: it
+    leads to none."""
+    root: Any = node._get_root()
     for _ in range(_MAX_STEPS):
         text = _NODE.sub(lambda match: _written(root, match[1]), text)
-    is_reference = _REFERENCE.search(text) and "${" not in _REFERENCE.sub("", text)
-    return text if is_reference else None
+    if not _REFERENCE.search(text):
+        return None
+    return _OTHER.sub(lambda match: str(OmegaConf.create({"x": match[0]}, parent=root).x), text)
 
 
 def _written(root: Any, key: str) -> str:
-    """What stands at a key, unresolved."""
+    """The text that stands at a key, unresolved; where none does, the reference itself."""
     above, _, last = key.rpartition(".")
     holder = OmegaConf.select(root, above) if above else root
     if not isinstance(holder, DictConfig) or last not in holder:
         return f"${{{key}}}"  # said by whoever resolves it
     plain: Any = OmegaConf.to_container(holder, resolve=False)
-    return str(plain[last])
+    return f"${{{key}}}" if isinstance(plain[last], dict | list) else str(plain[last])

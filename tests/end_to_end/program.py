@@ -119,10 +119,10 @@ class Program:
     def start_module(self, module: str, *words: str) -> Running:
         return self._start("-m", module, *words)
 
-    def start_script(self, source: str) -> Running:
+    def start_script(self, source: str, *words: str) -> Running:
         """A script of the user's, `script.py` in the folder."""
         (self.folder / "script.py").write_text(source)
-        return self._start("script.py")
+        return self._start("script.py", *words)
 
     def _start(self, *words: str) -> Running:
         running = Running([sys.executable, *words], self.folder, self.environment)
