@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 import automl
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study
-from tests.end_to_end.program import Program
+from tests.end_to_end.program import ROOT, Program
 
 CONFIG = """
 defaults:
@@ -74,11 +75,8 @@ def test_an_application_that_was_killed_goes_on_and_so_does_the_command_line(
     refused = program.start_script(APPLICATION, *words).wait()
     assert refused.code == 1
     assert "space.epochs: 100 in the study, 3 now" in refused.stderr
-    (program.folder / "conf" / "config.yaml").write_text(
-        CONFIG.replace("epochs: 3", "epochs: 100").replace("'${epochs}'", "100")
-    )
     quick = APPLICATION.replace("time.sleep(epochs / 100)", "pass")
-    done = program.start_script(quick, *words, "automl.study.n_trials=4").wait()
+    done = program.start_script(quick, *words, "epochs=100", "automl.study.n_trials=4").wait()
     assert (done.code, done.stdout.splitlines()[-1]) == (0, "best 100 of 4 of mine"), done.stderr
     resumed = program.run("resume", "study.name=mine", "study.n_trials=5")
     assert (resumed.code, resumed.stderr) == (0, "")
@@ -97,6 +95,22 @@ def test_each_job_of_a_multirun_is_a_study(program: Program) -> None:
         "best 1 of 2 of of-1",
         "best 2 of 2 of of-2",
     ]
+
+
+def test_the_readmes_application_runs(program: Program) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("\n**In a Hydra application**", 1)[1].split("\n**", 1)[0]
+    config, source, line = re.findall(r"^```\w+\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    (program.folder / "conf").mkdir()
+    (program.folder / "conf" / "config.yaml").write_text(config)
+    (program.folder / "my_app.py").write_text(source)
+    python, *words = shlex.split(line)
+    assert python == "python"
+    fewer = ("automl.study.n_trials=3", "automl.devices.kind=host")
+    done = program.start_python(*words, *fewer).wait()
+    assert done.code == 0, done.stderr
+    assert "sine: 3 finished" in done.stdout
+    assert re.fullmatch(r"\{'lr': .*, 'epochs': 30\}", done.stdout.splitlines()[-1])
 
 
 # --- in this process ------------------------------------------------------------------------------
