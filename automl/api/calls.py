@@ -52,17 +52,15 @@ def sweep(
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
-    `automl.sweep(train, config=cfg.automl)` runs `train` by them. What else is given here counts
-    before them. With the name of a study that is there it goes on, by the settings given.
+    `automl.sweep(train, config=cfg.automl)` runs `train` by them; the other arguments win over
+    them. With the name of a study that is there it goes on, by the settings given.
 
     Returns when all trials have ended. Raises ConfigError before the first trial, SweepFailedError
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
     function, application = _function_and_config(train, config)
-    lines = (
-        list(overrides) if function is None else [*overrides, *_objective(function, application)]
-    )
+    objective = [] if function is None else _objective(function, application)
     with _composing:
         if application is not None:
             name = name or name_of_study(application)
@@ -73,7 +71,7 @@ def sweep(
                 "automl.sweep: a new study needs a space, such as "
                 'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
-        lines = [*_overrides(space, n_trials, name or make_name()), *lines]
+        lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
         composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)), application)
     return _carried_out(composed, function, resume=exists, changed=changed)
 

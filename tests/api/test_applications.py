@@ -146,7 +146,7 @@ def test_a_function_that_holds_the_applications_config_goes_on(application: Appl
         automl.sweep(holding(other), config=other.automl, name="held")
 
 
-def test_what_is_given_beside_a_config_counts_before_it(application: Application) -> None:
+def test_what_is_given_beside_a_config_wins_over_it(application: Application) -> None:
     config = application("automl.study.name=written").automl
     study = automl.sweep(
         lambda lr: lr, {"lr": [5, 6]}, config=config, name="given", overrides=["study.n_trials=1"]

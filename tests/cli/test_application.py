@@ -109,7 +109,7 @@ def test_what_was_composed_below_a_package_is_what_the_command_line_makes(
     assert made.stored_config == alone.stored_config
 
 
-def test_overrides_count_before_what_was_composed(application: Application) -> None:
+def test_overrides_win_over_what_was_composed(application: Application) -> None:
     config = application("tuning.automl.study.n_trials=3", "+tuning.automl.space.momentum=0.5")
     made = given(config.tuning.automl, "study.n_trials=5", "space.lr=0.1", "pruner=median").config
     assert (made.study.n_trials, made.space["lr"], made.space["momentum"]) == (5, 0.1, 0.5)
