@@ -120,14 +120,15 @@ class Program:
         return self.start_module("automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:
-        return self._start("-m", module, *words)
+        return self.start_python("-m", module, *words)
 
-    def start_script(self, source: str) -> Running:
+    def start_script(self, source: str, *words: str) -> Running:
         """A script of the user's, `script.py` in the folder."""
         (self.folder / "script.py").write_text(source)
-        return self._start("script.py")
+        return self.start_python("script.py", *words)
 
-    def _start(self, *words: str) -> Running:
+    def start_python(self, *words: str) -> Running:
+        """`python WORDS`."""
         running = Running([sys.executable, *words], self.folder, self.environment)
         self._started.append(running)
         return running
