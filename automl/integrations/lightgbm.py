@@ -13,8 +13,6 @@ class Report:
     several sets have it as `valid_0-auc`. A trial that was interrupted begins anew.
     """
 
-    order = 40  # LightGBM calls by this number: after its own, of which early stopping has 30
-
     def __init__(self, trial: object, *metrics: str) -> None:
         self._reports = Reports(trial, metrics)
 

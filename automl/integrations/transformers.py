@@ -28,7 +28,9 @@ class Report(TrainerCallback):
     def __init__(self, trial: AnyTrial, *metrics: str) -> None:
         self._reports = Reports(trial, metrics)
         self._folder = _folder_of(trial)
-        self._training = False
+        self._training = self._told = False
+        self._others: dict[str, float] = {}
+        """What was evaluated without the metric: of several data sets it belongs to one."""
         self._interrupted: TrialInterrupted | None = None
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -52,12 +54,21 @@ class Report(TrainerCallback):
         if not self._training:  # the user's own trainer.evaluate()
             return
         name = self._reports.names[0]
-        n_before = sum(name in line for line in state.log_history)  # with this; kept in checkpoints
+        if name not in metrics and not self._is_missed(metrics):
+            return
+        self._told = True
+        n_evaluated = sum(name in line for line in state.log_history)  # checkpoints keep it
         try:
-            self._reports.tell(max(n_before - 1, 0), metrics)
+            self._reports.tell(max(n_evaluated - 1, 0), self._others | metrics)
         except TrialInterrupted as interrupted:
             self._interrupted = interrupted
             control.should_save = control.should_training_stop = True
+
+    def _is_missed(self, metrics: dict[str, float]) -> bool:
+        """Whether all data sets were evaluated, and none had the metric."""
+        again = metrics.keys() <= self._others.keys()
+        self._others |= metrics
+        return again and not self._told
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Raises TrialInterrupted where that waited for the checkpoint."""

@@ -61,6 +61,15 @@ def test_lightgbm_reports_each_iteration(carry_out: CarryOut, lightgbm: Any) -> 
     assert all(len(metrics) == 2 for _, metrics in ended.reports)
 
 
+def test_the_iteration_that_stops_early_is_reported_too(carry_out: CarryOut, lightgbm: Any) -> None:
+    def train(trial: automl.TrialContext) -> None:
+        report = automl.integrations.lightgbm.Report(trial, "binary_logloss")
+        stops = lightgbm.early_stopping(1, min_delta=9.0, verbose=False)
+        train_lightgbm(lightgbm, stops, report)
+
+    assert [step for step, _ in carry_out(train, metric="binary_logloss").reports] == [0, 1]
+
+
 def test_lightgbm_is_pruned(carry_out: CarryOut, lightgbm: Any) -> None:
     def train(trial: automl.TrialContext) -> None:
         train_lightgbm(lightgbm, automl.integrations.lightgbm.Report(trial, "binary_logloss"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import automl
-from automl.trial import Finished, Interrupted, Pruned, Verdict
+from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
 from tests.integrations.conftest import CarryOut
 
 with suppress(ModuleNotFoundError):  # then all are skipped, below
@@ -27,7 +27,7 @@ def library() -> None:
     pytest.importorskip("accelerate", reason=reason)
 
 
-def trainer(trial: automl.TrialContext, **settings: Any) -> Any:
+def trainer(trial: automl.TrialContext, name: str = "eval_loss", **settings: Any) -> Any:
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=12,
@@ -52,7 +52,7 @@ def trainer(trial: automl.TrialContext, **settings: Any) -> Any:
         transformers.TrainingArguments(**arguments | settings),
         train_dataset=rows[:16],
         eval_dataset=rows[16:],
-        callbacks=[automl.integrations.transformers.Report(trial, "eval_loss")],
+        callbacks=[automl.integrations.transformers.Report(trial, name)],
     )
 
 
@@ -75,6 +75,26 @@ def test_each_evaluation_of_the_training_is_a_report(carry_out: CarryOut, folder
     assert [step for step, _ in ended.reports] == list(range(N_EPOCHS)), "not that after it"
     assert [set(metrics) for _, metrics in ended.reports] == [{"eval_loss"}] * N_EPOCHS
     assert {path.name for path in folder.iterdir()} == {f"checkpoint-{n}" for n in (2, 4, 6)}
+
+
+def with_two_sets(trial: automl.TrialContext, name: str) -> None:
+    own = trainer(trial, name)
+    own.eval_dataset = {"a": own.eval_dataset, "b": own.eval_dataset[:2]}
+    own.train()
+
+
+def test_of_several_data_sets_one_is_reported(carry_out: CarryOut) -> None:
+    ended = carry_out(lambda trial: with_two_sets(trial, "eval_b_loss"), metric="eval_b_loss")
+    assert isinstance(ended.outcome, Finished), ended.outcome
+    assert [step for step, _ in ended.reports] == list(range(N_EPOCHS))
+
+
+def test_a_metric_of_none_is_named_with_those_there_are(carry_out: CarryOut) -> None:
+    outcome = carry_out(lambda trial: with_two_sets(trial, "eval_loss")).outcome
+    assert isinstance(outcome, Failed)
+    assert "no metric 'eval_loss' to report" in outcome.cause
+    assert "eval_a_loss" in outcome.cause
+    assert "eval_b_loss" in outcome.cause
 
 
 @pytest.mark.parametrize("optunas", [False, True])
