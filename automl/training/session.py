@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -29,6 +30,7 @@ from automl.training.reports import Goal, TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
+    Apart,
     Feed,
     Line,
     OnEvent,
@@ -84,6 +86,7 @@ class TrainingSession:
         self._devices = _Devices()
         self._peaks = MemoryPeaks()
         self._caps = MemoryCaps()
+        self._apart: Apart = _Together()
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -100,7 +103,8 @@ class TrainingSession:
             on_gpu = not placement.on_host
             trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
             record.line = line
-            ended = self._carry_out(trial, record)
+            with self._apart():
+                ended = self._carry_out(trial, record)
             peaks = [*teller.last(spec.number)]
         if isinstance(ended, OutOfMemory):
             self.give_back_memory()
@@ -126,9 +130,12 @@ class TrainingSession:
             spec: TrialSpec | None = first
             while spec is not None:
                 self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
-                spec = feed.next()
+                spec = None if self._apart.spent else feed.next()
             return
-        with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+        with (
+            self._peaks.watching(devices, on_host=placement.on_host) as get_peak,
+            self._apart(),
+        ):
             Pack(
                 opened,
                 can_join=lambda params: key_of(params) == key,
@@ -171,6 +178,11 @@ class TrainingSession:
         """Hold torch to that much of each of its devices, once it uses them; any thread."""
         if _uses_cuda():
             self._caps.apply(caps_bytes[: torch.cuda.device_count()])
+
+    def keep_apart(self, apart: Apart) -> None:
+        """See `Session.keep_apart`. What is built in leaves nothing behind."""
+        if self._plan.users_target is not None:
+            self._apart = apart
 
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
@@ -221,6 +233,15 @@ class TrainingSession:
             record.conclude(returned)
         record.write()
         return returned
+
+
+class _Together:
+    """An `Apart` where there is nothing to keep apart."""
+
+    spent = False
+
+    def __call__(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class _Begun:

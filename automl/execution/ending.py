@@ -1,0 +1,40 @@
+"""The end of a worker: what was registered for it is called, and what the worker started is ended.
+
+A process of multiprocessing's calls no `atexit` hook (before Python 3.14), and has those of the
+server that it was forked from, which are not its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import weakref
+from multiprocessing import util
+from typing import NoReturn
+
+from automl.execution.descendants import adopt_orphans
+from automl.execution.isolation.left import end_processes, started
+from automl.execution.streams import flush
+
+
+def begin_life() -> None:
+    """Before anything of the user's runs. What the hooks below do is done last, in their order from
+    the last to the first."""
+    adopt_orphans()
+    for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # no other way
+        inherited.atexit = False
+    atexit._clear()
+    atexit.register(util._exit_function)  # type: ignore[attr-defined]  # as multiprocessing does where it calls hooks
+    atexit.register(end_processes, started)
+    atexit.register(logging.shutdown)
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # ours was cleared
+
+
+def end_life() -> NoReturn:
+    """Call what was registered, and end. It waits for no thread that a user's code left behind."""
+    atexit._run_exitfuncs()  # what one raises is printed, and the next is called
+    for stream in (sys.stdout, sys.stderr):
+        flush(stream)
+    os._exit(0)
