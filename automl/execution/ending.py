@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import sys
 import weakref
@@ -23,6 +24,9 @@ def begin_life() -> None:
     """Before anything of the user's runs. What the hooks below do is done last, in their order from
     the last to the first."""
     adopt_orphans()
+    # The server's own method, forkserver, is that of its children, who may then say no other; a
+    # DataLoader would begin with a server of its own, and take no data set that is not picklable.
+    multiprocessing.set_start_method(None, force=True)
     for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # no other way
         inherited.atexit = False
     atexit._clear()

@@ -44,6 +44,17 @@ def changed_names(before: Names) -> Sequence[str]:
     ]
 
 
+def put_back_names(before: Names) -> None:
+    """As they were, for the rest of the process's life: whoever took one meanwhile has it still."""
+    for module, were in before.items():
+        now = vars(sys.modules[module])
+        for name in [*_changed(were, now)]:
+            if name in were:
+                now[name] = were[name]
+            else:
+                del now[name]
+
+
 def _are_same(were: Mapping[str, object], now: Mapping[str, object]) -> bool:
     """Quickly: nothing was added either, and the order is what it was."""
     return len(were) == len(now) and all(map(is_, were.values(), now.values()))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from automl.execution.isolation.compared import Names, changed_names, names
+from automl.execution.isolation.compared import Names, changed_names, names, put_back_names
 from automl.execution.isolation.watched import WATCHED, Values, put_back, values
 from automl.record.texts import fit_line
 
@@ -57,13 +57,15 @@ class ApartInThreads:
     def _put_back(self) -> Iterator[str]:
         before, were = self._before
         yield from put_back(before)
-        yield from (f"{name} is another" for name in changed_names(were))
+        changed = changed_names(were)
+        put_back_names(were)
+        yield from (f"{name} was another" for name in changed)
 
     def _say_left(self, left: Sequence[str]) -> None:
         if left:
             self._say(
                 "a trial left this process changed, which execution=inline cannot end, and the "
-                f"next one meets that: {fit_line('; '.join(left))}"
+                f"next one may meet that: {fit_line('; '.join(left))}"
             )
 
     def _say(self, text: str) -> None:

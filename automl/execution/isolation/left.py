@@ -24,7 +24,7 @@ from automl.record.texts import fit_line
 _KEPT_BY = ("automl", "mlflow", "tqdm")
 """Packages whose own threads live as long as the process, and wait: this one's, which take what a
 trial's programs log; MLflow's queues; tqdm's monitor."""
-_TRACKERS = "resource_tracker import main"
+_TRACKER = "resource_tracker import main"
 """In the command of helpers of multiprocessing's and loky's, which remove what a process leaves in
 shared memory after it has ended, and must outlive it for that."""
 _MOMENT_SECONDS = 0.2
@@ -71,7 +71,7 @@ class Living:
     def _new_processes(self) -> Sequence[int]:
         if not _has_children():
             return ()
-        return [pid for pid in _children(self._processes) if not _is_tracker(pid)]
+        return [pid for pid in _children(self._processes) if not _is_helper(pid)]
 
 
 def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
@@ -89,8 +89,9 @@ def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
 
 
 def started() -> Sequence[int]:
-    """All that this process has started and that lives, but for trackers."""
-    return [pid for pid in _children() if not _is_tracker(pid)]
+    """All that this process has started and that lives, but for multiprocessing's helpers, which
+    end with it."""
+    return [pid for pid in _children() if not _is_helper(pid)]
 
 
 # --- threads ---
@@ -147,8 +148,15 @@ def _children(spared: frozenset[int] = frozenset()) -> Sequence[int]:
     return descendants(os.getpid(), spared) if _has_children() else ()
 
 
-def _is_tracker(pid: int) -> bool:
-    return _TRACKERS in _command(pid)
+def _is_helper(pid: int) -> bool:
+    """Whether it is one of multiprocessing's, as a DataLoader may start: what it forks is not."""
+    return pid == _fork_server() or _TRACKER in _command(pid)
+
+
+def _fork_server() -> int | None:
+    """That of this process, where it has started one."""
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    return getattr(server, "_forkserver_pid", None)
 
 
 def _program(pid: int) -> str:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeAlias
 
 Setup: TypeAlias = "tuple[tuple[logging.Handler, ...], int, bool, bool]"
@@ -39,7 +40,7 @@ def put_back(before: Loggers) -> None:
     the next trial does not import it again."""
     imported = sys.modules.keys() - before.modules
     for name, logger in _all():
-        if imported.isdisjoint((name, name.partition(".")[0])):
+        if imported.isdisjoint(accumulate(name.split("."), "{}.{}".format)):  # and what it is in
             _put_back(logger, before.setups.get(name, _AS_MADE))
     if logging.root.manager.disable != before.disabled:
         logging.disable(before.disabled)

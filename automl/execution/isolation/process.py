@@ -12,6 +12,7 @@ from automl.execution.isolation.compared import (
     closed_descriptors,
     descriptors,
     names,
+    put_back_names,
 )
 from automl.execution.isolation.left import Living
 from automl.execution.isolation.watched import put_back, values
@@ -36,8 +37,7 @@ class ApartInProcess:
             yield
         finally:
             try:
-                left = [*put_back(before)]
-                left += self._compared(living, were)
+                left = [*put_back(before), *_put_back_names(were), *self._compared(living)]
             except BaseException as error:  # noqa: BLE001  the trial may have broken anything
                 left = [f"what it left cannot be looked at ({type(error).__name__}: {error})"]
             if left:
@@ -48,9 +48,16 @@ class ApartInProcess:
                     fit_line("; ".join(left)),
                 )
 
-    def _compared(self, living: Living, were: Names) -> Iterator[str]:
+    def _compared(self, living: Living) -> Iterator[str]:
         left = living.end_others()
-        yield from (f"{name} is another" for name in changed_names(were))
         yield from (f"thread {name} lives on" for name in left.threads)
         yield from (f"{name} was closed" for name in closed_descriptors(self._descriptors))
         yield from (f"process was left behind, and killed: {name}" for name in left.processes)
+
+
+def _put_back_names(were: Names) -> Iterator[str]:
+    """After the values: torch names a class by the default dtype. Our own work goes on with what
+    the trial may have broken."""
+    changed = changed_names(were)
+    put_back_names(were)
+    yield from (f"{name} is another" for name in changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -77,6 +78,15 @@ def put_back_environment(before: dict[str, str]) -> None:
     for name, value in before.items():
         if now.get(name) != value:
             os.environ[name] = value
+
+
+def start_method() -> str | None:
+    """Which may be said once; None: it was not."""
+    return multiprocessing.get_start_method(allow_none=True)
+
+
+def put_back_start_method(before: str | None) -> None:
+    multiprocessing.set_start_method(before, force=True)
 
 
 class List:

@@ -116,7 +116,8 @@ def _deterministic(torch: Any) -> tuple[bool, ...]:
 def _put_back_deterministic(torch: Any, before: tuple[bool, ...]) -> None:
     cudnn = torch.backends.cudnn
     enabled, warns_only, fills, cudnn.deterministic, cudnn.benchmark, cudnn.enabled = before
-    torch.use_deterministic_algorithms(enabled, warn_only=warns_only)
+    if _deterministic(torch) != before:  # the first call imports torch's compiler, for seconds
+        torch.use_deterministic_algorithms(enabled, warn_only=warns_only)
     torch.utils.deterministic.fill_uninitialized_memory = fills
 
 

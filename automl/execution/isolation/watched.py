@@ -37,12 +37,6 @@ WATCHED = (
     Watched("alarms", python_values.alarms, python_values.put_back_alarms),  # before one rings
     Watched("signal handlers", python_values.handlers, python_values.put_back_handlers),
     Watched("blocked signals", python_values.blocked, python_values.put_back_blocked, True),
-    Watched("working directory", python_values.folder, python_values.put_back_folder),
-    Watched("environment", python_values.environment, python_values.put_back_environment),
-    Watched("sys.argv", python_values.argv.get, python_values.argv.put_back),
-    Watched("sys.path", python_values.path.get, python_values.path.put_back),
-    Watched("logging", logging_values.get, logging_values.put_back),
-    Watched("figures of matplotlib", figures.get, figures.put_back),
     Watched("default dtype", torch_values.dtype.get, torch_values.dtype.put_back),
     Watched("default device", torch_values.device.get, torch_values.device.put_back, True),
     Watched("modes of torch", torch_values.modes.get, torch_values.modes.put_back, True),
@@ -52,6 +46,18 @@ WATCHED = (
     Watched("anomaly detection", torch_values.anomaly.get, torch_values.anomaly.put_back),
     Watched("deterministic flags", torch_values.flags.get, torch_values.flags.put_back),
     Watched("float32 precision", torch_values.precision.get, torch_values.precision.put_back),
+    # After torch's: what is put back there may import more of it, which sets variables.
+    Watched("working directory", python_values.folder, python_values.put_back_folder),
+    Watched("environment", python_values.environment, python_values.put_back_environment),
+    Watched("sys.argv", python_values.argv.get, python_values.argv.put_back),
+    Watched("sys.path", python_values.path.get, python_values.path.put_back),
+    Watched(
+        "start method of multiprocessing",
+        python_values.start_method,
+        python_values.put_back_start_method,
+    ),
+    Watched("logging", logging_values.get, logging_values.put_back),
+    Watched("figures of matplotlib", figures.get, figures.put_back),
 )
 
 Values: TypeAlias = Mapping[str, Any]
