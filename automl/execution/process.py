@@ -20,6 +20,7 @@ from pathlib import Path
 from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
+from automl.execution.outliving import Outliving
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
@@ -143,6 +144,7 @@ class WorkerProcess:
         self._n_trials = 0
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
+        self._outliving = Outliving()
         self.pipe, theirs = CONTEXT.Pipe()
         self._bell, their_bell = CONTEXT.Pipe(duplex=False)
         self.process = start_child(
@@ -196,6 +198,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and its children now."""
+        self._outliving.note(self.pid)
         with suppress(ProcessLookupError):  # it has ended, or has no group of its own yet
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
@@ -219,6 +222,8 @@ class WorkerProcess:
         if self.process.is_alive() or not self.idle:  # dead or not, its children may live
             self.kill()
             self.process.join()
+            if names := self._outliving.end():
+                logger.warning("processes of a worker that was killed, too: %s", "; ".join(names))
         self.pipe.close()
         self._bell.close()
         self.process.close()

@@ -81,7 +81,7 @@ def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
     ends = time.monotonic() + 2.0
     while (found := find()) and time.monotonic() < ends:
         for pid in found:
-            named.setdefault(pid, _program(pid))
+            named.setdefault(pid, program(pid))
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_LOOK_SECONDS)
@@ -159,7 +159,8 @@ def _fork_server() -> int | None:
     return getattr(server, "_forkserver_pid", None)
 
 
-def _program(pid: int) -> str:
+def program(pid: int) -> str:
+    """What a process runs, for people."""
     command = _command(pid)
     if command == _command(os.getpid()):
         return "a fork of the trial's process"

@@ -37,12 +37,21 @@ def setup() -> SessionSetup:
 class Trials:
     """Carried out in the order that they are asked for."""
 
-    def __init__(self, folder: Path, recycle_after_trials: int = 1000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        recycle_after_trials: int = 1000,
+        timeout_seconds: float | None = None,
+    ) -> None:
         self.folder = folder
         self.executor = WorkersExecutor(
             Entry("automl.training.session:open_session", setup()),
             folder / "logs",
-            WorkerLimits(max_workers=1, recycle_after_trials=recycle_after_trials),
+            WorkerLimits(
+                max_workers=1,
+                recycle_after_trials=recycle_after_trials,
+                trial_timeout_seconds=timeout_seconds,
+            ),
         )
         self._n = 0
 

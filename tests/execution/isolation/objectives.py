@@ -202,6 +202,11 @@ def leave_session(trial: automl.TrialContext) -> None:
     _say_pid(subprocess.Popen(["sleep", "3602"], start_new_session=True).pid)
 
 
+def hang_with_session(trial: automl.TrialContext) -> None:
+    leave_session(trial)
+    wait_for_ever()
+
+
 def leave_orphan(trial: automl.TrialContext) -> None:
     """A daemon: its parent, which has a session of its own, has ended."""
     done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.trial import HOST, Finished
 from tests.execution.isolation.conftest import Trials
-from tests.execution.test_workers import is_alive
+from tests.execution.test_workers import is_alive, wait_until
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seen through /proc")
 
@@ -86,6 +86,21 @@ def test_what_libraries_keep_for_the_next_use_costs_no_process(
 def test_processes_end_with_the_trial_that_left_them(trials: Trials, act: str) -> None:
     trials.run("nothing", act)
     assert not is_alive(int(trials.printed(1)))
+
+
+@linux
+def test_processes_end_with_a_trial_whose_time_is_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker's group is killed; this one has a group and a session of its own."""
+    trials = Trials(tmp_path, timeout_seconds=5.0)
+    [cause] = trials.run("hang_with_session")
+    assert str(cause).startswith("exceeded execution.trial_timeout_seconds=5")
+    assert wait_until(lambda: not is_alive(int(trials.printed(0).split()[0])), 5)
+    trials.executor.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "processes of a worker that was killed, too: sleep 3602"
+    ]
 
 
 def test_trials_of_one_execution_are_kept_apart_too(trials: Trials) -> None:
