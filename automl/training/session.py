@@ -122,27 +122,34 @@ class TrainingSession:
         first = feed.next()
         if first is None:
             return
+        key = self._plan.pack_key(first.params, on_host=placement.on_host)
+        if key is None or not self._run_together(key, _Begun(first, feed), placement, on_events):
+            self._run_singly(_Begun(first, feed), placement, on_events)
+
+    def _run_singly(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        spec = feed.next()
+        while spec is not None:
+            self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+            spec = None if self._apart.spent else feed.next()
+
+    def _run_together(
+        self, key: PackKey, feed: Feed, placement: Placement, on_events: OnEvents
+    ) -> bool:
+        """Whether they can be; then all is done."""
         devices = self._devices.of(placement)
         key_of = partial(self._plan.pack_key, on_host=placement.on_host)
-        key = key_of(first.params)
-        opened = None if key is None else self._open_pack(key, devices[0])
-        if opened is None:
-            spec: TrialSpec | None = first
-            while spec is not None:
-                self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
-                spec = None if self._apart.spent else feed.next()
-            return
-        with (
-            self._peaks.watching(devices, on_host=placement.on_host) as get_peak,
-            self._apart(),
-        ):
-            Pack(
-                opened,
-                can_join=lambda params: key_of(params) == key,
-                open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
-                on_events=on_events,
-                teller=PeakTeller(get_peak),
-            ).run(_Begun(first, feed))
+        with self._apart():
+            if (opened := self._open_pack(key, devices[0])) is None:
+                return False
+            with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+                Pack(
+                    opened,
+                    can_join=lambda params: key_of(params) == key,
+                    open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
+                    on_events=on_events,
+                    teller=PeakTeller(get_peak),
+                ).run(feed)
+        return True
 
     def _open_pack(self, key: PackKey, device: str) -> OpenPack | None:
         """A pack for trials of this key; None: they train alone."""

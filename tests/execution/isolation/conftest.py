@@ -27,7 +27,7 @@ from tests.places import ON_HOST
 from tests.training.conftest import make_plan, make_spec
 
 
-def setup() -> SessionSetup:
+def of_objectives() -> SessionSetup:
     target = f"{objectives.HERE}:train"
     return SessionSetup(
         make_plan(objective=ObjectiveConfig(kind=ObjectiveKind.python, target=target))
@@ -42,10 +42,11 @@ class Trials:
         folder: Path,
         recycle_after_trials: int = 1000,
         timeout_seconds: float | None = None,
+        setup: SessionSetup | None = None,
     ) -> None:
         self.folder = folder
         self.executor = WorkersExecutor(
-            Entry("automl.training.session:open_session", setup()),
+            Entry("automl.training.session:open_session", setup or of_objectives()),
             folder / "logs",
             WorkerLimits(
                 max_workers=1,

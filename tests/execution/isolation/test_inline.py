@@ -16,7 +16,7 @@ from automl.execution.inline import InlineExecutor
 from automl.execution.isolation.inline import ApartInThreads
 from automl.execution.isolation.watched import put_back, values
 from automl.trial import Entry, Finished, TrialEvent, Verdict
-from tests.execution.isolation.conftest import setup
+from tests.execution.isolation.conftest import of_objectives
 from tests.places import ON_HOST
 from tests.training.conftest import make_spec
 
@@ -136,7 +136,7 @@ def test_the_executor_keeps_its_trials_apart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = InlineExecutor(
-        Entry("automl.training.session:open_session", setup()), tmp_path / "logs"
+        Entry("automl.training.session:open_session", of_objectives()), tmp_path / "logs"
     )
     events: list[TrialEvent] = []
     threads = torch.get_num_threads()
