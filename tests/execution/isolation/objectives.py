@@ -169,10 +169,9 @@ def use_joblib(trial: automl.TrialContext) -> None:
 
 
 def load_what_cannot_be_pickled(trial: automl.TrialContext) -> None:
-    """As outside of a sweep, where Linux forks."""
-    context = multiprocessing.get_context()
-    if context.get_start_method() == "fork":
-        process = context.Process(target=lambda: None)
+    """As outside of a sweep, where Linux forks (until Python 3.14)."""
+    if sys.platform.startswith("linux") and sys.version_info < (3, 14):
+        process = multiprocessing.Process(target=lambda: None)
         process.start()
         process.join()
 
