@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,11 +18,10 @@ _LOOK_SECONDS = 0.002
 """A process that is killed takes a moment to end, and may have started another meanwhile."""
 
 
-def descendants(pid: int, spared: Set[int] = frozenset()) -> list[int]:
-    """The living descendants of a process, parents first; without those that are spared, and what
-    these started."""
-    found = [child for child in _children(pid) if child not in spared and _is_alive(child)]
-    return [p for child in found for p in (child, *descendants(child, spared))]
+def descendants(pid: int) -> list[int]:
+    """The living descendants of a process, parents first."""
+    found = [child for child in _children(pid) if _is_alive(child)]
+    return [p for child in found for p in (child, *descendants(child))]
 
 
 def adopt_orphans() -> None:

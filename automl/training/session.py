@@ -27,7 +27,7 @@ from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.reports import Goal, TrialReports
-from automl.training.resolve import resolve_objective
+from automl.training.resolve import resolve_builder, resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
     Apart,
@@ -61,6 +61,8 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
+        if plan.users_target is not None:  # what its module does at its top is of no trial
+            resolve_builder(plan.users_target[1])
         return heavy_side(type(plan.family)).open_estimator(
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )

@@ -21,13 +21,13 @@ from pathlib import Path
 from automl.execution.descendants import descendants
 from automl.record.texts import fit_line
 
-_KEPT_BY = ("automl", "mlflow", "tqdm")
+_KEPT_BY = ("automl.", "mlflow.", "tqdm.", "torch._inductor.")
 """Packages whose own threads live as long as the process, and wait: this one's, which take what a
-trial's programs log; MLflow's queues; tqdm's monitor."""
-_TRACKER = "resource_tracker import main"
-"""In the command of helpers of multiprocessing's and loky's, which remove what a process leaves in
-shared memory after it has ended, and must outlive it for that."""
-_MOMENT_SECONDS = 0.2
+trial's programs log; MLflow's queues; tqdm's monitor; torch's compiler, which reads answers."""
+_HELPERS = ("resource_tracker import main", "/torch/_inductor/compile_worker/")
+"""In the commands of processes that wait for the next use, and end with this one. Trackers of
+multiprocessing's and loky's then remove what it left in shared memory, and must outlive it."""
+_MOMENT_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
 _N_CHARACTERS = 80
 
@@ -71,7 +71,8 @@ class Living:
     def _new_processes(self) -> Sequence[int]:
         if not _has_children():
             return ()
-        return [pid for pid in _children(self._processes) if not _is_helper(pid)]
+        found = [pid for pid in _children() if pid not in self._processes]
+        return [pid for pid in found if not _is_helper(pid)]
 
 
 def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
@@ -100,8 +101,7 @@ def started() -> Sequence[int]:
 def _is_kept(thread: threading.Thread) -> bool:
     if isinstance(thread, threading._DummyThread):  # of no library of Python's: one never ends
         return True
-    package = _origin(thread).partition(".")[0]
-    return package in _KEPT_BY or thread.name.lower().startswith(_KEPT_BY)
+    return _origin(thread).startswith(_KEPT_BY) or thread.name.startswith("MLflow")
 
 
 def _origin(thread: threading.Thread) -> str:
@@ -126,10 +126,7 @@ def _close_pools() -> None:
         reusable = sys.modules.get(f"{module}.reusable_executor")
         executor = getattr(reusable, "_executor", None)
         if executor is not None:
-            executor.shutdown(wait=True, kill_workers=True)
-    inductor = sys.modules.get("torch._inductor.async_compile")
-    if inductor is not None:
-        inductor.shutdown_compile_workers()
+            executor.shutdown(wait=False, kill_workers=True)
 
 
 # --- processes ---
@@ -144,13 +141,17 @@ def _has_children() -> bool:
     return True
 
 
-def _children(spared: frozenset[int] = frozenset()) -> Sequence[int]:
-    return descendants(os.getpid(), spared) if _has_children() else ()
+def _children() -> Sequence[int]:
+    return descendants(os.getpid()) if _has_children() else ()
 
 
 def _is_helper(pid: int) -> bool:
-    """Whether it is one of multiprocessing's, as a DataLoader may start: what it forks is not."""
-    return pid == _fork_server() or _TRACKER in _command(pid)
+    """Whether it waits for the next use, as multiprocessing's fork server does. What that forks is
+    a DataLoader's, say, and does not."""
+    if pid == _fork_server():
+        return True
+    command = _command(pid)
+    return any(known in command for known in _HELPERS)
 
 
 def _fork_server() -> int | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 
 import torch
 from torch import nn
 
 HERE = __name__
+if multiprocessing.parent_process() is not None:
+    os.environ["AUTOML_TEST_MODULE"] = "module"
 
 
 def build(n_inputs: int, n_outputs: int, act: str = "nothing") -> nn.Module:
-    print(os.environ.get("AUTOML_TEST_LEFT", "clean"), flush=True)  # noqa: T201  read from its log
+    said = [os.environ.get(f"AUTOML_TEST_{name}", "clean") for name in ("LEFT", "MODULE")]
+    print(*said, flush=True)  # noqa: T201  read from its log
     os.environ["AUTOML_TEST_LEFT"] = "left"
     if act == "replace_function":
         torch.nn.functional.relu = torch.nn.functional.gelu  # type: ignore[assignment]

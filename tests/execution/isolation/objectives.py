@@ -176,6 +176,13 @@ def load_what_cannot_be_pickled(trial: automl.TrialContext) -> None:
         process.join()
 
 
+def use_compiler(trial: automl.TrialContext) -> None:
+    """As `torch.compile` does on a GPU: its processes wait for more."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    assert AsyncCompile.process_pool().submit(abs, -1).result() == 1
+
+
 def drop_pools(trial: automl.TrialContext) -> None:
     """One in a circle of references, as that of an exception is."""
     held: list[object] = [ThreadPoolExecutor(1)]
@@ -230,6 +237,19 @@ def _say_pid(pid: int) -> None:
 
 
 # --- hooks ---
+
+
+def use_fork_server(trial: automl.TrialContext) -> None:
+    process = multiprocessing.get_context("forkserver").Process(target=int)
+    process.start()
+    process.join()
+
+
+def leave_to_fork_server(trial: automl.TrialContext) -> None:
+    process = multiprocessing.get_context("forkserver").Process(target=wait_for_ever)
+    process.start()
+    assert process.pid is not None
+    _say_pid(process.pid)
 
 
 def leave_hook(trial: automl.TrialContext) -> None:

@@ -68,6 +68,7 @@ def test_a_process_that_waits_for_a_thread_of_the_users_is_not_waited_for(trials
         "use_libraries",
         "use_mlflow",
         "use_joblib",
+        "use_compiler",
         "drop_pools",
         "close_standard_streams",
         "load_what_cannot_be_pickled",
@@ -86,6 +87,14 @@ def test_what_libraries_keep_for_the_next_use_costs_no_process(
 def test_processes_end_with_the_trial_that_left_them(trials: Trials, act: str) -> None:
     trials.run("nothing", act)
     assert not is_alive(int(trials.printed(1)))
+
+
+@linux
+def test_what_a_fork_server_forked_for_a_trial_ends_with_it(trials: Trials) -> None:
+    """The server itself is kept for the next use."""
+    pids = trials.run("use_fork_server", "use_fork_server", "leave_to_fork_server")
+    assert len(set(pids)) == 1
+    assert not is_alive(int(trials.printed(2)))
 
 
 @linux
