@@ -13,7 +13,7 @@ import os
 import sys
 import weakref
 from multiprocessing import util
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from automl.execution.descendants import adopt_orphans
 from automl.execution.isolation.left import end_processes, started
@@ -38,7 +38,16 @@ def begin_life() -> None:
 
 def end_life() -> NoReturn:
     """Call what was registered, and end. It waits for no thread that a user's code left behind."""
+    _dismiss_compiler(sys.modules.get("torch._inductor.async_compile"))
     atexit._run_exitfuncs()  # what one raises is printed, and the next is called
     for stream in (sys.stdout, sys.stderr):
         flush(stream)
     os._exit(0)
+
+
+def _dismiss_compiler(module: Any) -> None:
+    """torch's would wait many seconds for its processes, twice, which have nothing to write."""
+    if module is not None:
+        atexit.unregister(module.shutdown_compile_workers)
+        for pool in module._pool_set:
+            pool.running = False

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def change_all() -> None:
-    """One of each kind, as a careless trial does."""
+    """As a careless trial does."""
     os.environ["EXPERIMENT_010"] = "1"
     os.chdir("/")
     sys.argv = ["train.py"]

@@ -24,9 +24,11 @@ from automl.record.texts import fit_line
 _KEPT_BY = ("automl.", "mlflow.", "tqdm.", "torch._inductor.")
 """Packages whose own threads live as long as the process, and wait: this one's, which take what a
 trial's programs log; MLflow's queues; tqdm's monitor; torch's compiler, which reads answers."""
-_HELPERS = ("resource_tracker import main", "/torch/_inductor/compile_worker/")
-"""In the commands of processes that wait for the next use, and end with this one. Trackers of
-multiprocessing's and loky's then remove what it left in shared memory, and must outlive it."""
+_TRACKER = "resource_tracker import main"
+"""In the command of helpers of multiprocessing's and loky's, which remove what a process leaves in
+shared memory after it has ended, and must outlive it for that."""
+_COMPILER = "/torch/_inductor/compile_worker/"
+"""In the command of processes of torch's compiler, which wait for the next use."""
 _MOMENT_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
 _N_CHARACTERS = 80
@@ -90,9 +92,8 @@ def end_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
 
 
 def started() -> Sequence[int]:
-    """All that this process has started and that lives, but for multiprocessing's helpers, which
-    end with it."""
-    return [pid for pid in _children() if not _is_helper(pid)]
+    """All that this process has started and that lives, but for what is to outlive it."""
+    return [pid for pid in _children() if _TRACKER not in _command(pid)]
 
 
 # --- threads ---
@@ -151,7 +152,7 @@ def _is_helper(pid: int) -> bool:
     if pid == _fork_server():
         return True
     command = _command(pid)
-    return any(known in command for known in _HELPERS)
+    return _TRACKER in command or _COMPILER in command
 
 
 def _fork_server() -> int | None:

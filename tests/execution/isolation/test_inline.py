@@ -39,7 +39,7 @@ class Trial:
         self._apart = apart
         self._act: Callable[[], object] | None = None
         self._told, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self._done.acquire()
 

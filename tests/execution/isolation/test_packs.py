@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,10 @@ def test_a_pack_is_put_back_or_ends_its_process(
         ended = trials.execute(TrialFeed(specs, lambda taken: None))
         return sorted(ended, key=lambda outcome: outcome.trial)
 
-    for first, act in ((0, "nothing"), (2, "replace_function"), (4, "nothing")):
-        ended = run(first, act)
-        assert [type(outcome) for outcome in ended] == [Finished, Finished], ended
-        assert trials.printed(first).split()[:2] == ["clean", "module"]
-    trials.executor.close()
+    with closing(trials.executor):
+        for first, act in ((0, "nothing"), (2, "replace_function"), (4, "nothing")):
+            ended = run(first, act)
+            assert [type(outcome) for outcome in ended] == [Finished, Finished], ended
+            assert trials.printed(first).split()[:2] == ["clean", "module"]
     [message] = [record.getMessage() for record in caplog.records]
     assert "torch.nn.functional.relu is another" in message

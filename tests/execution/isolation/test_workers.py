@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_what_libraries_keep_for_the_next_use_costs_no_process(
 ) -> None:
     pids = trials.run("nothing", act, act)
     assert len(set(pids)) == 1, [record.getMessage() for record in caplog.records]
-    assert caplog.records == []
+    trials.executor.close()
+    assert caplog.records == [], "nor is its end waited for"
 
 
 @linux
@@ -103,10 +105,10 @@ def test_processes_end_with_a_trial_whose_time_is_up(
 ) -> None:
     """The worker's group is killed; this one has a group and a session of its own."""
     trials = Trials(tmp_path, timeout_seconds=5.0)
-    [cause] = trials.run("hang_with_session")
+    with closing(trials.executor):
+        [cause] = trials.run("hang_with_session")
     assert str(cause).startswith("exceeded execution.trial_timeout_seconds=5")
     assert wait_until(lambda: not is_alive(int(trials.printed(0).split()[0])), 5)
-    trials.executor.close()
     assert [record.getMessage() for record in caplog.records] == [
         "processes of a worker that was killed, too: sleep 3602"
     ]
@@ -150,9 +152,9 @@ def test_hooks_are_called_when_a_worker_ends(
 
 def test_hooks_are_called_when_a_worker_is_replaced(tmp_path: Path) -> None:
     trials = Trials(tmp_path, recycle_after_trials=1)
-    trials.run("leave_hook")
-    assert (tmp_path / "trial-00000" / "hook.txt").exists()
-    trials.executor.close()
+    with closing(trials.executor):
+        trials.run("leave_hook")
+        assert (tmp_path / "trial-00000" / "hook.txt").exists()
 
 
 def test_hooks_are_called_in_a_process_that_ends_for_a_thread(
