@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -557,6 +558,17 @@ class AnsweringFeed(Feed, Protocol):
         """From any thread; waits for the main thread, which alone draws params."""
 
 
+class Apart(Protocol):
+    """Keeps what runs code of the user's apart from what runs in the same process after it."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether the process is fit for no other trial."""
+
+    def __call__(self) -> AbstractContextManager[None]:
+        """Around a trial, or a pack, in its own thread. Raises nothing of its own."""
+
+
 class Session(Protocol):
     """An objective made ready once in a process, which then trains many trials there."""
 
@@ -589,6 +601,10 @@ class Session(Protocol):
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Take no more than that of each device, in their order; 0: no cap. Any thread."""
+
+    def keep_apart(self, apart: Apart) -> None:
+        """Enter it from now on around each trial, or pack, that runs code of the user's here; where
+        it is spent, none is begun any more."""
 
     def give_back_memory(self) -> None:
         """Empty caches between trials."""
