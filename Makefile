@@ -27,9 +27,9 @@ lint: .venv/installed ## Check the style
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
 
-recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations
+recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
 	$(BIN)/python -m tests.recipes.run $(ONLY)
-	$(BIN)/python -m pytest tests/integrations
+	$(if $(ONLY),,$(BIN)/python -m pytest tests/integrations)
 
 ROUNDS ?= 20
 soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 times)
