@@ -58,7 +58,8 @@ class ApartInThreads:
         before, were = self._before
         yield from put_back(before)
         changed = changed_names(were)
-        put_back_names(were)
+        if changed:
+            put_back_names(were)
         yield from (f"{name} was another" for name in changed)
 
     def _say_left(self, left: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TypeAlias
 
 Setup: TypeAlias = "tuple[tuple[logging.Handler, ...], int, bool, bool]"
@@ -22,8 +22,8 @@ class Loggers:
     """By name; those that are as they were made are left out."""
     disabled: int
     """Levels up to it are told by nobody."""
-    modules: frozenset[str] = field(compare=False)
-    """Those that had been imported."""
+    n_modules: int = field(compare=False)
+    """How many had been imported; those that came after stand behind them."""
 
 
 def get() -> Loggers:
@@ -32,18 +32,25 @@ def get() -> Loggers:
         setup = tuple(logger.handlers), logger.level, logger.disabled, logger.propagate
         if setup != _AS_MADE:
             setups[name] = setup
-    return Loggers(setups, logging.root.manager.disable, frozenset(sys.modules))
+    return Loggers(setups, logging.root.manager.disable, len(sys.modules))
 
 
 def put_back(before: Loggers) -> None:
     """As they were; but what a library sets up as it is first imported stays, as the library does:
     the next trial does not import it again."""
-    imported = sys.modules.keys() - before.modules
+    imported = {*islice(sys.modules, before.n_modules, None)}
+    now = get().setups
     for name, logger in _all():
-        if imported.isdisjoint(accumulate(name.split("."), "{}.{}".format)):  # and what it is in
-            _put_back(logger, before.setups.get(name, _AS_MADE))
+        was = before.setups.get(name, _AS_MADE)
+        if now.get(name, _AS_MADE) != was and not _is_of(imported, name):
+            _put_back(logger, was)
     if logging.root.manager.disable != before.disabled:
         logging.disable(before.disabled)
+
+
+def _is_of(modules: set[str], name: str) -> bool:
+    """Whether a logger is one of these, or of what is in one of them."""
+    return not modules.isdisjoint(accumulate(name.split("."), "{}.{}".format))
 
 
 def _put_back(logger: logging.Logger, setup: Setup) -> None:

@@ -59,5 +59,6 @@ def _put_back_names(were: Names) -> Iterator[str]:
     """After the values: torch names a class by the default dtype. Our own work goes on with what
     the trial may have broken."""
     changed = changed_names(were)
-    put_back_names(were)
+    if changed:
+        put_back_names(were)
     yield from (f"{name} is another" for name in changed)
