@@ -65,14 +65,17 @@ def table_source(config: DataConfig) -> Source:
     )
 
 
-def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets]:
-    """The rows of `data.test_path` that have a target, and their `y`. Raises ConfigError."""
+def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets, str]:
+    """The rows of `data.test_path` that have a target, their `y`, and the file's digest in hex.
+
+    Raises ConfigError.
+    """
     file = open_test_table(config)
     frame = file.read(target.name)
     frame = frame[has_target(frame[target.name])]
     if not len(frame):
         raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
-    return frame, target.encode(frame[target.name], "data.test_path")
+    return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
 
 
 def open_test_table(config: DataConfig) -> TableFile:

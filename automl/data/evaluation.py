@@ -1,0 +1,109 @@
+"""Models scored on rows that no sweep saw, or, where there are none, on those that chose.
+
+A study's table is split again as it was for its trials, so that its own test part is known. A table
+that comes later needs no part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from automl.config import DataConfig
+from automl.data.baselines import baselines
+from automl.data.bootstrap import bootstrap, difference, interval
+from automl.data.dataset import Dataset, Part
+from automl.data.load import load_with_test
+from automl.data.scores import Floats, predictions
+from automl.trial import Difference, Evaluated, RowsKind, trial_name
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The data set of a study, and rows to score its models on."""
+
+    dataset: Dataset
+    kind: RowsKind
+    part: Part
+    digest: str
+    """Equal ones are the same rows."""
+    source: str
+    """Where they are from, for people."""
+
+    @property
+    def n_known(self) -> int:
+        """How many of the rows are, cell by cell, rows that trained or chose: chance, in a table of
+        few columns, else a sign that the table is none of its own."""
+        if not self.kind.unseen:
+            return 0
+        known = {*_bytes_of(self.dataset.train), *_bytes_of(self.dataset.validation)}
+        return sum(row in known for row in _bytes_of(self.part))
+
+
+def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation:
+    """The rows to score on, by the `config` of now; `own_test_path` is what `data.test_path` said
+    when the study was searched, which decides how its table is split.
+
+    Raises ConfigError for a table that cannot be used, or does not match.
+    """
+    dataset, part, digest = load_with_test(config, own_test_path)
+    if config.test_path is not None:
+        return Evaluation(dataset, RowsKind.GIVEN, part, digest, f"of {config.test_path}")
+    if len(part):
+        source = f"kept from {config.path or dataset.name}"
+        return Evaluation(dataset, RowsKind.KEPT, part, digest, source)
+    part, digest = dataset.validation, f"validation {dataset.digest}"
+    source = "those by which trials were chosen"
+    return Evaluation(dataset, RowsKind.VALIDATION, part, digest, source)
+
+
+def score(
+    evaluation: Evaluation, outputs: Mapping[int, Floats], *, n_resamples: int, seed: int
+) -> Evaluated:
+    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, the one
+    that the others are compared with first; baselines beside them."""
+    data, y = evaluation.dataset, evaluation.part.y
+    named = {trial_name(number): of for number, of in outputs.items()}
+    first, *others = named
+    compared = baselines(data, evaluation.part.rows)
+    predicted = {
+        name: predictions(data.task, of, y, data.target_mean, data.target_scale)
+        for name, of in {**named, **compared}.items()
+    }
+    scores = {name: of.scored() for name, of in predicted.items()}
+    samples = bootstrap(predicted, n_resamples, seed)
+
+    def against_first(name: str) -> dict[str, Difference]:
+        n_compared = len(others) if name in others else 1
+        return {
+            metric: difference(
+                metric,
+                value - scores[first][metric],
+                samples[name][metric] - samples[first][metric],
+                n_compared,
+            )
+            for metric, value in scores[name].items()
+        }
+
+    return Evaluated(
+        time=time.time(),
+        kind=evaluation.kind,
+        n_rows=len(y),
+        digest=evaluation.digest,
+        trials=tuple(outputs),
+        scores={
+            name: {metric: interval(of[metric], samples[name][metric]) for metric in of}
+            for name, of in scores.items()
+        },
+        differences={name: against_first(name) for name in scores if name != first},
+    )
+
+
+def _bytes_of(part: Part) -> list[bytes]:
+    """Each row's cells and target, alike for rows that are equal."""
+    numbers = np.nan_to_num(part.rows.numbers, nan=np.inf) + 0.0  # one NaN, and no negative zero
+    cells = (numbers, part.rows.codes.astype(np.float64), part.y.astype(np.float64)[:, None])
+    return [row.tobytes() for row in np.column_stack(cells)]
