@@ -7,16 +7,15 @@ only the ways in and out: arguments become overrides, exit codes become exceptio
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from automl.api.composing import composed
 from automl.api.functions import file_of, name_of, parts_of
 from automl.api.handle import StudyHandle
 from automl.api.pickling import pickled, size_notes
-from automl.cli.arguments import Arguments
-from automl.cli.compose import compose, folder_of_studies
+from automl.cli.compose import folder_of_studies
 from automl.cli.space import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
@@ -25,8 +24,6 @@ from automl.record.studies import study_names
 from automl.training.called import CalledFunction
 
 _INTERRUPTED, _TERMINATED = 130, 143
-_composing = threading.Lock()
-"""Hydra has one state for a whole process; calls may come from several threads."""
 
 
 def sweep(
@@ -62,16 +59,15 @@ def sweep(
             'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
         )
     lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *_objective(train)]
-    with _composing:
-        composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)))
-    config = composed.config
+    made = composed("resume" if exists else "sweep", lines)
+    config = made.config
     inline = config.execution.kind is ExecutionKind.inline
     called = _called(train, inline=inline, changed=changed)
     from automl.commands.sweep import carry_out
 
     assert config.study.name is not None, "given above"
     try:
-        code = carry_out(config, composed.stored_config, resume=exists, called=called)
+        code = carry_out(config, made.stored_config, resume=exists, called=called)
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.dataset import Dataset, Part
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
+from automl.data.split import part_of
 from automl.trial import Difference, Evaluated, RowsKind, trial_name
 
 
@@ -100,6 +101,20 @@ def score(
         },
         differences={name: against_first(name) for name in scores if name != first},
     )
+
+
+def loss_of(evaluation: Evaluation, outputs: Floats) -> float:
+    """The loss of a model by what it gives for the rows."""
+    data = evaluation.dataset
+    scale = data.target_mean, data.target_scale
+    return predictions(data.task, outputs, evaluation.part.y, *scale).scored()["loss"]
+
+
+def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:
+    """The same with a share of the training rows, evenly by class, and as they were encoded."""
+    train = evaluation.dataset.train
+    places = part_of(train.y, share, seed)
+    return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
 
 
 def _bytes_of(part: Part) -> list[bytes]:

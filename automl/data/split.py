@@ -77,8 +77,7 @@ def _n_part(n_train: int, sweep_rows: float) -> int:
 
 
 def part_of(y: Targets, share: float, seed: int) -> Rows:
-    """Places of a share of the rows, evenly by class; a smaller share is part of a larger one's
-    where that was asked for of its rows."""
+    """Places of a share of the rows, evenly by class."""
     strata = _strata(y) if y.dtype == np.int64 else None
     n_part = max(_MIN_TRAIN, round(share * len(y)))
     return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])

@@ -68,7 +68,7 @@ def load_models(
     """By trial number. Raises AutoMLError for one that cannot be read, or was not kept."""
     from automl.training.predictor import load
 
-    build, found = _builder(config), {}
+    build, found = builder(config), {}
     for trial in trials:
         path = StudyFiles(directory).checkpoint(trial.number, CheckpointKind.BEST)
         if not path.exists():
@@ -98,11 +98,12 @@ def check_data(dataset: Dataset, models: dict[int, Predictor], config: Config) -
             )
 
 
-def _builder(config: Config) -> Builder | None:
+def builder(config: Config) -> Builder | None:
     """What builds a network of the user's own; None: the model file tells all."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
     if config.model.users_target is None:
         return None
+
     from automl.training.resolve import resolve_builder
 
     return resolve_builder(config.model.users_target[1])

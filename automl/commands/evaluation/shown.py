@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from automl.commands.evaluation.parts import Ranked
 from automl.trial import Evaluated, trial_name
 
 COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
@@ -29,6 +31,29 @@ def names_of(event: Evaluated) -> dict[str, str]:
     """What each model is called in a table, by its name in the event."""
     trials = {trial_name(number): f"trial {number}" for number in event.trials}
     return trials | {name: name for name in event.scores if name not in trials}
+
+
+def records_of(event: Evaluated) -> list[dict[str, Any]]:
+    """A row for each metric of each model, of plain values."""
+    rows = []
+    for metric in event.scores[trial_name(event.trials[0])]:
+        for name, model in names_of(event).items():
+            score = event.scores[name][metric]
+            row = {"metric": metric, "model": model, "score": score.value}
+            row |= {"low": score.low, "high": score.high}
+            if (found := event.differences.get(name, {}).get(metric)) is not None:
+                row |= {"difference": found.value, "difference_low": found.low}
+                row |= {"difference_high": found.high, "verdict": found.verdict}
+            rows.append(row | {"rows": event.rows})
+    return rows
+
+
+def part_table(found: Ranked) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of how trials rank on parts of the rows."""
+    figure = _figures_like(found.losses[-1][0])
+    columns = ["trained on", *(f"trial {number}" for number in found.trials)]
+    rows = zip(found.n_rows, found.losses, strict=True)
+    return columns, [[f"{n:,} rows", *map(figure, losses)] for n, losses in rows]
 
 
 def lines_after(event: Evaluated) -> Iterator[str]:
