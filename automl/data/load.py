@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,6 +104,10 @@ def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
         )
+    if config.split_to is not None:
+        from automl.data.split_files import write_split
+
+        write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
 
 
@@ -136,14 +141,24 @@ def _check_settings(config: DataConfig) -> None:
                 f"data.{key}={value}: data={config.kind.name} reads no file: add data=csv, or "
                 f"leave data.{key} out."
             )
-    if config.sweep_rows is not None and config.kind is DataKind.disc:
+    if config.kind is DataKind.disc:
+        _check_disc(config)
+    if config.task is Task.regression:
+        raise ConfigError(
+            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+        )
+
+
+def _check_disc(config: DataConfig) -> None:
+    if config.sweep_rows is not None:
         raise ConfigError(
             f"data.sweep_rows={config.sweep_rows:g}: data=disc makes as many training points as "
             "data.n_train says: set that."
         )
-    if config.task is Task.regression:
+    if config.split_to is not None:
         raise ConfigError(
-            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+            f"data.split_to={config.split_to}: data=disc is generated, no table that is split: "
+            "leave data.split_to out."
         )
 
 

@@ -2,8 +2,8 @@
 
 Nobody has trained on all rows yet, and to do so is what a part saves. So one looks the other way:
 the best trials are trained again on a quarter and on a half of the part, and scored on the same
-rows as ever. Where the order is the same from a half on, or earlier, more rows will hardly change
-it; where it changes up to the last, the part is too small to choose by.
+rows as ever. Where the order is the same from a half on, or earlier, more rows need not change it
+either; where it changes up to the last, the part may be too small to choose by.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def said(found: Ranked) -> str:
     n_same = next(i for i in range(len(orders)) if len(set(orders[i:])) == 1)
     if n_same < len(orders) - 1:
         return (
-            f"their order is the same from {found.n_rows[n_same]:,} rows on: more rows will hardly "
-            "change it"
+            f"their order is the same from {found.n_rows[n_same]:,} rows on: more rows have not "
+            "changed it"
         )
     best = {found.trials[order[0]] for order in orders[-2:]}
     if len(best) == 1:
