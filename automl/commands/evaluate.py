@@ -25,9 +25,8 @@ from automl.running.console import open_console
 from automl.tracking.say import Say, say_on_stdout
 from automl.trial import Evaluated
 
-WORTH_A_WORD, TOO_MANY = 0.02, 0.5
-"""Shares of the rows that are as others that trained or chose: rows of few columns repeat by
-chance; a table of which most do is none of new rows."""
+WORTH_A_WORD, TOO_MANY = 0.02, 0.2
+"""Shares of the rows that are as others that trained or chose, beyond chance."""
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -60,8 +59,8 @@ class _Scoring:
 
     event: Evaluated
     evaluation: Evaluation
-    n_known: int
-    """Rows that are as others that trained or chose."""
+    n_repeats: int
+    """Rows that are as others that trained or chose, beyond chance."""
     record: StudyRecord
 
 
@@ -71,17 +70,17 @@ def _score(config: Config, directory: Path) -> _Scoring:
     evaluation = open_evaluation(config.data, record.settings.get("data.test_path"))
     models = load_models(directory, trials, config)
     check_data(evaluation.dataset, models, config)
-    n_known, n_rows = evaluation.n_known, len(evaluation.part)
-    if config.data.test_path is not None and n_known > TOO_MANY * n_rows:
+    n_repeats, n_rows = evaluation.n_repeats, len(evaluation.part)
+    if config.data.test_path is not None and n_repeats > TOO_MANY * n_rows:
         raise ConfigError(
-            f"data.test_path={config.data.test_path}: {n_known:,} of its {n_rows:,} rows are rows "
-            "that trained or chose, which the models know: give rows that no sweep saw."
+            f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
+            "rows that trained or chose, which the models know: give rows that no sweep saw."
         )
     outputs = {number: model.outputs(evaluation.part.rows) for number, model in models.items()}
     event = score(
         evaluation, outputs, n_resamples=config.evaluate.n_resamples, seed=config.study.seed
     )
-    return _Scoring(event, evaluation, n_known, record)
+    return _Scoring(event, evaluation, n_repeats, record)
 
 
 def _show(scoring: _Scoring, config: Config) -> None:
@@ -90,10 +89,10 @@ def _show(scoring: _Scoring, config: Config) -> None:
     console.table(COLUMNS, table_of(event), n_left=2)
     for line in lines_after(event):
         console.say(line, "dim")
-    if scoring.n_known > WORTH_A_WORD * event.n_rows:
+    if scoring.n_repeats > WORTH_A_WORD * event.n_rows:
         console.say(
-            f"{scoring.n_known:,} of these {event.n_rows:,} rows are equal, cell by cell, to rows "
-            "that trained or chose",
+            f"{scoring.n_repeats:,} of these {event.n_rows:,} rows are equal, cell by cell, to "
+            "rows that trained or chose",
             "yellow",
         )
 

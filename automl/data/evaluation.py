@@ -35,13 +35,17 @@ class Evaluation:
     """Where they are from, for people."""
 
     @property
-    def n_known(self) -> int:
-        """How many of the rows are, cell by cell, rows that trained or chose: chance, in a table of
-        few columns, else a sign that the table is none of its own."""
+    def n_repeats(self) -> int:
+        """How many more of the rows are rows that trained or chose, cell by cell, than chance would
+        have: as often as a row of validation is one that trained."""
         if not self.kind.unseen:
             return 0
-        known = {*_bytes_of(self.dataset.train), *_bytes_of(self.dataset.validation)}
-        return sum(row in known for row in _bytes_of(self.part))
+        train = set(_bytes_of(self.dataset.train))
+        validation = _bytes_of(self.dataset.validation)
+        by_chance = sum(row in train for row in validation) / len(validation)
+        known = train.union(validation)
+        n_known = sum(row in known for row in _bytes_of(self.part))
+        return max(0, n_known - round(by_chance * len(self.part)))
 
 
 def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation:

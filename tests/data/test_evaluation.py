@@ -44,14 +44,14 @@ def test_the_studys_own_test_part_is_kept(config: DataConfig) -> None:
     assert (found.kind, len(found.part)) == (RowsKind.KEPT, 60)
     np.testing.assert_array_equal(found.part.rows.numbers, test.rows.numbers)
     assert found.dataset.digest == data.digest
-    assert found.n_known == 0
+    assert found.n_repeats == 0
     assert open_evaluation(replace(config, split_seed=1), None).digest != found.digest
 
 
 def test_a_table_that_comes_later_changes_no_split(config: DataConfig) -> None:
-    found = open_evaluation(given(config, "b,y,a", "9,u,1.5", "9,v,-1.5", "9,,3"), None)
-    assert (found.kind, found.n_known) == (RowsKind.GIVEN, 0)
-    np.testing.assert_array_equal(found.part.rows.numbers, [[1.5], [-1.5]])
+    found = open_evaluation(given(config, "b,y,a", "9,u,7.5", "9,v,-7.5", "9,,3"), None)
+    assert (found.kind, found.n_repeats) == (RowsKind.GIVEN, 0)
+    np.testing.assert_array_equal(found.part.rows.numbers, [[7.5], [-7.5]])
     assert found.part.y.tolist() == [0, 1]
     own = load_dataset(config)
     assert found.dataset.digest == own.digest
@@ -74,7 +74,12 @@ def test_rows_that_trained_are_told(config: DataConfig) -> None:
     lines = Path(str(config.path)).read_text().splitlines()
     found = open_evaluation(given(config, *lines, "77,u"), None)
     kept = open_evaluation(config, None)
-    assert (len(found.part), found.n_known) == (301, 300 - len(kept.part))
+    assert (len(found.part), found.n_repeats) == (301, 300 - len(kept.part))
+
+
+def test_rows_that_repeat_by_chance_are_no_sign(table: WriteTable) -> None:
+    rows = [f"{'pqr'[i % 3]},{i % 4},{'uv'[i % 5 > 2]}" for i in range(600)]
+    assert open_evaluation(table("a,b,y", *rows), None).n_repeats == 0
 
 
 @pytest.mark.parametrize(
@@ -96,6 +101,19 @@ def test_what_does_not_match_is_refused(
     with pytest.raises(ConfigError) as caught:
         open_evaluation(later, None)
     assert problem.format(later.test_path) in str(caught.value)
+
+
+def test_models_are_compared_on_the_same_samples(config: DataConfig) -> None:
+    found = open_evaluation(config, None)
+    rng = np.random.default_rng(1)
+    good = 3 * (np.eye(2)[found.part.y] + rng.normal(size=(60, 2)))
+    event = score(found, {3: good, 1: good * 1.001}, n_resamples=300, seed=0)
+    assert event.trials == (3, 1)
+    assert list(event.scores) == ["trial-00003", "trial-00001", "linear", "majority"]
+    own, other = event.scores["trial-00003"]["loss"], event.differences["trial-00001"]["loss"]
+    assert other.high - other.low < (own.high - own.low) / 100
+    assert event.differences["majority"]["error"].verdict == "worse"
+    assert "trial-00003" not in event.differences
 
 
 # --- baselines ------------------------------------------------------------------------------------
