@@ -11,7 +11,7 @@ from pathlib import Path
 
 from automl.commands.evaluation.keep import deliver, keep
 from automl.commands.evaluation.models import check_data, chosen, load_models, refuse_others
-from automl.commands.evaluation.parts import compared, ranked, said
+from automl.commands.evaluation.parts import LEAST_ROWS, compared, ranked, said
 from automl.commands.evaluation.shown import COLUMNS, lines_after, part_table, table_of
 from automl.commands.which_study import study_path
 from automl.config import Config
@@ -21,6 +21,7 @@ from automl.record.directory import command_line
 from automl.record.place import settle_unlocked
 from automl.record.studies import read_study
 from automl.record.study import StudyRecord
+from automl.record.texts import fit_line
 from automl.running.console import open_console
 from automl.tracking.say import Say, say_on_stdout
 from automl.trial import Evaluated
@@ -85,7 +86,8 @@ def _score(config: Config, directory: Path) -> _Scoring:
 
 def _show(scoring: _Scoring, config: Config) -> None:
     event, console = scoring.event, open_console()
-    console.say(f"{config.study.name}: {event.rows} ({scoring.evaluation.source})", "bold")
+    source = fit_line(scoring.evaluation.source)
+    console.say(f"{config.study.name}: {event.rows} ({source})", "bold")
     console.table(COLUMNS, table_of(event), n_left=2)
     for line in lines_after(event):
         console.say(line, "dim")
@@ -100,7 +102,8 @@ def _show(scoring: _Scoring, config: Config) -> None:
 def _show_parts(scoring: _Scoring, directory: Path, config: Config) -> None:
     """Whether `data.sweep_rows` ranks as more rows do, where a study has it."""
     trials = compared(config, scoring.record)
-    if config.data.sweep_rows is None or len(trials) < 2:
+    too_few = len(trials) < 2 or len(scoring.evaluation.dataset.train) < LEAST_ROWS
+    if config.data.sweep_rows is None or too_few:
         return
     found = ranked(trials, scoring.evaluation, directory, config)
     columns, rows = part_table(found)

@@ -40,11 +40,11 @@ class Evaluation:
         have: as often as a row of validation is one that trained."""
         if not self.kind.unseen:
             return 0
-        train = set(_bytes_of(self.dataset.train))
-        validation = _bytes_of(self.dataset.validation)
+        train = set(_hashes(self.dataset.train))
+        validation = _hashes(self.dataset.validation)
         by_chance = sum(row in train for row in validation) / len(validation)
         known = train.union(validation)
-        n_known = sum(row in known for row in _bytes_of(self.part))
+        n_known = sum(row in known for row in _hashes(self.part))
         return max(0, n_known - round(by_chance * len(self.part)))
 
 
@@ -121,8 +121,8 @@ def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:
     return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
 
 
-def _bytes_of(part: Part) -> list[bytes]:
-    """Each row's cells and target, alike for rows that are equal."""
+def _hashes(part: Part) -> list[int]:
+    """Of each row's cells and target, alike for rows that are equal; within this process."""
     numbers = np.nan_to_num(part.rows.numbers, nan=np.inf) + 0.0  # one NaN, and no negative zero
     cells = (numbers, part.rows.codes.astype(np.float64), part.y.astype(np.float64)[:, None])
-    return [row.tobytes() for row in np.column_stack(cells)]
+    return [hash(row.tobytes()) for row in np.column_stack(cells)]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.dataset import Targets
+from automl.errors import AutoMLError
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -95,7 +96,15 @@ class ValuePredictions(Predictions):
 def predictions(
     task: Task, outputs: Floats, y: Targets, target_mean: float, target_scale: float
 ) -> Predictions:
-    """Of what a model gives for rows: see `family.Model.outputs`."""
+    """Of what a model gives for rows: see `family.Model.outputs`.
+
+    Raises AutoMLError where that are no numbers.
+    """
+    if n_odd := int((~np.isfinite(outputs)).any(axis=1).sum()):
+        raise AutoMLError(
+            f"The model gives no finite number for {n_odd:,} of {len(y):,} rows, so that it has no "
+            "score: take another trial."
+        )
     if task is Task.classification:
         return ClassPredictions(outputs, y)
     values = outputs[:, 0] * target_scale + target_mean

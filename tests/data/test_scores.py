@@ -9,8 +9,10 @@ import pytest
 from sklearn import metrics
 
 import automl.data.bootstrap
+from automl.config import Task
 from automl.data.bootstrap import bootstrap, difference, interval
-from automl.data.scores import ClassPredictions, Floats, Predictions, ValuePredictions
+from automl.data.scores import ClassPredictions, Floats, Predictions, ValuePredictions, predictions
+from automl.errors import AutoMLError
 
 RNG = np.random.default_rng(3)
 
@@ -82,6 +84,12 @@ def test_rows_of_one_class_have_no_auc() -> None:
     found = ClassPredictions(np.zeros((4, 2)), np.zeros(4, np.int64)).scored()
     assert math.isnan(found["auc"])
     assert found["error"] == 0
+
+
+def test_what_is_no_number_has_no_score() -> None:
+    outputs = np.array([[0.0, 1.0], [np.nan, 0.0], [np.inf, 0.0]])
+    with pytest.raises(AutoMLError, match="no finite number for 2 of 3 rows"):
+        predictions(Task.classification, outputs, np.zeros(3, np.int64), 0.0, 1.0)
 
 
 # --- intervals ------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ N_TRIALS = 3
 """Whose order is looked at, where none are named."""
 SHARES = (0.25, 0.5)
 """Of the rows that trials train on."""
+LEAST_ROWS = 40
+"""Of which a quarter can still be trained on."""
 
 
 @dataclass(frozen=True)
