@@ -1,7 +1,7 @@
 """The handle of a study: what is known of it now, read from its directory, at any time.
 
 No lock is taken, and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be looked at while it runs, from this process or another.
+that a study can be looked at while it runs, from this process or another. Only `evaluate` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automl.cli.space import override_text
 from automl.config import StudyConfig
 from automl.errors import AutoMLError
 from automl.record.files import StudyFiles
@@ -101,6 +100,7 @@ class StudyHandle:
         the command line. Raises AutoMLError.
         """
         from automl.api.composing import composed
+        from automl.cli.space import override_text
         from automl.commands.evaluate import evaluate
         from automl.commands.evaluation.shown import records_of
         from automl.data.frame import frame_of

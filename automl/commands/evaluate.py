@@ -67,7 +67,7 @@ class _Scoring:
 
 def _score(config: Config, directory: Path) -> _Scoring:
     record = read_study(directory)
-    trials = chosen(config.evaluate.trials, record)
+    trials = chosen(config, record)
     evaluation = open_evaluation(config.data, record.settings.get("data.test_path"))
     models = load_models(directory, trials, config)
     check_data(evaluation.dataset, models, config)

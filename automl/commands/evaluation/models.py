@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from automl.config import Config, ObjectiveKind
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.record.directory import command_line
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
@@ -31,21 +32,21 @@ def refuse_others(config: Config) -> None:
         )
 
 
-def chosen(numbers: Sequence[int], record: StudyRecord) -> list[TrialRecord]:
+def chosen(config: Config, record: StudyRecord) -> list[TrialRecord]:
     """The trials to score, the best of the study first. Raises ConfigError."""
-    best, ranking = record.best(), record.ranking()
+    best, numbers = record.best(), config.evaluate.trials
     if best is None:
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         raise ConfigError(
             f"study.name={record.name}: no trial has ended with a value yet ({counts or 'none'}"
-            f"), so that there is no model to score. Go on with the study first: "
-            f"python -m automl resume study.name={record.name}"
+            "), so that there is no model to score. Go on with the study first: "
+            f"{command_line('resume', config.study)}"
         )
     if not numbers:
         return [best]
     for number in numbers:
         _check_trial(number, record)
-    return [trial for trial in ranking if trial.number in numbers]
+    return [trial for trial in record.ranking() if trial.number in numbers]
 
 
 def _check_trial(number: int, record: StudyRecord) -> None:
