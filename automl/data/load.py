@@ -152,7 +152,7 @@ def _check_settings(config: DataConfig) -> None:
 def _check_disc(config: DataConfig) -> None:
     if config.sweep_rows is not None:
         raise ConfigError(
-            f"data.sweep_rows={config.sweep_rows:g}: data=disc makes as many training points as "
+            f"data.sweep_rows={config.sweep_rows:.12g}: data=disc makes as many training points as "
             "data.n_train says: set that."
         )
     if config.split_to is not None:
@@ -218,7 +218,7 @@ def _notes(
     notes.append(f"split by data.split_seed={config.split_seed}: {parts}, {test}{stratified}.")
     if len(split.left):
         notes.append(
-            f"data.sweep_rows={config.sweep_rows:g}: trials train on {len(split.train):,} of "
+            f"data.sweep_rows={config.sweep_rows:.12g}: trials train on {len(split.train):,} of "
             f"{len(split.train) + len(split.left):,} training rows."
         )
     return notes

@@ -127,6 +127,9 @@ def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: 
     again = call("resume", "study.name=t", "study.n_trials=4", "data.split_to=parts")
     assert (again.code, again.stderr) == (0, ""), "it is still the same study"
     assert len(pd.read_csv(folder / "parts" / "left.csv")) == 150
+    other = call("resume", "study.name=t", "study.n_trials=5", "data.sweep_rows=0.6")
+    assert other.code == 2
+    assert "data.sweep_rows: 0.5 in the study, 0.6 now" in other.stderr
 
 
 def test_it_is_the_same_from_python(study: Records, folder: Path) -> None:
