@@ -69,8 +69,8 @@ def _n_part(n_train: int, sweep_rows: float) -> int:
     n_part = round(sweep_rows * n_train) if sweep_rows < 1 else int(sweep_rows)
     if not _MIN_TRAIN <= n_part < n_train:
         raise ConfigError(
-            f"data.sweep_rows={sweep_rows:.12g}: that is {n_part} of the {n_train} training rows; a "
-            f"part is at least {_MIN_TRAIN} of them, and not all: leave data.sweep_rows out to "
+            f"data.sweep_rows={sweep_rows:.12g}: that is {n_part} of the {n_train} training rows; "
+            f"a part is at least {_MIN_TRAIN} of them, and not all: leave data.sweep_rows out to "
             "train on all."
         )
     return n_part
