@@ -359,7 +359,7 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = plain(config)
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
-    del settings["evaluate"]
+    del settings["data"]["split_to"], settings["evaluate"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
