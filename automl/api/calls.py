@@ -8,17 +8,16 @@ overrides, exit codes become exceptions.
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from automl.api.composing import composed, composing
 from automl.api.functions import file_of, name_of, parts_of
 from automl.api.handle import StudyHandle
 from automl.api.pickling import pickled, size_notes
 from automl.cli.application import name_of_study
-from automl.cli.arguments import Arguments
-from automl.cli.compose import Composed, compose, folder_of_studies
+from automl.cli.compose import Composed, folder_of_studies
 from automl.cli.space import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
@@ -27,8 +26,6 @@ from automl.record.studies import study_names
 from automl.training.called import CalledFunction
 
 _INTERRUPTED, _TERMINATED = 130, 143
-_composing = threading.Lock()
-"""Hydra has one state for a whole process; calls may come from several threads."""
 
 
 def sweep(
@@ -61,7 +58,7 @@ def sweep(
     """
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
-    with _composing:
+    with composing:
         if application is not None:
             name = name or name_of_study(application)
         exists = application is None and name is not None and _is_there(name, overrides)
@@ -72,8 +69,8 @@ def sweep(
                 'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
             )
         lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
-        composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)), application)
-    return _carried_out(composed, function, resume=exists, changed=changed)
+        made = composed("resume" if exists else "sweep", lines, application)
+    return _carried_out(made, function, resume=exists, changed=changed)
 
 
 def _function_and_config(
@@ -95,16 +92,16 @@ def _is_there(name: str, overrides: Sequence[str]) -> bool:
 
 
 def _carried_out(
-    composed: Composed, function: Callable[..., Any] | None, *, resume: bool, changed: bool
+    made: Composed, function: Callable[..., Any] | None, *, resume: bool, changed: bool
 ) -> StudyHandle:
-    config = composed.config
+    config = made.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
     called = None if function is None else _called(function, inline=inline, changed=changed)
     from automl.commands.sweep import carry_out
 
     try:
-        code = carry_out(config, composed.stored_config, resume=resume, called=called)
+        code = carry_out(config, made.stored_config, resume=resume, called=called)
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "

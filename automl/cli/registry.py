@@ -92,6 +92,12 @@ _ALL = (
         Which.NAMED_IF_ANY,
     ),
     Command(
+        "evaluate",
+        "score the best of study.name=NAME, or evaluate.trials=[3,7], on rows no sweep saw",
+        "automl.commands.evaluate:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "ui",
         "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
         "automl.commands.ui:run",

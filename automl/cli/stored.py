@@ -56,6 +56,7 @@ def stored_text(config: DictConfig) -> str:
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # an answer about one folder, which keeps it
+    plain["data"]["split_to"] = None  # written once
     whole = with_defaults(config, _without_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
 

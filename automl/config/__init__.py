@@ -16,6 +16,7 @@ from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
 from automl.config.data import DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
+from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
@@ -35,6 +36,7 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
     "KeepCheckpoints",
@@ -75,6 +77,7 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     ui: UIConfig = field(default_factory=UIConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""

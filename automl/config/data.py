@@ -38,6 +38,10 @@ class DataConfig:
     test_fraction: float = 0.2
     """Share of the rows that no sweep ever sees (where `test_path` is none)."""
     split_seed: int = 0
+    sweep_rows: float | None = None
+    """Trials train on so many of the training rows, or on this share of them; none: on all."""
+    split_to: str | None = None
+    """Folder that a table's parts are written to as CSV: train, validation, test."""
     n_train: int = 1000
     """Training points (kind disc)."""
     n_validation: int = 500
@@ -59,6 +63,13 @@ class DataConfig:
             self.split_seed,
             "must be from 0 to 4294967295.",
         )
+        if self.sweep_rows is not None:
+            share, count = (
+                0 < self.sweep_rows < 1,
+                self.sweep_rows >= 2 and self.sweep_rows % 1 == 0,
+            )
+            rule = "must be a number of rows (2 or more) or a share of them (above 0, below 1)."
+            check(share or count, "data.sweep_rows", self.sweep_rows, rule)
         check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
         check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
         if self.kind is DataKind.csv:

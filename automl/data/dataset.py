@@ -41,6 +41,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def taking(self, places: npt.NDArray[np.integer]) -> Rows:
+        """The rows at these places."""
+        return Rows(self.numbers[places], self.codes[places])
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -56,6 +60,10 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def taking(self, places: npt.NDArray[np.integer]) -> Part:
+        """The rows at these places."""
+        return Part(self.rows.taking(places), self.y[places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +86,8 @@ class Dataset:
     """SHA-256 over the table's content and all that decides its split, in hex."""
     notes: tuple[str, ...]
     """What was taken, grouped, left out and dropped: lines for people."""
+    target: str = ""
+    """Name of the column that is predicted; empty: it has none."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

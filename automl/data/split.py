@@ -26,6 +26,8 @@ class Split:
     validation: Rows
     test: Rows
     """Empty where `data.test_path` gives a table of its own."""
+    left: Rows
+    """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
     """Every class has its share in each part (but for classes of fewer than three rows)."""
 
@@ -53,7 +55,32 @@ def split_rows(y: Targets, config: DataConfig) -> Split:
         rest, test, done = _take(rest, n_test, strata, config.split_seed)
         stratified &= done
     train, validation, done = _take(rest, n_validation, strata, config.split_seed)
-    return Split(np.sort(train), np.sort(validation), np.sort(test), stratified and done)
+    stratified &= done
+    left = train[:0]
+    if config.sweep_rows is not None:
+        n_part = _n_part(len(train), config.sweep_rows)
+        left, train, done = _take(train, n_part, strata, config.split_seed)
+        stratified &= done
+    return Split(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
+
+
+def _n_part(n_train: int, sweep_rows: float) -> int:
+    """How many rows trials train on. Raises ConfigError where that is not a part of them."""
+    n_part = round(sweep_rows * n_train) if sweep_rows < 1 else int(sweep_rows)
+    if not _MIN_TRAIN <= n_part < n_train:
+        raise ConfigError(
+            f"data.sweep_rows={sweep_rows:.12g}: that is {n_part} of the {n_train} training rows; "
+            f"a part is at least {_MIN_TRAIN} of them, and not all: leave data.sweep_rows out to "
+            "train on all."
+        )
+    return n_part
+
+
+def part_of(y: Targets, share: float, seed: int) -> Rows:
+    """Places of a share of the rows, evenly by class."""
+    strata = _strata(y) if y.dtype == np.int64 else None
+    n_part = max(_MIN_TRAIN, round(share * len(y)))
+    return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
 
 
 def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:

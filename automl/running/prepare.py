@@ -327,6 +327,7 @@ def identity_of(config: Config) -> dict[str, Any]:
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        del identity["data"]["split_to"]
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
     return identity
@@ -358,6 +359,7 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = plain(config)
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
+    del settings["data"]["split_to"], settings["evaluate"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

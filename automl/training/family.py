@@ -130,6 +130,13 @@ class Model(Protocol):
     def n_outputs(self) -> int:
         """Classes, or 1."""
 
+    @property
+    def module(self) -> Any:
+        """The `torch.nn.Module`; None: it is no network."""
+
+    def to(self, device: str) -> None:
+        """Compute there from now on, as torch names it (`cuda:0`)."""
+
     def check_columns(self, columns: Columns) -> None:
         """Raise ValueError where it was not trained on such columns."""
 

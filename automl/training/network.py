@@ -47,11 +47,12 @@ class Networks(Protocol):
 
 
 class NetworkModel:
-    """A trained network, on the CPU; see `family.Model`."""
+    """A trained network, on the CPU until it is moved; see `family.Model`."""
 
     def __init__(self, network: Network, weights: Mapping[str, torch.Tensor]) -> None:
         self._network, self._dtype = network, dtype_of(weights)
-        self._module = network.build(self._dtype, torch.device("cpu"), seed=0)
+        self._device = torch.device("cpu")
+        self._module = network.build(self._dtype, self._device, seed=0)
         self._module.load_state_dict(weights)
         self._module.eval()
 
@@ -59,12 +60,21 @@ class NetworkModel:
     def n_outputs(self) -> int:
         return self._network.n_outputs
 
+    @property
+    def module(self) -> nn.Module:
+        return self._module
+
+    def to(self, device: str) -> None:
+        self._device = torch.device(device)
+        self._module.to(self._device)
+
     def check_columns(self, columns: Columns) -> None:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
     @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         x = torch.tensor(one_hot(columns, rows)).to(self._dtype)
-        out = torch.cat([self._module(some) for some in torch.split(x, _ROWS_AT_ONCE)])
+        parts = (some.to(self._device) for some in torch.split(x, _ROWS_AT_ONCE))
+        out = torch.cat([self._module(some).cpu() for some in parts])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers

@@ -6,17 +6,22 @@ import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.dataset import Dataset
+from automl.data.columns import Columns
+from automl.data.dataset import Dataset, Label, Rows, Targets
+from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
-from automl.record.files import BEST, LAST
+from automl.record.files import BEST, CHECKPOINTS, LAST, StudyFiles
 from automl.training import checkpoint, model_file
 from automl.training.family import Builder, Family, families, heavy_side, name_of
+
+if TYPE_CHECKING:
+    from automl.data.frame import Frame
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -38,23 +43,42 @@ def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> d
         "classes": dataset.classes,
         "target_mean": dataset.target_mean,
         "target_scale": dataset.target_scale,
+        "target": dataset.target,
+        "data": dataset.digest,
     }
 
 
 class Predictor:
-    """A trained model with its table's preprocessing: raw rows in, labels or values out."""
+    """A trained model with its table's preprocessing: raw rows in, labels or values out.
+
+    It computes on the CPU until it is moved with `to`.
+    """
 
     def __init__(
-        self, state: Mapping[str, Any], params: object, file_bytes: int, build: Builder | None
+        self,
+        content: Mapping[str, Any],
+        path: Path,
+        file_bytes: int,
+        build: Builder | None,
     ) -> None:
-        """Raises whatever a state of unknown origin brings about; `file_bytes` is its size."""
+        """Of a file's `content`. Raises whatever one of unknown origin brings about; `file_bytes`
+        is its size."""
+        state = content["state"]
         self.task = model_file.task_of(state)
         side = heavy_side(_family(state))
         self._model = side.read_model(state, file_bytes=file_bytes, build=build)
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
-        self.params = model_file.params_of(params)
+        self.params = model_file.params_of(content["params"])
         """The hyperparameters it was trained with."""
+        self.metrics = model_file.metrics_of(content.get("metrics", {}))
+        """What its trial reported with it, its best report: `val_loss` and the like."""
+        self.path = path
+        """The file that it was loaded from."""
+        self.target = model_file.text(state, "target")
+        """Name of the column that it predicts; empty: not known."""
+        self.data_digest = model_file.text(state, "data")
+        """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
         self._scale = model_file.number(state, "target_scale")
         # Here, because training processes import this module too: scikit-learn takes 1.6 s.
@@ -69,7 +93,7 @@ class Predictor:
         `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
         (N, D) where the training data had no columns.
         """
-        out = self._outputs(frame)
+        out = self.outputs(self.read(frame))
         if self.task is Task.regression:
             return np.asarray(out[:, 0] * self._scale + self._mean)
         return np.asarray(np.array(self.classes)[out.argmax(1)])
@@ -78,14 +102,79 @@ class Predictor:
         """(N, C) probabilities, columns as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        out = self._outputs(frame)
+        out = self.outputs(self.read(frame))
         shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
         probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
 
-    def _outputs(self, frame: Any) -> npt.NDArray[np.float64]:
-        rows = self._preprocessing.read(frame)
-        return self._model.outputs(self._preprocessing.columns, rows)
+    def score(self, frame: Any, y: Any = None) -> dict[str, float]:
+        """Every metric of the task: `loss`, `error`, `f1` (and `auc` of two classes); or `loss`,
+        `rmse`, `mae`, `r2`.
+
+        The targets are `y` (N,), or the column of `frame` that was the target in training; rows
+        without one are left out. Raises AutoMLError where there are none, or unknown classes.
+        """
+        rows, targets = self._labelled(frame, y)
+        return self._predictions(rows, targets).scored()
+
+    def explain(self, frame: Any, y: Any = None, *, n_repeats: int = 5, seed: int = 0) -> Frame:
+        """How much each column matters: a DataFrame by `column` of `importance`, by how much the
+        loss rises where the column's cells are shuffled among the rows, and `std` over the
+        `n_repeats`; the most important first (Breiman 2001, permutation importance).
+
+        `frame` and `y` as in `score`. Of two columns that tell the same, neither may seem to
+        matter.
+        """
+        rows, targets = self._labelled(frame, y)
+
+        def loss(some: Rows) -> float:
+            return self._predictions(some, targets).scored()["loss"]
+
+        from automl.data.importance import importances
+
+        return importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
+
+    @property
+    def model(self) -> Any:
+        """The `torch.nn.Module`, which takes the encoded columns; None where it is no network."""
+        return self._model.module
+
+    def to(self, device: str) -> Predictor:
+        """Compute on this device from now on, as torch names it (`cuda:0`); returns itself."""
+        self._model.to(device)
+        return self
+
+    @property
+    def study(self) -> str | None:
+        """Name of the study in whose folder its file lies; None: it lies elsewhere."""
+        folders = self.path.absolute().parents
+        if len(folders) < 3 or folders[1].name != CHECKPOINTS:
+            return None
+        return folders[2].name if StudyFiles(folders[2]).events.exists() else None
+
+    @property
+    def columns(self) -> Columns:
+        """What it learned of each column that it takes."""
+        return self._preprocessing.columns
+
+    def read(self, frame: Any) -> Rows:
+        """Raw rows as `outputs` takes them. Raises ConfigError for columns that are not there."""
+        return self._preprocessing.read(frame)
+
+    def outputs(self, rows: Rows) -> npt.NDArray[np.float64]:
+        """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
+        return self._model.outputs(self.columns, rows)
+
+    def _labelled(self, frame: Any, y: Any) -> tuple[Rows, Targets]:
+        from automl.data.target import Target, labelled
+
+        classes = cast("tuple[Label, ...]", self.classes)
+        target = Target(self.target, self.task, classes, "")
+        frame, targets = labelled(frame, y, target)
+        return self.read(frame), targets
+
+    def _predictions(self, rows: Rows, y: Targets) -> Predictions:
+        return predictions(self.task, self.outputs(rows), y, self._mean, self._scale)
 
 
 def _family(state: Mapping[str, Any]) -> type[Family]:
@@ -116,7 +205,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
             "torch.load(path, weights_only=True)['state']."
         )
     try:
-        return Predictor(state, content["params"], Path(path).stat().st_size, build)
+        return Predictor(content, Path(path), Path(path).stat().st_size, build)
     except model_file.NeedsBuilder as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
     except Exception as error:  # whatever a file of unknown origin, or `build`, brings about

@@ -58,6 +58,13 @@ class MeanModel:
     def n_outputs(self) -> int:
         return len(self._scores)
 
+    @property
+    def module(self) -> None:
+        return None
+
+    def to(self, device: str) -> None:
+        return None
+
     def check_columns(self, columns: Columns) -> None:
         return None
 
