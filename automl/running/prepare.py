@@ -47,6 +47,7 @@ from automl.training.plan import (
     TrainingPlan,
     check_batch,
     check_conditions,
+    check_loss,
     check_space,
     check_values,
     declare,
@@ -239,6 +240,7 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data)
+        check_loss(config.training.loss, dataset.task)
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset, called)
     check_space(declaration, space.names, config.study.metric)
@@ -273,7 +275,7 @@ def _check_sampler(config: Config, space: Space) -> None:
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     """What stands in for MLflow in an objective; None: nothing of it is the user's."""
-    users = plan.users_target is not None or plan.objective.kind is ObjectiveKind.command
+    users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_installed()):
         return None
     return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
@@ -297,17 +299,17 @@ def _declare(
         name = str(plan.objective.target)
         return declaration_of(called.load(name), plan.space, name)
     inside = inside_of(config, plan)
-    if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
+    if config.execution.kind is ExecutionKind.inline or not plan.users_code:
         with open_inside(inside).importing():
             return declare(plan, dataset)
     from automl.execution.remote import call_in_child
 
-    key, target = plan.users_target
-    if target.startswith("__main__:"):
-        raise ConfigError(
-            f"{key}={target}: a worker process cannot import __main__. Put the function into a "
-            "module on the Python path, or use execution=inline."
-        )
+    for key, target in plan.users_code:
+        if target.startswith("__main__:"):
+            raise ConfigError(
+                f"{key}={target}: a worker process cannot import __main__. Put the function into a "
+                "module on the Python path, or use execution=inline."
+            )
     declaration = call_in_child(Entry(DECLARE, SessionSetup(plan, inside=inside)))
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task

@@ -12,20 +12,21 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from automl.config import TrainingConfig
+from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.one_hot import n_features
 from automl.training import model_file
 from automl.training.family import Builder, PackKey
 from automl.training.network import Network, NetworkModel
-from automl.training.network_family import NetworkFamily
+from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.predictor import model_state
+from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
-from automl.training.trainer import Problem, Trainer
+from automl.training.trainer import LEAST_LOSS, Problem, Trainer
 
 
 class NetworkEstimator:
@@ -37,13 +38,13 @@ class NetworkEstimator:
         family: NetworkFamily,
         side: NetworkSide[Any, Any, Any],
         training: TrainingConfig,
+        goal: Goal = LEAST_LOSS,
         *,
         packs_large: bool = False,
     ) -> None:
-        """`packs_large`: see `HeavySide.open_estimator`."""
+        """See `HeavySide.open_estimator`."""
         self._dataset, self._family, self._side = dataset, family, side
         self._packs_large = packs_large
-        self._n_epochs = training.epochs
         self.problem = Problem(
             task=dataset.task,
             n_inputs=n_features(dataset.columns),
@@ -52,29 +53,37 @@ class NetworkEstimator:
             family=family,
             networks=side,
             precision=training.precision,
+            training=training,
+            goal=goal,
         )
-        self.data: TensorsOn = DataOnDevices(dataset, self.problem.dtype)
+        self.data: TensorsOn = DataOnDevices(dataset)
         """Who hands out the tensors; may be replaced before the first trial."""
 
     def __call__(self, trial: TrialContext) -> None:
         params = self.problem.params(trial.params)
-        data = self.data.on(trial.device)
-        trainer = Trainer(self.problem, params, data, device=trial.device, seed=trial.seed)
+        problem = self.problem.of(Precision(params.precision))
+        data = self.data.on(trial.device, problem.dtype)
+        trainer = Trainer(problem, params, data, device=trial.device, seed=trial.seed)
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
-        for epoch in range(start, self._n_epochs):
+        for epoch in range(start, problem.training.epochs):
+            if trainer.has_stopped:
+                break
             trial.report(
                 epoch,
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
-                best=lambda: self._best(trainer.network, trainer.model.state_dict()),
+                best=lambda: self._best(trainer.network, trainer.weights()),
             )
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
+        assert isinstance(key, NetworkKey), "a network's own"
+        problem = self.problem.of(key.precision)
+        data = self.data.on(device, problem.dtype)
         trainer = self._side.open_pack(
-            self.problem, key, self.data.on(device), device=device, packs_large=self._packs_large
+            problem, key, data, device=device, packs_large=self._packs_large
         )
-        return OpenPack(trainer, self._n_epochs, self.problem.params, self._best)
+        return OpenPack(trainer, problem.training.epochs, problem.params, self._best)
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""
@@ -111,10 +120,11 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         family: NetworkFamily,
         dataset: Dataset,
         training: TrainingConfig,
+        goal: Goal = LEAST_LOSS,
         *,
         packs_large: bool = False,
     ) -> NetworkEstimator:
-        return NetworkEstimator(dataset, family, self, training, packs_large=packs_large)
+        return NetworkEstimator(dataset, family, self, training, goal, packs_large=packs_large)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None

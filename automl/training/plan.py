@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from automl.config import (
+    LOSSES,
     DataConfig,
     DataKind,
     ObjectiveConfig,
@@ -25,7 +26,8 @@ from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
-from automl.training.resolve import resolve_objective
+from automl.training.reports import Goal
+from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec, Work
 
 _METRICS = {
@@ -49,6 +51,11 @@ class TrainingPlan:
     """Names of the params in the space, for errors to tell what is never there."""
 
     @property
+    def goal(self) -> Goal:
+        """What a trial is judged by."""
+        return Goal(self.metric, self.direction, self.space)
+
+    @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
         if self.objective.kind is ObjectiveKind.command:
@@ -56,6 +63,16 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
+
+    @property
+    def users_code(self) -> tuple[tuple[str, str], ...]:
+        """Likewise of all settings that name one: a process that has no torch calls none."""
+        if self.objective.kind is ObjectiveKind.command:
+            return ()
+        found = [] if self.users_target is None else [self.users_target]
+        if self.objective.kind is ObjectiveKind.builtin and self.training.loss_target:
+            found.append(("training.loss", self.training.loss_target))
+        return tuple(found)
 
     def request(self, params: Params, dataset: Dataset | None) -> Request:
         """What a trial will want, as far as arithmetic tells."""
@@ -115,6 +132,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     Raises ConfigError where that module is missing or fails, with its own message.
     """
     if plan.objective.kind is ObjectiveKind.builtin:
+        if plan.training.loss_target is not None:
+            resolve_loss(plan.training.loss_target)
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     if plan.objective.kind is ObjectiveKind.command:
@@ -172,6 +191,19 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
                 plan.family.check_value(name, value)
             except ValueError as error:
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
+
+
+def check_loss(name: str, task: Task) -> None:
+    """Raise ConfigError where `training.loss` is not one of such targets."""
+    suits = "squared_error" if task is Task.regression else "cross_entropy"
+    if name not in (suits, "auto") and name in LOSSES:
+        targets = "numbers" if task is Task.regression else "classes"
+        other = Task.classification if task is Task.regression else Task.regression
+        raise ConfigError(
+            f"training.loss={name}: the targets are {targets} (data.task={task.value}), whose loss "
+            f"is {suits}. Leave training.loss out, or set data.task={other.value} if they are "
+            "meant otherwise."
+        )
 
 
 def check_batch(dataset: Dataset, smallest: int) -> None:

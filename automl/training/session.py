@@ -25,7 +25,7 @@ from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.training.resolve import resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
@@ -60,7 +60,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
         return heavy_side(type(plan.family)).open_estimator(
-            plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
+            plan.family, setup.dataset, plan.training, plan.goal, packs_large=setup.packs_large
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target
@@ -192,7 +192,7 @@ class TrainingSession:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
             spec=spec,
-            goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
+            goal=self._plan.goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),

@@ -34,34 +34,36 @@ class DataTensors:
 class TensorsOn(Protocol):
     """Hands out the tensors of a data set."""
 
-    def on(self, device: str) -> DataTensors:
-        """Those to train with on `device`; any thread."""
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Those to train with on `device`, numbers of this type; any thread."""
 
 
 class DataOnDevices:
     """Hands out the tensors of a data set for a device; any thread."""
 
-    def __init__(self, dataset: Dataset, dtype: torch.dtype) -> None:
-        self._dataset, self._dtype = dataset, dtype
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
         self._lock = threading.Lock()
-        self._by_device: dict[str, DataTensors] = {}
+        self._there: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str) -> DataTensors:
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
         """The tensors on `device`; the first call there copies, and other threads wait for it."""
         with self._lock:
-            if device not in self._by_device:
+            if (device, dtype) not in self._there:
                 x_train, x_validation = self._dataset.view(one_hot)
-                self._by_device[device] = DataTensors(
-                    self._part(x_train, self._dataset.train.y, device),
-                    self._part(x_validation, self._dataset.validation.y, device),
+                self._there[device, dtype] = DataTensors(
+                    self._part(x_train, self._dataset.train.y, device, dtype),
+                    self._part(x_validation, self._dataset.validation.y, device, dtype),
                 )
-            return self._by_device[device]
+            return self._there[device, dtype]
 
-    def _part(self, x: npt.NDArray[np.float32], y: Targets, device: str) -> PartTensors:
+    def _part(
+        self, x: npt.NDArray[np.float32], y: Targets, device: str, dtype: torch.dtype
+    ) -> PartTensors:
         # Class numbers stay integers, targets are scaled before they lose digits.
         if self._dataset.task is Task.regression:
             scaled = (y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
-            target = torch.tensor(scaled, dtype=self._dtype)
+            target = torch.tensor(scaled, dtype=dtype)
         else:
             target = torch.tensor(y, dtype=torch.int64)
-        return PartTensors(torch.tensor(x).to(device, self._dtype), target.to(device))
+        return PartTensors(torch.tensor(x).to(device, dtype), target.to(device))

@@ -16,9 +16,9 @@ class CopiedEachStep:
     def __init__(self, data: TensorsOn) -> None:
         self._data = data
 
-    def on(self, device: str) -> DataTensors:
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Of the training part, rows are copied as they are asked for."""
-        here, there = self._data.on("cpu"), self._data.on(device)
+        here, there = self._data.on("cpu", dtype), self._data.on(device, dtype)
         x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (here.train.x, here.train.y))
         return DataTensors(PartTensors(x, y), there.validation)
 
