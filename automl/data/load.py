@@ -113,6 +113,15 @@ def _check_settings(config: DataConfig) -> None:
     """Refuse settings that only a table obeys: `data.path=x` without `data=csv` is a slip."""
     if config.kind is DataKind.csv:
         return
+    refuse_table_settings(config)
+    if config.task is Task.regression:
+        raise ConfigError(
+            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+        )
+
+
+def refuse_table_settings(config: DataConfig) -> None:
+    """Raise ConfigError where a setting names a file that is not read."""
     for key in ("path", "target", "test_path"):
         value = getattr(config, key)
         if value is not None:
@@ -120,10 +129,6 @@ def _check_settings(config: DataConfig) -> None:
                 f"data.{key}={value}: data={config.kind.name} reads no file: add data=csv, or "
                 f"leave data.{key} out."
             )
-    if config.task is Task.regression:
-        raise ConfigError(
-            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
-        )
 
 
 def _target_scale(source: Source, train: Part) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from automl.admission.requests import Requests
 from automl.config import (
     Choose,
     Config,
+    DataKind,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
@@ -25,6 +26,7 @@ from automl.config import (
 from automl.config.defaults import defaults_of, unset
 from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
+from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.going_on import parts_of, refuse_uncalled
@@ -61,6 +63,7 @@ MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
 DECLARE = "automl.training.plan:declare_users"
+DESCRIBE = "automl.training.own_data.source:describe_data"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
 
@@ -73,12 +76,14 @@ class Prepared:
     space: Space
     plan: TrainingPlan
     dataset: Dataset | None
-    """None for an objective of the user's, which reads its own data."""
+    """None for an objective of the user's, which reads its own data, and where `facts` tell of
+    what a function of theirs gives."""
     declaration: Declaration
     notes: tuple[str, ...]
     """What was taken, dropped or clipped: lines for people."""
     called: CalledFunction | None = None
     """The function that the sweep was called with, from Python."""
+    facts: DataFacts | None = None
     flags: Flags = field(default_factory=Flags)
     """Of a program as objective: how it spells params."""
 
@@ -90,6 +95,7 @@ class Prepared:
             self.plan,
             self.dataset,
             execution.threads_per_trial,
+            facts=self.facts,
             packs_large=execution.pack != "auto",
             inside=inside_of(self.config, self.plan),
             called=self.called,
@@ -179,8 +185,8 @@ class Prepared:
     def identity(self) -> Mapping[str, Any]:
         """What may not change while the study lasts."""
         identity = identity_of(self.config)
-        if self.dataset is not None:
-            identity["data"]["digest"] = self.dataset.digest
+        if (data := self.dataset or self.facts) is not None:
+            identity["data"]["digest"] = data.digest
         return identity | {"space": self.space.plain()}
 
     @property
@@ -234,31 +240,53 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         direction=config.study.direction,
         space=space.names,
     )
-    dataset = None
+    dataset, facts = None, None
     if config.objective.kind is ObjectiveKind.builtin:
         _check_one_device(config)
-        from automl.data.load import load_dataset
-
-        dataset = load_dataset(config.data)
-        check_loss(config.training.loss, dataset.task)
+        dataset, facts = _read_data(config, plan)
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset, called)
+    if facts is not None:
+        declaration = replace(declaration, metrics=facts.metrics)
     check_space(declaration, space.names, config.study.metric)
     check_conditions(declaration, [param.name for param in space.params if param.when])
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
-    notes = (dataset.notes if dataset else ()) + (called.notes if called else ())
+    data = dataset or facts
+    notes = (data.notes if data else ()) + (called.notes if called else ())
     flags = Flags()
     if config.objective.kind is ObjectiveKind.command:
         optional = [param.name for param in space.params if param.when]
         flags, said = ask_program(config, space.names, optional)
         notes += tuple(said)
-    if dataset is not None and "batch_size" in ends:
+    if data is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
-        check_batch(dataset, min(sizes))
-        if max(sizes) > (n_train := len(dataset.train)):
+        n_train = data.n_train
+        check_batch(data.name, n_train, min(sizes))
+        if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes, called, flags)
+    return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
+
+
+def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, DataFacts | None]:
+    """A table; or what is known of data of the user's, whose function is called elsewhere."""
+    from automl.data.load import load_dataset, refuse_table_settings
+
+    if config.data.kind is not DataKind.python:
+        dataset = load_dataset(config.data)
+        check_loss(config.training.loss, dataset.task)
+        return dataset, None
+    refuse_table_settings(config.data)
+    check(
+        plan.users_target is not None,
+        "data",
+        "python",
+        "rows of any shape are for a network of your own: add model=python model.target=…",
+    )
+    facts = _ask(config, plan, DESCRIBE)
+    assert isinstance(facts, DataFacts)
+    check_loss(config.training.loss, facts.task)
+    return None, facts
 
 
 def _check_sampler(config: Config, space: Space) -> None:
@@ -298,23 +326,31 @@ def _declare(
     if called is not None:
         name = str(plan.objective.target)
         return declaration_of(called.load(name), plan.space, name)
-    inside = inside_of(config, plan)
     if config.execution.kind is ExecutionKind.inline or not plan.users_code:
-        with open_inside(inside).importing():
+        with open_inside(inside_of(config, plan)).importing():
             return declare(plan, dataset)
+    declaration = _ask(config, plan, DECLARE)
+    assert isinstance(declaration, Declaration)
+    if dataset is not None:  # which stays here: it would only tell its task
+        declaration = replace(declaration, metrics=metrics_of(dataset.task))
+    return declaration
+
+
+def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
+    """The answer of a function of ours that calls code of the user's, in a process of its own."""
+    from automl.execution.executor import resolve
     from automl.execution.remote import call_in_child
 
+    setup = SessionSetup(plan, inside=inside_of(config, plan))
+    if config.execution.kind is ExecutionKind.inline:
+        return resolve(question)(setup)
     for key, target in plan.users_code:
         if target.startswith("__main__:"):
             raise ConfigError(
                 f"{key}={target}: a worker process cannot import __main__. Put the function into a "
                 "module on the Python path, or use execution=inline."
             )
-    declaration = call_in_child(Entry(DECLARE, SessionSetup(plan, inside=inside)))
-    assert isinstance(declaration, Declaration)
-    if dataset is not None:  # which stays here: it would only tell its task
-        declaration = replace(declaration, metrics=metrics_of(dataset.task))
-    return declaration
+    return call_in_child(Entry(question, setup))
 
 
 def identity_of(config: Config) -> dict[str, Any]:

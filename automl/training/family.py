@@ -97,13 +97,13 @@ class HeavySide(Protocol):
     def open_estimator(
         self,
         family: Any,
-        dataset: Dataset,
+        dataset: Any,
         training: TrainingConfig,
         goal: Goal,
         *,
         packs_large: bool,
     ) -> Estimator:
-        """Make it ready to train.
+        """Make it ready to train on a `Dataset`; networks of the user's on an `OwnData`, too.
 
         `goal` is the study's, by which training may end early.
         `packs_large`: trials may train together where they are too large to gain by it.

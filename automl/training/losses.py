@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
-from automl.config import Task
+from automl.data.facts import Outputs, Size
 from automl.training.resolve import resolve_loss
 
 
@@ -70,18 +70,19 @@ class SquaredError:
 
 class UsersLoss:
     """A function of the user's, (outputs, targets) → the mean over a batch. What counts as a miss
-    is that of the loss that would suit the targets."""
+    is that of the loss of ours that would suit the targets, if one does."""
 
-    def __init__(self, target: str, own: CrossEntropy | SquaredError) -> None:
-        self._target, self._own = target, own
+    def __init__(self, target: str, ours: CrossEntropy | SquaredError | None) -> None:
+        self._target, self._ours = target, ours
         self._function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = resolve_loss(target)
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
-        self._own.check(out, y)
+        if self._ours is not None:
+            self._ours.check(out, y)
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Raises TypeError where it gives no single number."""
-        if isinstance(self._own, SquaredError):
+        if isinstance(self._ours, SquaredError):
             out = _as_targets(out, y)
         loss = self._function(out, y)
         if not isinstance(loss, torch.Tensor) or loss.ndim:
@@ -97,16 +98,24 @@ class UsersLoss:
         return self.mean(out, y) * len(y)
 
     def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        if isinstance(self._own, SquaredError):
-            return self._own.total(out, y)
-        return self._own.misses(out, y, total)
+        if isinstance(self._ours, SquaredError):
+            return self._ours.total(out, y)
+        return total if self._ours is None else self._ours.misses(out, y, total)
 
 
-def make_loss(name: str, task: Task, n_outputs: int) -> Loss:
-    """The one that `training.loss` names, for targets of a task. Raises ConfigError where a
-    function of the user's cannot be had."""
-    own = SquaredError() if task is Task.regression else CrossEntropy(n_outputs)
-    return UsersLoss(name, own) if ":" in name else own
+def make_loss(target: str | None, outputs: Outputs, n_outputs: Size) -> Loss:
+    """That of such outputs, or the function of the user's that `target` names. Raises ConfigError
+    where it cannot be had."""
+    ours: CrossEntropy | SquaredError | None = None
+    if outputs is Outputs.SCORES:
+        assert isinstance(n_outputs, int), "a number of classes"
+        ours = CrossEntropy(n_outputs)
+    elif outputs is Outputs.NUMBERS:
+        ours = SquaredError()
+    if target is not None:
+        return UsersLoss(target, ours)
+    assert ours is not None, "only a loss of the user's takes any outputs"
+    return ours
 
 
 def _as_targets(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -122,8 +131,10 @@ def _by_row(total: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def _check_shape(out: torch.Tensor, wanted: tuple[int, ...], y: torch.Tensor) -> None:
     if out.shape == wanted:
         return
+    last = out.ndim > 2 and tuple(out.movedim(-1, 1).shape) == wanted
+    hint = ": scores of classes come second, as by out.movedim(-1, 1)" if last else ""
     names = {2: "(rows, n_outputs)"}.get(len(wanted), "(rows, n_outputs, …)")
     raise ValueError(
         f"the network returned {tuple(out.shape)} for {len(y)} rows; it must return {names}, "
-        f"here {wanted}."
+        f"here {wanted}{hint}."
     )

@@ -14,12 +14,14 @@ import torch
 
 from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
+from automl.data.facts import Size
 from automl.data.one_hot import n_features
 from automl.training import model_file
 from automl.training.family import Builder, PackKey
 from automl.training.network import Network, NetworkModel
 from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.objective import TrialContext
+from automl.training.own_data.tensors import OwnData
 from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
@@ -34,7 +36,7 @@ class NetworkEstimator:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | OwnData,
         family: NetworkFamily,
         side: NetworkSide[Any, Any, Any],
         training: TrainingConfig,
@@ -43,20 +45,10 @@ class NetworkEstimator:
         packs_large: bool = False,
     ) -> None:
         """See `HeavySide.open_estimator`."""
-        self._dataset, self._family, self._side = dataset, family, side
+        self._data, self._family, self._side = dataset, family, side
         self._packs_large = packs_large
-        self.problem = Problem(
-            task=dataset.task,
-            n_inputs=n_features(dataset.columns),
-            n_outputs=dataset.n_outputs,
-            target_scale=dataset.target_scale,
-            family=family,
-            networks=side,
-            precision=training.precision,
-            training=training,
-            goal=goal,
-        )
-        self.data: TensorsOn = DataOnDevices(dataset)
+        self.problem = _problem_of(dataset, family, side, training, goal)
+        self.data: TensorsOn = dataset if isinstance(dataset, OwnData) else DataOnDevices(dataset)
         """Who hands out the tensors; may be replaced before the first trial."""
 
     def __call__(self, trial: TrialContext) -> None:
@@ -88,7 +80,23 @@ class NetworkEstimator:
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""
         model = {"model": network.plain(), "weights": weights}
-        return model_state(self._family, self._dataset, model)
+        data = self._data.facts if isinstance(self._data, OwnData) else self._data
+        return model_state(self._family, data, model)
+
+
+def _problem_of(
+    data: Dataset | OwnData,
+    family: NetworkFamily,
+    side: NetworkSide[Any, Any, Any],
+    training: TrainingConfig,
+    goal: Goal,
+) -> Problem:
+    common = (family, side, training.precision, training, goal)
+    if isinstance(data, OwnData):
+        facts = data.facts
+        return Problem(facts.task, facts.n_inputs, facts.n_outputs, 1.0, *common, facts)
+    n_inputs = n_features(data.columns)
+    return Problem(data.task, n_inputs, data.n_outputs, data.target_scale, *common)
 
 
 FamilyT = TypeVar("FamilyT", bound=NetworkFamily, contravariant=True)
@@ -100,7 +108,7 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     """The heavy side of a family of networks; see `family.HeavySide`."""
 
     @abstractmethod
-    def network(self, family: FamilyT, params: ParamsT, n_inputs: int, n_outputs: int) -> Network:
+    def network(self, family: FamilyT, params: ParamsT, n_inputs: Size, n_outputs: Size) -> Network:
         """The network that a trial's params ask for."""
 
     @abstractmethod
@@ -118,7 +126,7 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     def open_estimator(
         self,
         family: NetworkFamily,
-        dataset: Dataset,
+        dataset: Dataset | OwnData,
         training: TrainingConfig,
         goal: Goal = LEAST_LOSS,
         *,

@@ -19,6 +19,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.dataset import Dataset
+from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
@@ -70,8 +71,9 @@ class TrainingPlan:
         if self.objective.kind is ObjectiveKind.command:
             return ()
         found = [] if self.users_target is None else [self.users_target]
-        if self.objective.kind is ObjectiveKind.builtin and self.training.loss_target:
-            found.append(("training.loss", self.training.loss_target))
+        if self.objective.kind is ObjectiveKind.builtin:
+            others = {"training.loss": self.training.loss_target, "data.source": self.data.source}
+            found += [(key, target) for key, target in others.items() if target is not None]
         return tuple(found)
 
     def request(self, params: Params, dataset: Dataset | None) -> Request:
@@ -103,6 +105,8 @@ class SessionSetup:
     """Read once, by the parent; None for an objective of the user's, which reads its own."""
     n_threads: int = 1
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
+    facts: DataFacts | None = None
+    """Of data that a function of the user's gives to each such process, in place of `dataset`."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
     inside: Entry | None = None
@@ -206,12 +210,11 @@ def check_loss(name: str, task: Task) -> None:
         )
 
 
-def check_batch(dataset: Dataset, smallest: int) -> None:
+def check_batch(name: str, n_train: int, smallest: int) -> None:
     """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
-    n_train = len(dataset.train)
     if smallest > n_train:
         raise ConfigError(
-            f"space.batch_size={smallest}: the training part of {dataset.name} has only {n_train} "
+            f"space.batch_size={smallest}: the training part of {name} has only {n_train} "
             f"rows, fewer than the smallest batch. Allow batches of {n_train} or less, or give "
             "more rows."
         )

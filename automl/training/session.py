@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 
-from automl.config import ObjectiveKind
+from automl.config import DataKind, ObjectiveKind
 from automl.record.inside import Inside, NothingInside
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
@@ -22,6 +22,7 @@ from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
+from automl.training.own_data.source import open_data
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
@@ -58,9 +59,12 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
-        assert setup.dataset is not None, "the built-in objective is given its data"
+        data: Any = setup.dataset
+        if plan.data.kind is DataKind.python:
+            data = open_data(setup)
+        assert data is not None, "the built-in objective is given its data"
         return heavy_side(type(plan.family)).open_estimator(
-            plan.family, setup.dataset, plan.training, plan.goal, packs_large=setup.packs_large
+            plan.family, data, plan.training, plan.goal, packs_large=setup.packs_large
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from automl.config import Precision, Task, TrainingConfig
+from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
 from automl.training.losses import Loss, make_loss
 from automl.training.network import Network, Networks
@@ -29,7 +30,8 @@ from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
 from automl.trial import Direction, Params
 
-_EVALUATION_ROWS = 8192  # rows per pass without gradients: bounds the memory of activations
+_EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
+_LOOK_NUMBERS = 2**16  # of the user's own rows, in such a pass
 
 
 LEAST_LOSS = Goal("val_loss", Direction.minimize)
@@ -44,9 +46,10 @@ class Problem:
     """What is the same for all trials of a study."""
 
     task: Task
-    n_inputs: int
-    n_outputs: int
-    """Classes, or 1 for regression."""
+    n_inputs: Size
+    """Columns of a row; of the user's own data its shape, where it has more dimensions."""
+    n_outputs: Size
+    """Classes; for regression 1, or what a row's targets are."""
     target_scale: float
     """Turns errors of scaled targets into the target's own unit."""
     family: NetworkFamily
@@ -55,6 +58,8 @@ class Problem:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     goal: Goal = LEAST_LOSS
     """What early stopping waits for."""
+    facts: DataFacts | None = None
+    """Of the user's own data; None: a table."""
 
     def of(self, precision: Precision) -> Problem:
         """The same in another precision, which a trial may have as a param."""
@@ -62,7 +67,30 @@ class Problem:
 
     @cached_property
     def loss(self) -> Loss:
-        return make_loss(self.training.loss, self.task, self.n_outputs)
+        return make_loss(self.training.loss_target, self.outputs, self.n_outputs)
+
+    @property
+    def outputs(self) -> Outputs:
+        """What networks give."""
+        if self.facts is not None:
+            return self.facts.outputs
+        return Outputs.NUMBERS if self.task is Task.regression else Outputs.SCORES
+
+    def n_look_rows(self, x: torch.Tensor, batch_size: int, most: int) -> int:
+        """Rows in a pass without gradients, which bounds the memory of activations."""
+        if self.facts is None:
+            return most
+        return min(most, max(batch_size, _LOOK_NUMBERS // math.prod(x.shape[1:])))
+
+    def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
+        """See `Trainer.run_epoch`; from sums over rows: of both losses, and of misses."""
+        train_sum, val_sum, miss_sum = sums
+        metrics = {"train_loss": train_sum / n_train, "val_loss": val_sum / n_validation}
+        if self.outputs is Outputs.NUMBERS:
+            metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
+        elif self.outputs is Outputs.SCORES:
+            metrics["val_error"] = miss_sum / n_validation
+        return metrics
 
     def patience(self, params: TrainingParams) -> Patience:
         """That of a trial at its start."""
@@ -123,13 +151,9 @@ class Trainer:
         self._train(epoch, sums)
         with self._flat.replaced(self._average):
             self._evaluate(sums)
-        train_sum, val_sum, miss_sum = sums.tolist()  # the one wait for the device in an epoch
+        found = sums.tolist()  # the one wait for the device in an epoch
         n_train, n_validation = len(self._data.train.x), len(self._data.validation.x)
-        metrics = {"train_loss": train_sum / n_train, "val_loss": val_sum / n_validation}
-        if self.problem.task is Task.regression:
-            metrics["val_rmse"] = self.problem.target_scale * math.sqrt(miss_sum / n_validation)
-        else:
-            metrics["val_error"] = miss_sum / n_validation
+        metrics = self.problem.metrics(found, n_train, n_validation)
         check_finite(metrics, epoch, self.params)
         self._patience = self._patience.after(metrics)
         return metrics
@@ -199,7 +223,8 @@ class Trainer:
     def _evaluate(self, sums: torch.Tensor) -> None:
         validation = self._data.validation
         self.model.eval()
-        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (validation.x, validation.y))
+        n_rows = self.problem.n_look_rows(validation.x, self._batch_size, _EVALUATION_ROWS)
+        pieces = (torch.split(t, n_rows) for t in (validation.x, validation.y))
         for x, y in zip(*pieces, strict=True):
             with self._autocast():
                 out = self.model(x)

@@ -69,7 +69,11 @@ class ModulePackTrainer(PackTrainer):
                 numbers.append(number)
         self._numbers = [*numbers, *[None] * (2 - len(numbers))]
         own = [self._ghost() if n is None else lanes[n] for n in self._numbers]
-        return ModulePlaces(self._numbers, own, self.problem.loss, self._skeleton, self._data)
+        x = self._data.validation.x
+        n_rows = self.problem.n_look_rows(x, self._batch_size, _EVALUATION_ROWS)
+        return ModulePlaces(
+            self._numbers, own, self.problem.loss, self._skeleton, self._data, n_look_rows=n_rows
+        )
 
     def _ghost(self) -> Lane:
         patience = self.problem.patience(self._ghost_params)
@@ -129,6 +133,8 @@ class ModulePlaces(Places[StackedLayout]):
         loss: Loss,
         skeleton: nn.Module,
         data: DataTensors,
+        *,
+        n_look_rows: int,
     ) -> None:
         """`skeleton` is a module as the lanes have it; only its structure is used."""
         trained = {n: p.detach() for n, p in skeleton.named_parameters() if p.requires_grad}
@@ -140,7 +146,7 @@ class ModulePlaces(Places[StackedLayout]):
         example = next(iter(trained.values()))
         values, grads = (Lanes(layout, example.dtype, example.device) for _ in range(2))
         super().__init__(numbers, lanes, values, grads)
-        self._skeleton, self._data = skeleton, data
+        self._skeleton, self._data, self._n_look_rows = skeleton, data, n_look_rows
         everything = {**dict(skeleton.named_parameters()), **dict(skeleton.named_buffers())}
         self._rest = {
             name: tensor.detach().expand(len(lanes), *tensor.shape).clone()
@@ -182,7 +188,7 @@ class ModulePlaces(Places[StackedLayout]):
         self._skeleton.eval()
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         part = self._data.validation
-        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (part.x, part.y))
+        pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
             loss, miss = self._look(dict(self.values.views), self._rest, x, y)
             sums[0] += loss

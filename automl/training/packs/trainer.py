@@ -9,7 +9,6 @@ study and writes no file. What depends on the kind of network is in `mlp_trainer
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from automl.config import Schedule, Task
+from automl.config import Schedule
 from automl.training import steps
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
@@ -241,7 +240,9 @@ class PackTrainer(ABC):
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
-            metrics = self._metrics(*(row[position] for row in sums))
+            metrics = self.problem.metrics(
+                [row[position] for row in sums], self._n_train, self._n_validation
+            )
             try:
                 check_finite(metrics, lane.epoch, lane.params)
                 lane.patience = lane.patience.after(metrics)
@@ -289,18 +290,6 @@ class PackTrainer(ABC):
             self._shuffle.manual_seed(stream_seed(lane.seed, Stream.SHUFFLE, lane.epoch))
             torch.randperm(self._n_train, generator=self._shuffle, out=order)
         return orders.to(self._device)
-
-    def _metrics(self, train_sum: float, val_sum: float, miss_sum: float) -> dict[str, float]:
-        metrics = {
-            "train_loss": train_sum / self._n_train,
-            "val_loss": val_sum / self._n_validation,
-        }
-        if self.problem.task is Task.regression:
-            rmse = math.sqrt(miss_sum / self._n_validation)
-            metrics["val_rmse"] = self.problem.target_scale * rmse
-        else:
-            metrics["val_error"] = miss_sum / self._n_validation
-        return metrics
 
     # --- places ---------------------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ class PythonFamily(NetworkFamily):
     heavy = "automl.training.python.heavy"
 
     target: str | None = None
-    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module."""
+    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module. Of data of your own
+    (data=python) with more dimensions `n_inputs` is the shape of a row."""
 
     def __post_init__(self) -> None:
         check_target("model", self.target)

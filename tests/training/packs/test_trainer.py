@@ -47,10 +47,14 @@ def problem(
 
 
 def data(of: Problem) -> DataTensors:
+    n_inputs, n_outputs = of.n_inputs, of.n_outputs
+    assert isinstance(n_inputs, int)
+    assert isinstance(n_outputs, int)
+
     def part(n_rows: int, seed: int) -> PartTensors:
-        x = np.random.default_rng(seed).uniform(-1, 1, (n_rows, of.n_inputs))
+        x = np.random.default_rng(seed).uniform(-1, 1, (n_rows, n_inputs))
         sums = torch.tensor(x.sum(1) * 2, dtype=of.dtype)
-        y = sums if of.task is Task.regression else sums.floor().long() % of.n_outputs
+        y = sums if of.task is Task.regression else sums.floor().long() % n_outputs
         return PartTensors(torch.tensor(x, dtype=of.dtype), y)
 
     return DataTensors(part(N_TRAIN, 0), part(N_VALIDATION, 1))
