@@ -48,6 +48,9 @@ class TrainingConfig:
     loss: str = "auto"
     """cross_entropy (of classes), squared_error (of numbers), auto: whichever suits the target; or
     `module:function`: (outputs, targets) → the mean over a batch."""
+    loader_workers: int = 0
+    """Processes that load the rows of a trial where they do not stay on its device (data=python);
+    0: it loads them itself. A trial's numbers do not depend on it."""
     checkpoint_every_seconds: float = 10.0
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
@@ -76,6 +79,12 @@ class TrainingConfig:
             "training.loss",
             self.loss,
             f"must be {', '.join(LOSSES)}, or module:function or file.py:function.",
+        )
+        check(
+            self.loader_workers >= 0,
+            "training.loader_workers",
+            self.loader_workers,
+            "must be at least 0.",
         )
         check(
             math.isfinite(self.checkpoint_every_seconds) and self.checkpoint_every_seconds >= 0,

@@ -12,6 +12,10 @@ Size: TypeAlias = "int | tuple[int, ...]"
 """Of a row: a number of columns, or a shape of more dimensions."""
 
 
+STAYS_SHARE = 0.5
+"""Of a GPU's room for a trial, what its data may take at most: the rest is for training."""
+
+
 class Outputs(enum.Enum):
     """What a network gives for a row, which its loss decides."""
 
@@ -41,6 +45,13 @@ class DataFacts:
     digest: str
     """SHA-256 over the content of tensors; of Datasets over their lengths and shapes alone."""
     notes: tuple[str, ...]
+
+    def stays(self, room_bytes: int | None) -> bool:
+        """Whether both parts are kept on a device with this much room for a trial; None: in main
+        memory, where they are already."""
+        if self.size_bytes is None:
+            return False
+        return room_bytes is None or self.size_bytes <= STAYS_SHARE * room_bytes
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -59,6 +59,9 @@ from automl.trial import Entry, Params, Work
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Trials asked for before the head could start: what a sampler that learns knows no better for."""
+LOADER_BYTES = 256 * 2**20
+"""Of main memory, for each process that loads rows: what it does not share with the one that it
+was forked from, and batches that wait."""
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
@@ -96,6 +99,7 @@ class Prepared:
             self.dataset,
             execution.threads_per_trial,
             facts=self.facts,
+            request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
             inside=inside_of(self.config, self.plan),
             called=self.called,
@@ -132,7 +136,8 @@ class Prepared:
         """What admission is held to: on the host by default as many trials as the cores allow with
         each one's threads."""
         admission = self.config.admission
-        per_core = max(1, usable_cores() // self.config.execution.threads_per_trial)
+        per_trial = self.config.execution.threads_per_trial + self.n_loaders
+        per_core = max(1, usable_cores() // per_trial)
         return Limits(
             max_concurrent_trials=admission.max_concurrent_trials,
             headroom_bytes=admission.headroom_bytes,
@@ -140,7 +145,15 @@ class Prepared:
             max_per_gpu=admission.max_trials_per_device or MAX_PER_GPU,
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,
+            helpers_bytes=self.n_loaders * LOADER_BYTES,
         )
+
+    @property
+    def n_loaders(self) -> int:
+        """Processes that load the rows of a trial, as far as is known before it has a device."""
+        if self.facts is None or self.facts.stays(self.config.admission.request_bytes):
+            return 0
+        return self.config.training.loader_workers
 
     @property
     def uses_cpu_beside_gpus(self) -> bool:
@@ -205,10 +218,14 @@ class Prepared:
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
             self.config.admission.devices_per_trial,
+            self.n_loaders * LOADER_BYTES,
         )
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
         """What a trial can be packed with, and how many at most; None: it trains alone."""
+        room_bytes = None if on_host else self.config.admission.request_bytes
+        if self.facts is not None and not self.facts.stays(room_bytes):
+            return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
         return None if n_lanes < 2 else (key, n_lanes)
@@ -367,6 +384,7 @@ def identity_of(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
+        del identity["training"]["loader_workers"]  # no number of a trial depends on it
     return identity
 
 

@@ -54,11 +54,13 @@ class NetworkEstimator:
     def __call__(self, trial: TrialContext) -> None:
         params = self.problem.params(trial.params)
         problem = self.problem.of(Precision(params.precision))
-        data = self.data.on(trial.device, problem.dtype)
-        trainer = Trainer(problem, params, data, device=trial.device, seed=trial.seed)
+        with self.data.opened(trial.device, problem.dtype) as rows:
+            self._train(trial, Trainer(problem, params, rows, device=trial.device, seed=trial.seed))
+
+    def _train(self, trial: TrialContext, trainer: Trainer) -> None:
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
-        for epoch in range(start, problem.training.epochs):
+        for epoch in range(start, self.problem.training.epochs):
             if trainer.has_stopped:
                 break
             trial.report(

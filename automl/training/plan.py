@@ -107,6 +107,8 @@ class SessionSetup:
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
     facts: DataFacts | None = None
     """Of data that a function of the user's gives to each such process, in place of `dataset`."""
+    request_bytes: int | None = None
+    """What the user declared that a trial wants."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
     inside: Entry | None = None

@@ -27,7 +27,7 @@ from automl.training.patience import Patience
 from automl.training.reports import Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
-from automl.training.tensors import DataTensors
+from automl.training.tensors import TrainingRows
 from automl.trial import Direction, Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
@@ -76,11 +76,13 @@ class Problem:
             return self.facts.outputs
         return Outputs.NUMBERS if self.task is Task.regression else Outputs.SCORES
 
-    def n_look_rows(self, x: torch.Tensor, batch_size: int, most: int) -> int:
+    def n_look_rows(self, batch_size: int, most: int) -> int:
         """Rows in a pass without gradients, which bounds the memory of activations."""
         if self.facts is None:
             return most
-        return min(most, max(batch_size, _LOOK_NUMBERS // math.prod(x.shape[1:])))
+        size = self.n_inputs
+        n_numbers = size if isinstance(size, int) else math.prod(size)
+        return min(most, max(batch_size, _LOOK_NUMBERS // n_numbers))
 
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
         """See `Trainer.run_epoch`; from sums over rows: of both losses, and of misses."""
@@ -119,12 +121,18 @@ class Trainer:
     """One trial's network, optimizer and data, on one device, in one thread."""
 
     def __init__(
-        self, problem: Problem, params: TrainingParams, data: DataTensors, *, device: str, seed: int
+        self,
+        problem: Problem,
+        params: TrainingParams,
+        data: TrainingRows,
+        *,
+        device: str,
+        seed: int,
     ) -> None:
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
-        self._batch_size = min(params.batch_size, len(data.train.x))
-        self._n_epoch_steps = problem.n_epoch_steps(params, len(data.train.x))
+        self._batch_size = min(params.batch_size, len(data.train))
+        self._n_epoch_steps = problem.n_epoch_steps(params, len(data.train))
         self._patience = problem.patience(params)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
@@ -152,7 +160,7 @@ class Trainer:
         with self._flat.replaced(self._average):
             self._evaluate(sums)
         found = sums.tolist()  # the one wait for the device in an epoch
-        n_train, n_validation = len(self._data.train.x), len(self._data.validation.x)
+        n_train, n_validation = len(self._data.train), len(self._data.validation)
         metrics = self.problem.metrics(found, n_train, n_validation)
         check_finite(metrics, epoch, self.params)
         self._patience = self._patience.after(metrics)
@@ -191,26 +199,37 @@ class Trainer:
         self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
         self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, epoch))
         self.model.train()
-        order = torch.randperm(len(train.x), generator=self._shuffle).to(self._device)
+        order = torch.randperm(len(train), generator=self._shuffle)
+        seed = stream_seed(self._seed, Stream.ROWS, epoch)
+        n_group, n_left, in_group = 0, len(train), 0
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            for group in torch.split(order, self._batch_size * self.params.accumulate_steps):
-                self._step(step, group, sums)
-                step += 1
+            for x, y in train.batches(order, self._batch_size, seed):
+                if in_group == 0:
+                    n_group = min(n_left, self._batch_size * self.params.accumulate_steps)
+                    self._flat.grads.zero_()
+                self._add_gradient(x, y, len(y) / n_group, sums)
+                n_left, in_group = n_left - len(y), in_group + len(y)
+                if in_group < n_group:
+                    continue
+                self._step(step)
+                step, in_group = step + 1, 0
                 if steps.tell(self._flat.values):
                     break
 
-    def _step(self, step: int, group: torch.Tensor, sums: torch.Tensor) -> None:
-        """One of the optimizer, along the gradient of the mean loss of these rows."""
-        train = self._data.train
-        self._flat.grads.zero_()
-        for rows in torch.split(group, self._batch_size):
-            with self._autocast():
-                out = self.model(train.x.index_select(0, rows))
-            loss = self._loss(out, train.y.index_select(0, rows))
-            own = loss if len(rows) == len(group) else loss * (len(rows) / len(group))
-            own.backward()  # type: ignore[no-untyped-call]
-            sums[0].add_(loss.detach(), alpha=len(rows))
+    def _add_gradient(
+        self, x: torch.Tensor, y: torch.Tensor, share: float, sums: torch.Tensor
+    ) -> None:
+        """Of the mean loss of these rows, which are this share of a step's."""
+        with self._autocast():
+            out = self.model(x)
+        loss = self._loss(out, y)
+        own = loss if share == 1 else loss * share
+        own.backward()  # type: ignore[no-untyped-call]
+        sums[0].add_(loss.detach(), alpha=len(y))
+
+    def _step(self, step: int) -> None:
+        """One of the optimizer, counted from 0 over the whole trial."""
         if self.params.clip_norm is not None:
             self._flat.clip(self.params.clip_norm)
         n_steps = self.problem.training.epochs * self._n_epoch_steps
@@ -223,9 +242,8 @@ class Trainer:
     def _evaluate(self, sums: torch.Tensor) -> None:
         validation = self._data.validation
         self.model.eval()
-        n_rows = self.problem.n_look_rows(validation.x, self._batch_size, _EVALUATION_ROWS)
-        pieces = (torch.split(t, n_rows) for t in (validation.x, validation.y))
-        for x, y in zip(*pieces, strict=True):
+        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        for x, y in validation.pieces(n_rows):
             with self._autocast():
                 out = self.model(x)
             loss = self.problem.loss

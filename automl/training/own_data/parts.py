@@ -46,13 +46,17 @@ class Items:
 
     def row(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The first one. Raises ConfigError where it is no pair of numbers."""
-        item = self.items[0]
+        return self.pair(0)
+
+    def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One row and its targets. Raises ConfigError where they are no such."""
+        item = self.items[number]
         if not _is_pair(item):
             raise ConfigError(
-                f"{self.where}: its first item is {_described(item)}; an item must be a pair "
-                "(x, y) of tensors, arrays or numbers."
+                f"{self.where}: row {number} is {_described(item)}; an item must be a pair (x, y) "
+                "of tensors, arrays or numbers."
             )
-        x, y = (as_tensor(value, self.where) for value in item)
+        x, y = (as_tensor(item[at], f"{self.where}'s {name}") for at, name in enumerate("xy"))
         return x, y
 
 

@@ -38,7 +38,8 @@ def open_data(setup: SessionSetup) -> OwnData:
             f"{before.n_validation:,} before): it is called in every process that trains, and must "
             "give each of them the same. Seed what it draws, its split above all."
         )
-    return OwnData(parts, facts)
+    n_workers = setup.plan.training.loader_workers
+    return OwnData(parts, facts, n_workers=n_workers, room_bytes=setup.request_bytes)
 
 
 def _read(plan: TrainingPlan) -> tuple[Parts, DataFacts]:

@@ -69,8 +69,7 @@ class ModulePackTrainer(PackTrainer):
                 numbers.append(number)
         self._numbers = [*numbers, *[None] * (2 - len(numbers))]
         own = [self._ghost() if n is None else lanes[n] for n in self._numbers]
-        x = self._data.validation.x
-        n_rows = self.problem.n_look_rows(x, self._batch_size, _EVALUATION_ROWS)
+        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
         return ModulePlaces(
             self._numbers, own, self.problem.loss, self._skeleton, self._data, n_look_rows=n_rows
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -221,3 +222,73 @@ class ScoresLast(NextToken):
 def of_any_kind(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A loss that looks at the first output alone."""
     return (out[:, 0] - y.to(out.dtype)).abs().mean()
+
+
+# --- Datasets that draw, or hold what will not do -------------------------------------------------
+
+
+class Noisy(Rows):
+    """Each row with noise of its own: an augmentation, by all three generators that people use."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        x, y = super().__getitem__(index)
+        return x + 0.1 * torch.rand(()) + 0.1 * np.random.rand() + 0.1 * random.random(), y
+
+
+def noisy() -> Any:
+    return {"train": Noisy(200, 0), "validation": Rows(80, 1), "n_outputs": 2}
+
+
+class Wrong(Rows):
+    """Its last row is another than the rest."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(20, 0)
+        self.what = what
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        if index < 19:
+            return x, y
+        wrong: dict[str, Any] = {
+            "ragged": (x[:, 1:], y),
+            "high": (x, 7),
+            "raises": None,
+            "text": (x, "seven"),
+        }
+        return wrong[self.what]
+
+
+def ragged() -> Any:
+    return {"train": Wrong("ragged"), "validation": Rows(5, 1), "n_outputs": 2}
+
+
+def high() -> Any:
+    return {"train": Wrong("high"), "validation": Rows(5, 1), "n_outputs": 2}
+
+
+def raising() -> Any:
+    return {"train": Wrong("raises"), "validation": Rows(5, 1), "n_outputs": 2}
+
+
+def texting() -> Any:
+    return {"train": Wrong("text"), "validation": Rows(5, 1), "n_outputs": 2}
+
+
+def no_pairs() -> Any:
+    return {"train": Bare(), "validation": Rows(5, 1), "n_outputs": 2}
+
+
+class Bare(Rows):
+    """Rows without targets."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 0)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index]
+
+
+def dropping(n_inputs: tuple[int, ...], n_outputs: int) -> nn.Module:
+    """Draws from torch's global generator in `forward`."""
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(36, n_outputs))

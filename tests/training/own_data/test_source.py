@@ -104,6 +104,7 @@ def test_a_loss_of_the_users_decides_what_outputs_are() -> None:
         ("too_many", "targets go up to 1, and n_outputs says 1 classes"),
         ("endless", r"train is a Dataset without __len__ \(Endless\)"),
         ("unmeasured", r"train is a Dataset without __len__ \(Unmeasured\)"),
+        ("no_pairs", r"train: row 0 is a Tensor; an item must be a pair \(x, y\)"),
         ("uncounted", 'nobody says how many classes .*"n_outputs"'),
     ],
 )
