@@ -51,6 +51,17 @@ def test_what_rows_draw_follows_from_the_seed_however_many_load_them(tmp_path: P
     assert plain.reports != alone
 
 
+def test_each_epoch_draws_anew(tmp_path: Path) -> None:
+    """With steps too small to move, the loss of rows that are all alike changes by what is drawn;
+    rows of the validation part draw the same each time."""
+    still = {**PARAMS, "lr": 1e-30, "optimizer": "sgd"}
+    (_, first), (_, second) = run(
+        open_it("alike", "convolutions", epochs=2), tmp_path, still
+    ).reports
+    assert first["train_loss"] != pytest.approx(second["train_loss"], rel=1e-6)
+    assert first["val_loss"] == second["val_loss"]
+
+
 def test_an_interrupted_trial_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": N_EPOCHS, "loader_workers": 2, "ema_decay": 0.9}
     session = open_it("noisy", "convolutions", **settings)
