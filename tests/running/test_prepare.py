@@ -22,7 +22,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.data.facts import DataFacts, Outputs
+from automl.data.facts import DataFacts, Outputs, Size
 from automl.devices.cgroup import n_oom_kills
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -186,7 +186,13 @@ def test_who_wants_to_watch_does_not_start_a_sweep() -> None:
 # --- data of the user's own -----------------------------------------------------------------------
 
 
-def with_own_data(size_bytes: int | None, request: str | None = None, **training: Any) -> Prepared:
+def with_own_data(
+    size_bytes: int | None,
+    request: str | None = None,
+    n_inputs: Size = 64,
+    pack: int | str = "auto",
+    **training: Any,
+) -> Prepared:
     """A study on such data, as it is known once its function was called elsewhere."""
     config = Config(
         study=StudyConfig(n_trials=2),
@@ -194,6 +200,7 @@ def with_own_data(size_bytes: int | None, request: str | None = None, **training
         data=DataConfig(kind=DataKind.python, source="my_data:parts"),
         admission=AdmissionConfig(request=request),
         training=TrainingConfig(**training),
+        execution=ExecutionConfig(pack=pack),
         sampler=Random(),
         pruner=Halving(),
     )
@@ -203,7 +210,7 @@ def with_own_data(size_bytes: int | None, request: str | None = None, **training
         outputs=Outputs.SCORES,
         n_train=10,
         n_validation=5,
-        n_inputs=(3, 8, 8),
+        n_inputs=n_inputs,
         n_outputs=2,
         takes_integers=False,
         size_bytes=size_bytes,
@@ -239,6 +246,16 @@ def test_only_rows_that_stay_are_trained_on_together() -> None:
     large = with_own_data(2**30, request="1GiB")
     assert large.pack_of(params, on_host=False) is None
     assert large.pack_of(params, on_host=True) is not None
+
+
+def test_on_a_cpu_images_are_trained_on_together_where_that_is_asked_for() -> None:
+    params = {"lr": 0.1}
+    images = with_own_data(1000, n_inputs=(3, 8, 8))
+    assert images.pack_of(params, on_host=True) is None
+    assert images.pack_of(params, on_host=False) is not None
+    asked = with_own_data(1000, n_inputs=(3, 8, 8), pack=4).pack_of(params, on_host=True)
+    assert asked is not None
+    assert asked[1] == 4
 
 
 def test_how_many_load_rows_may_change_while_a_study_lasts() -> None:
