@@ -46,11 +46,6 @@ class DataFacts:
     """SHA-256 over the content of tensors; of Datasets over their lengths and shapes alone."""
     notes: tuple[str, ...]
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether rows are columns of numbers, as a table's."""
-        return isinstance(self.n_inputs, int) and not self.takes_integers
-
     def stays(self, room_bytes: int | None) -> bool:
         """Whether both parts are kept on a device with this much room for a trial; None: in main
         memory, where they are already."""

@@ -22,7 +22,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.data.facts import DataFacts, Outputs, Size
+from automl.data.facts import DataFacts, Outputs
 from automl.devices.cgroup import n_oom_kills
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -189,7 +189,8 @@ def test_who_wants_to_watch_does_not_start_a_sweep() -> None:
 def with_own_data(
     size_bytes: int | None,
     request: str | None = None,
-    n_inputs: Size = 64,
+    *,
+    takes_integers: bool = False,
     pack: int | str = "auto",
     **training: Any,
 ) -> Prepared:
@@ -210,9 +211,9 @@ def with_own_data(
         outputs=Outputs.SCORES,
         n_train=10,
         n_validation=5,
-        n_inputs=n_inputs,
+        n_inputs=64,
         n_outputs=2,
-        takes_integers=False,
+        takes_integers=takes_integers,
         size_bytes=size_bytes,
         digest="0" * 64,
         notes=(),
@@ -248,12 +249,12 @@ def test_only_rows_that_stay_are_trained_on_together() -> None:
     assert large.pack_of(params, on_host=True) is not None
 
 
-def test_on_a_cpu_images_are_trained_on_together_where_that_is_asked_for() -> None:
+def test_on_a_cpu_tokens_are_trained_on_together_where_that_is_asked_for() -> None:
     params = {"lr": 0.1}
-    images = with_own_data(1000, n_inputs=(3, 8, 8))
-    assert images.pack_of(params, on_host=True) is None
-    assert images.pack_of(params, on_host=False) is not None
-    asked = with_own_data(1000, n_inputs=(3, 8, 8), pack=4).pack_of(params, on_host=True)
+    tokens = with_own_data(1000, takes_integers=True)
+    assert tokens.pack_of(params, on_host=True) is None
+    assert tokens.pack_of(params, on_host=False) is not None
+    asked = with_own_data(1000, takes_integers=True, pack=4).pack_of(params, on_host=True)
     assert asked is not None
     assert asked[1] == 4
 
