@@ -24,10 +24,11 @@ from automl.config.pruner import PrunerConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
-from automl.config.training import Precision, TrainingConfig
+from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 
 __all__ = [
+    "LOSSES",
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",
@@ -46,6 +47,7 @@ __all__ = [
     "Precision",
     "PrunerConfig",
     "SamplerConfig",
+    "Schedule",
     "StudyConfig",
     "SurveyKind",
     "Task",

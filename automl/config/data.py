@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from automl.config.checks import check
+from automl.config.checks import check, is_target
 
 
 class DataKind(enum.Enum):
     disc = "disc"
     digits = "digits"
     csv = "csv"
+    python = "python"
 
 
 class Task(enum.Enum):
@@ -29,6 +30,10 @@ class DataConfig:
     """CSV or Parquet file (kind csv)."""
     target: str | None = None
     """Name of the column to predict (kind csv)."""
+    source: str | None = None
+    """`module:function` that gives the parts (kind python), called without arguments: {"train":
+    (x, y), "validation": (x, y)}, and "test" if there is one; tensors, arrays, frames, or torch
+    Datasets of such pairs. It is called in every process that trains."""
     task: Task = Task.auto
     """auto: text and integers of at most 20 values are classes, all else is regression."""
     test_path: str | None = None
@@ -72,6 +77,15 @@ class DataConfig:
             check(share or count, "data.sweep_rows", self.sweep_rows, rule)
         check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
         check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
+        if self.kind is DataKind.python:
+            check(
+                self.source is not None and is_target(self.source),
+                "data.source",
+                self.source,
+                "data=python needs data.source=module:function, or file.py:function.",
+            )
+        else:
+            check(self.source is None, "data.source", self.source, "is for data=python: add it.")
         if self.kind is DataKind.csv:
             check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
             check(

@@ -95,6 +95,11 @@ class Dataset:
         assert bool(self.classes) == (self.task is Task.classification)
 
     @property
+    def n_train(self) -> int:
+        """Rows to learn from."""
+        return len(self.train)
+
+    @property
     def n_outputs(self) -> int:
         """Numbers that a model gives for a row: a score for each class, or one value."""
         return max(1, len(self.classes))

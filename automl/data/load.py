@@ -134,6 +134,15 @@ def _check_settings(config: DataConfig) -> None:
     """Refuse settings that only a table obeys: `data.path=x` without `data=csv` is a slip."""
     if config.kind is DataKind.csv:
         return
+    refuse_table_settings(config)
+    if config.task is Task.regression:
+        raise ConfigError(
+            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+        )
+
+
+def refuse_table_settings(config: DataConfig) -> None:
+    """Raise ConfigError where a setting names a file that is not read."""
     for key in ("path", "target", "test_path"):
         value = getattr(config, key)
         if value is not None:
@@ -143,10 +152,6 @@ def _check_settings(config: DataConfig) -> None:
             )
     if config.kind is DataKind.disc:
         _check_disc(config)
-    if config.task is Task.regression:
-        raise ConfigError(
-            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
-        )
 
 
 def _check_disc(config: DataConfig) -> None:

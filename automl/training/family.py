@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from automl.data.columns import Columns
     from automl.data.dataset import Dataset, Rows
     from automl.training.objective import TrialContext
+    from automl.training.reports import Goal
 
 
 Builder: TypeAlias = Callable[..., Any]
@@ -94,10 +95,17 @@ class HeavySide(Protocol):
     """For the process that trains, or predicts."""
 
     def open_estimator(
-        self, family: Any, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+        self,
+        family: Any,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: Goal,
+        *,
+        packs_large: bool,
     ) -> Estimator:
-        """Make it ready to train.
+        """Make it ready to train on a `Dataset`; networks of the user's on an `OwnData`, too.
 
+        `goal` is the study's, by which training may end early.
         `packs_large`: trials may train together where they are too large to gain by it.
         """
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
+from automl.data.facts import Size
 from automl.data.one_hot import n_features, one_hot
 from automl.training.model_file import check, dtype_of
 
@@ -22,12 +23,12 @@ class Network(Protocol):
     """A network by its description: what a trial's params and a data set make of it. Frozen."""
 
     @property
-    def n_inputs(self) -> int:
-        """Columns of what it takes."""
+    def n_inputs(self) -> Size:
+        """Columns of what it takes, or a row's shape."""
 
     @property
-    def n_outputs(self) -> int:
-        """Columns of what it gives: classes, or 1."""
+    def n_outputs(self) -> Size:
+        """Columns of what it gives: classes, or 1; or a row's shape."""
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """The module with weights that follow from `seed`."""
@@ -42,7 +43,7 @@ class Network(Protocol):
 class Networks(Protocol):
     """Makes the networks of a family."""
 
-    def network(self, family: Any, params: Any, n_inputs: int, n_outputs: int) -> Network:
+    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Network:
         """The network that a trial's params ask for."""
 
 
@@ -58,7 +59,15 @@ class NetworkModel:
 
     @property
     def n_outputs(self) -> int:
-        return self._network.n_outputs
+        found = self._network.n_outputs
+        check(isinstance(found, int), "several dimensions of outputs", found)
+        assert isinstance(found, int)
+        return found
+
+    @property
+    def sizes(self) -> tuple[Size, Size]:
+        """What it takes and what it gives, in a row."""
+        return self._network.n_inputs, self._network.n_outputs
 
     @property
     def module(self) -> nn.Module:
@@ -71,10 +80,14 @@ class NetworkModel:
     def check_columns(self, columns: Columns) -> None:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
-    @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        x = torch.tensor(one_hot(columns, rows)).to(self._dtype)
-        parts = (some.to(self._device) for some in torch.split(x, _ROWS_AT_ONCE))
+        return self.outputs_of(torch.tensor(one_hot(columns, rows)), _ROWS_AT_ONCE)
+
+    @torch.no_grad()
+    def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
+        """(N, …) of rows (N, …), so many at once; whole numbers are given as they are."""
+        x = x.to(self._dtype) if x.is_floating_point() else x
+        parts = (some.to(self._device) for some in torch.split(x, n_at_once))
         out = torch.cat([self._module(some).cpu() for some in parts])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers

@@ -14,10 +14,12 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.data.columns import Columns
 from automl.data.dataset import Dataset, Label, Rows, Targets
+from automl.data.facts import DataFacts
 from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
 from automl.record.files import BEST, CHECKPOINTS, LAST, StudyFiles
 from automl.training import checkpoint, model_file
+from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
 from automl.training.family import Builder, Family, families, heavy_side, name_of
 
 if TYPE_CHECKING:
@@ -29,11 +31,16 @@ _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
 
-def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> dict[str, Any]:
+def model_state(
+    family: Family, data: Dataset | DataFacts, model: Mapping[str, Any]
+) -> dict[str, Any]:
     """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
 
     `model` is what the heavy side's `read_model` takes.
     """
+    if isinstance(data, DataFacts):
+        return array_state(name_of(family), data, model)
+    dataset = data
     return {
         "format": FORMAT,
         "family": name_of(family),
@@ -186,8 +193,9 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
     return known[name]
 
 
-def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
-    """The model in a `best.pt` of the built-in objective, on the CPU.
+def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor | ArrayPredictor:
+    """The model in a `best.pt` of the built-in objective, on the CPU; of data of your own
+    (data=python) it takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be
@@ -205,7 +213,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
             "torch.load(path, weights_only=True)['state']."
         )
     try:
-        return Predictor(content, Path(path), Path(path).stat().st_size, build)
+        return _open(content, Path(path), build)
     except model_file.NeedsBuilder as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
     except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
@@ -216,6 +224,17 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
         ) from error
 
 
+def load_of_table(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
+    """`load`, for whoever has rows of a table; raises AutoMLError for a model of others, too."""
+    model = load(path, build=build)
+    if not isinstance(model, Predictor):
+        raise AutoMLError(
+            f"{path}: this model takes arrays (data=python), and here it is given rows of a table: "
+            "automl.load(path).predict(rows) asks it."
+        )
+    return model
+
+
 def state_of(path: str | PathLike[str]) -> Any:
     """What an objective of the user's own gave for a `best.pt`; None: it is one that `load` reads.
 
@@ -223,6 +242,16 @@ def state_of(path: str | PathLike[str]) -> Any:
     """
     state = _content(path).get("state")
     return None if isinstance(state, Mapping) and _is_model(state) else state
+
+
+def _open(
+    content: Mapping[str, Any], path: Path, build: Builder | None
+) -> Predictor | ArrayPredictor:
+    state, file_bytes = content["state"], path.stat().st_size
+    if state["format"] != ARRAY_FORMAT:
+        return Predictor(content, path, file_bytes, build)
+    model = heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
+    return ArrayPredictor(state, content["params"], model)
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
@@ -235,7 +264,7 @@ def _content(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _is_model(state: Mapping[str, Any]) -> bool:
-    return state.get("format") in (FORMAT, *_FAMILIES_BEFORE)
+    return state.get("format") in (FORMAT, ARRAY_FORMAT, *_FAMILIES_BEFORE)
 
 
 def _how_to_build(path: str | PathLike[str], target: str) -> str:

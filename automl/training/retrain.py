@@ -12,7 +12,7 @@ from automl.errors import AutoMLError
 from automl.record.files import BEST
 from automl.training.family import Builder
 from automl.training.plan import SessionSetup
-from automl.training.predictor import Predictor, load
+from automl.training.predictor import Predictor, load_of_table
 from automl.training.session import TrainingSession, open_objective
 from automl.trial import (
     HOST,
@@ -47,4 +47,4 @@ def retrained(
         if not isinstance(last, Finished):
             cause = last.cause if isinstance(last, Failed) else type(last).__name__
             raise AutoMLError(f"trial {number} could not be trained again: {cause}")
-        return load(Path(folder) / BEST, build=build)
+        return load_of_table(Path(folder) / BEST, build=build)

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 
-from automl.config import ObjectiveKind
+from automl.config import DataKind, ObjectiveKind
 from automl.record.inside import Inside, NothingInside
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
@@ -23,10 +23,11 @@ from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
+from automl.training.own_data.source import open_data
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.training.resolve import resolve_builder, resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
@@ -60,11 +61,14 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
-        assert setup.dataset is not None, "the built-in objective is given its data"
+        data: Any = setup.dataset
+        if plan.data.kind is DataKind.python:
+            data = open_data(setup)
+        assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # what its module does at its top is of no trial
             resolve_builder(plan.users_target[1])
         return heavy_side(type(plan.family)).open_estimator(
-            plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
+            plan.family, data, plan.training, plan.goal, packs_large=setup.packs_large
         )
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target
@@ -213,7 +217,7 @@ class TrainingSession:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
             spec=spec,
-            goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
+            goal=self._plan.goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),

@@ -14,6 +14,7 @@ import automl
 from automl.config import StudyConfig
 from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
+from automl.training.predictor import load_of_table
 from automl.trial import Evaluated, RowsKind
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
@@ -88,7 +89,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     assert list(scores) == ["loss", "error", "f1", "auc"]
     assert float(found[1]) == pytest.approx(scores["loss"].value, abs=1e-3)
     assert scores["loss"].low < scores["loss"].value < scores["loss"].high
-    model = automl.load(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")
+    model = load_of_table(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")
     run = study.trial_runs()[best.number]
     for metric, score in scores.items():
         for metrics in (run.data.metrics, study.parent().data.metrics):
@@ -121,7 +122,7 @@ def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: 
     assert "t: 80 rows no sweep saw (of later.csv)\n" in done.stdout
     (event,) = evaluations(study)
     best = study.path / "checkpoints" / f"trial-{event.trials[0]:05d}" / "best.pt"
-    scored = automl.load(best).score(frame)
+    scored = load_of_table(best).score(frame)
     shown = {name: score.value for name, score in event.scores[best.parent.name].items()}
     assert scored == pytest.approx(shown)
     again = call("resume", "study.name=t", "study.n_trials=4", "data.split_to=parts")

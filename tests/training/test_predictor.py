@@ -18,6 +18,7 @@ from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
+from automl.training.predictor import load_of_table
 from automl.training.session import TrainingSession
 from automl.trial import Checkpointed, Finished
 from tests.features import x_of
@@ -144,7 +145,7 @@ def test_what_is_no_model_is_refused_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_scores_of_raw_rows_with_their_targets(tmp_path: Path) -> None:
-    model = automl.load(train(replace(make_dataset(), target="animal"), tmp_path))
+    model = load_of_table(train(replace(make_dataset(), target="animal"), tmp_path))
     frame, answer = make_table(2)
     found = model.score(frame.assign(animal=answer))
     assert found["error"] == pytest.approx((model.predict(frame) != answer).mean())
@@ -158,7 +159,7 @@ def test_scores_of_raw_rows_with_their_targets(tmp_path: Path) -> None:
 
 
 def test_scores_of_values_are_in_the_targets_unit(tmp_path: Path, plane: Dataset) -> None:
-    model = automl.load(train(plane, tmp_path))
+    model = load_of_table(train(plane, tmp_path))
     x, y = x_of(plane, plane.validation), plane.validation.y
     found = model.score(x, y)
     assert found["rmse"] == pytest.approx(float(np.sqrt(np.mean((model.predict(x) - y) ** 2))))
@@ -176,13 +177,13 @@ def test_scores_of_values_are_in_the_targets_unit(tmp_path: Path, plane: Dataset
     ],
 )
 def test_what_is_no_target_is_refused(y: object, problem: str, tmp_path: Path) -> None:
-    model = automl.load(train(make_dataset(), tmp_path))
+    model = load_of_table(train(make_dataset(), tmp_path))
     with pytest.raises(AutoMLError, match=problem):
         model.score(make_table(2)[0], y)
 
 
 def test_the_column_that_decides_matters_most(tmp_path: Path) -> None:
-    model = automl.load(train(make_dataset(), tmp_path))
+    model = load_of_table(train(make_dataset(), tmp_path))
     frame, answer = make_table(2)
     told = model.explain(frame, answer)
     assert list(told.index) == ["pet", "age"]
@@ -195,7 +196,7 @@ def test_the_column_that_decides_matters_most(tmp_path: Path) -> None:
 
 def test_the_network_is_at_hand_and_moves(tmp_path: Path) -> None:
     dataset = make_dataset()
-    model = automl.load(train(dataset, tmp_path))
+    model = load_of_table(train(dataset, tmp_path))
     assert isinstance(model.model, torch.nn.Module)
     x = torch.tensor(x_of(dataset, dataset.validation))
     with torch.no_grad():
@@ -211,10 +212,10 @@ def test_the_network_is_at_hand_and_moves(tmp_path: Path) -> None:
 def test_it_says_where_it_is_from(tmp_path: Path) -> None:
     dataset = make_dataset()
     best = train(dataset, tmp_path / "s" / "checkpoints")
-    assert automl.load(best).study is None, "no study: it has no event log"
+    assert load_of_table(best).study is None, "no study: it has no event log"
     (tmp_path / "s" / "events.log").touch()
-    model = automl.load(best)
+    model = load_of_table(best)
     assert model.study == "s"
-    assert automl.load(best.rename(tmp_path / "mine.pt")).study is None
+    assert load_of_table(best.rename(tmp_path / "mine.pt")).study is None
     assert model.data_digest == dataset.digest
     assert set(model.metrics) == {"train_loss", "val_loss", "val_error"}

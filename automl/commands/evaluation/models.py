@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import Config, ObjectiveKind
+from automl.config import Config, DataKind, ObjectiveKind
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
 from automl.record.directory import command_line
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 def refuse_others(config: Config) -> None:
     """Raises ConfigError for a study whose models and rows only its author knows."""
+    if config.data.kind is DataKind.python and config.objective.kind is ObjectiveKind.builtin:
+        raise ConfigError(
+            f"study.name={config.study.name}: evaluate needs a table, and the rows of this study "
+            f"come from data.source={config.data.source}. Ask its best model yourself: "
+            f"automl.open_study({config.study.name!r}).best.load().predict(rows)"
+        )
     kind = config.objective.kind
     if kind is not ObjectiveKind.builtin:
         raise ConfigError(
@@ -67,7 +73,7 @@ def load_models(
     directory: Path, trials: Sequence[TrialRecord], config: Config
 ) -> dict[int, Predictor]:
     """By trial number. Raises AutoMLError for one that cannot be read, or was not kept."""
-    from automl.training.predictor import load
+    from automl.training.predictor import load_of_table
 
     build, found = builder(config), {}
     for trial in trials:
@@ -77,7 +83,7 @@ def load_models(
                 f"evaluate.trials: {trial.number} has left no {path.name} ({path}): restore it "
                 "from a copy, or name another trial."
             )
-        found[trial.number] = load(path, build=build)
+        found[trial.number] = load_of_table(path, build=build)
     return found
 
 
