@@ -37,15 +37,17 @@ class Evaluation:
     @property
     def n_repeats(self) -> int:
         """How many more of the rows are rows that trained or chose, cell by cell, than chance would
-        have: as often as a row of validation is one that trained."""
+        have: as often as a row of validation is one that trained, by how many there are."""
         if not self.kind.unseen:
             return 0
         train = set(_hashes(self.dataset.train))
         validation = _hashes(self.dataset.validation)
-        by_chance = sum(row in train for row in validation) / len(validation)
+        n_known = len(self.dataset.train) + len(validation)
+        share = sum(row in train for row in validation) / len(validation)
+        by_chance = min(1.0, share * n_known / len(self.dataset.train))
         known = train.union(validation)
-        n_known = sum(row in known for row in _hashes(self.part))
-        return max(0, n_known - round(by_chance * len(self.part)))
+        n_found = sum(row in known for row in _hashes(self.part))
+        return max(0, n_found - round(by_chance * len(self.part)))
 
 
 def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation:
