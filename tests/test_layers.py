@@ -52,6 +52,7 @@ OWNERS = {
     "mlflow": {"tracking"},
     "numpy": {"data", "search", "training"},
     "omegaconf": {"cli"},
+    "onnxruntime": {"training"},
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
@@ -60,6 +61,7 @@ OWNERS = {
     "rich": {"running"},
     "sklearn": {"data"},
     "torch": {"training"},
+    "torch_tensorrt": {"training"},
     "yaml": {"cli"},
 }
 """Which part (or module beside the parts) may import a foreign library."""

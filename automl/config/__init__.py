@@ -17,8 +17,10 @@ from automl.config.checks import check, check_positive, check_target, parse_byte
 from automl.config.data import DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.execution import ExecutionConfig, ExecutionKind
+from automl.config.export import ExportConfig, ExportFormat
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
+from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
@@ -37,11 +39,14 @@ __all__ = [
     "DevicesKind",
     "ExecutionConfig",
     "ExecutionKind",
+    "ExportConfig",
+    "ExportFormat",
     "KeepCheckpoints",
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
     "Precision",
+    "PredictConfig",
     "PrunerConfig",
     "SamplerConfig",
     "StudyConfig",
@@ -76,6 +81,8 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
+    predict: PredictConfig = field(default_factory=PredictConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
 

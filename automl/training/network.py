@@ -50,10 +50,11 @@ class NetworkModel:
     """A trained network, on the CPU; see `family.Model`."""
 
     def __init__(self, network: Network, weights: Mapping[str, torch.Tensor]) -> None:
-        self._network, self._dtype = network, dtype_of(weights)
-        self._module = network.build(self._dtype, torch.device("cpu"), seed=0)
-        self._module.load_state_dict(weights)
-        self._module.eval()
+        self._network, self.dtype = network, dtype_of(weights)
+        """What it computes in."""
+        self.module = network.build(self.dtype, torch.device("cpu"), seed=0)
+        self.module.load_state_dict(weights)
+        self.module.eval()
 
     @property
     def n_outputs(self) -> int:
@@ -64,7 +65,7 @@ class NetworkModel:
 
     @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        x = torch.tensor(one_hot(columns, rows)).to(self._dtype)
-        out = torch.cat([self._module(some) for some in torch.split(x, _ROWS_AT_ONCE)])
+        x = torch.tensor(one_hot(columns, rows)).to(self.dtype)
+        out = torch.cat([self.module(some) for some in torch.split(x, _ROWS_AT_ONCE)])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
-from automl.config import Precision
+from automl.config import ExportFormat, Precision
 from automl.training.family import Family
 from automl.training.params import TrainingParams
 from automl.trial import Params
@@ -26,6 +27,8 @@ class NetworkKey:
 @dataclass
 class NetworkFamily(Family):
     """Networks that are trained by gradients on the one-hot view of a table."""
+
+    export_formats: ClassVar[tuple[ExportFormat, ...]] = tuple(ExportFormat)
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:

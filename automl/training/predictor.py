@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,10 @@ from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.files import BEST, LAST
 from automl.training import checkpoint, model_file
-from automl.training.family import Builder, Family, families, heavy_side, name_of
+from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
+
+if TYPE_CHECKING:
+    from automl.data.preprocessing import Preprocessing
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -82,6 +85,21 @@ class Predictor:
         shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
         probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
+
+    @property
+    def trained(self) -> Model:
+        """The model without its table."""
+        return self._model
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What reads raw rows."""
+        return self._preprocessing
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Mean and scale of the target in its own unit; 0 and 1 for classes."""
+        return self._mean, self._scale
 
     def _outputs(self, frame: Any) -> npt.NDArray[np.float64]:
         rows = self._preprocessing.read(frame)
