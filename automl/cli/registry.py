@@ -113,6 +113,12 @@ _ALL = (
         Stored.WHOLE,
     ),
     Command(
+        "predict",
+        "score predict.input, a table of any size, into predict.output by study.name's best model",
+        "automl.commands.predict:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
         "automl.commands.list:run",

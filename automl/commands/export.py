@@ -41,7 +41,9 @@ def run(config: Config, stored_config: str) -> int:
         f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
         f"ones, alone and 10,000 at once: scores within {done.largest:.1g}, all labels the same"
     )
-    console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py")
+    console.say(
+        f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py"
+    )
     return 0
 
 

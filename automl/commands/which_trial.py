@@ -26,8 +26,8 @@ def chosen_trial(config: Config, path: Path, key: str, number: int | None) -> Tr
     """
     if config.objective.kind is not ObjectiveKind.builtin:
         raise ConfigError(
-            f"study.name={path.name}: its trials are of objective={config.objective.kind.name}, and "
-            f"only the built-in objective's models are known here; what yours wrote is in {path}."
+            f"study.name={path.name}: its trials are of objective={config.objective.kind.name}, "
+            f"and only the built-in objective's models are known; what yours wrote is in {path}."
         )
     record = read_study(path)
     trial = record.best() if number is None else record.trials.get(number)
@@ -62,9 +62,7 @@ def family_of(config: Config) -> Family:
     return config.model
 
 
-def _no_trial(
-    config: Config, record: StudyRecord, key: str, number: int | None
-) -> ConfigError:
+def _no_trial(config: Config, record: StudyRecord, key: str, number: int | None) -> ConfigError:
     if number is not None and record.trials:
         return ConfigError(
             f"{key}={number}: study {record.name} has the trials {min(record.trials)} to "

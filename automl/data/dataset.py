@@ -41,6 +41,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def __getitem__(self, some: slice) -> Rows:
+        return Rows(self.numbers[some], self.codes[some])
+
 
 @dataclass(frozen=True, eq=False)
 class Part:

@@ -65,9 +65,14 @@ class TableFile:
 
     def column_names(self) -> list[str]:
         """The header alone, without spaces around the names. Raises ConfigError."""
-        with self._reading():
+        with self.reading():
             names = self._parquet_names() if self.is_parquet else self._csv_header()[0]
         return self._unique(names)
+
+    def separator(self) -> str:
+        """What stands between the cells of a CSV. Raises ConfigError."""
+        with self.reading():
+            return self._csv_header()[1]
 
     def check_target(self, target: str) -> list[str]:
         """The column names, the target among them. Raises ConfigError."""
@@ -84,7 +89,7 @@ class TableFile:
     def read(self, target: str) -> pd.DataFrame:
         """All rows, the target among the columns. Raises ConfigError for what makes no table."""
         names = self.check_target(target)
-        with self._reading():
+        with self.reading():
             frame = self._read_parquet() if self.is_parquet else self._read_csv(names, target)
         frame.columns = pd.Index(names)
         if not len(frame):
@@ -164,7 +169,7 @@ class TableFile:
         return frame
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Turns what the libraries raise for a bad file into our error."""
         import pyarrow as pa
 

@@ -65,7 +65,11 @@ class NetworkModel:
 
     @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        x = torch.tensor(one_hot(columns, rows)).to(self.dtype)
-        out = torch.cat([self.module(some) for some in torch.split(x, _ROWS_AT_ONCE)])
+        begins = range(0, max(1, len(rows)), _ROWS_AT_ONCE)
+        out = torch.cat([self._outputs(columns, rows[begin:][:_ROWS_AT_ONCE]) for begin in begins])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers
+
+    def _outputs(self, columns: Columns, rows: Rows) -> torch.Tensor:
+        out: torch.Tensor = self.module(torch.from_numpy(one_hot(columns, rows)).to(self.dtype))
+        return out

@@ -52,8 +52,8 @@ class Format:
         absent = [name for name in self.imports if find_spec(name) is None]
         if absent:
             raise ConfigError(
-                f"export.format needs {' and '.join(absent)}, which is not installed: "
-                f"pip install 'automl-sweep[{self.extra}]', or choose another format."
+                f"export.format: this one needs {' and '.join(absent)}, which is not installed: "
+                f"pip install 'automl-sweep[{self.extra}]', or choose another export.format."
             )
         writer = cast(Writer, importlib.import_module(self.module))
         writer.check()

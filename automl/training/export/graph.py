@@ -29,6 +29,11 @@ LARGEST = float(np.finfo(np.float32).max)
 class NumberFeatures(nn.Module):
     """(B, numbers) → (B, numbers + indicators): missing cells filled and marked, all scaled."""
 
+    column_fill: torch.Tensor
+    column_mean: torch.Tensor
+    column_scale: torch.Tensor
+    marked_columns: torch.Tensor
+
     def __init__(self, columns: Sequence[NumberColumn]) -> None:
         super().__init__()
         for name in ("fill", "mean", "scale"):
@@ -50,6 +55,10 @@ class NumberFeatures(nn.Module):
 
 class CategoryFeatures(nn.Module):
     """(B, categories) → (B, all their codes): 1 where a row has that code."""
+
+    known_codes: torch.Tensor
+    place_of_feature: torch.Tensor
+    code_of_feature: torch.Tensor
 
     def __init__(self, columns: Sequence[CategoryColumn]) -> None:
         super().__init__()
@@ -97,9 +106,11 @@ class Scoring(nn.Module):
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         out = self.network(features.to(self._dtype)).double()
-        if self._task is Task.classification:
-            return torch.softmax(out, 1)
-        return out[:, 0] * self._scale + self._mean
+        classes = self._task is Task.classification
+        answer: torch.Tensor = (
+            torch.softmax(out, 1) if classes else out[:, 0] * self._scale + self._mean
+        )
+        return answer
 
 
 def scoring(predictor: Predictor) -> Scoring:

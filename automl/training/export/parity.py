@@ -82,7 +82,7 @@ def _shown(scores: Any) -> str:
 
 
 def odd_rows(columns: Columns, row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows that are rare, each with its name: `row` with one cell changed, and all cells missing."""
+    """Rare rows, each with its name: `row` with one cell changed, and all cells missing."""
     yield "a row without any value", {column.name: None for column in columns.all}
     for column in columns.all:
         for value in _odd_cells(column, row[column.name]):

@@ -159,8 +159,12 @@ def machine(keys: Iterable[str]) -> dict[str, Any]:
 def cpu_features() -> list[str]:
     """Instructions that compilers use, as Linux names them; none where it is not Linux."""
     file = Path("/proc/cpuinfo")
-    said = re.search(r"^(flags|Features)\s*:(.*)$", file.read_text(), re.M) if file.exists() else None
-    used = r"(s*sse|avx|fma|bmi|amx|f16c|popcnt|abm|movbe|v?aes|sha|gfni|v?pclmul|adx|asimd|sve|sme)"
+    said = (
+        re.search(r"^(flags|Features)\s*:(.*)$", file.read_text(), re.M) if file.exists() else None
+    )
+    used = (
+        r"(s*sse|avx|fma|bmi|amx|f16c|popcnt|abm|movbe|v?aes|sha|gfni|v?pclmul|adx|asimd|sve|sme)"
+    )
     return sorted(word for word in (said[2].split() if said else ()) if re.match(used, word))
 
 
