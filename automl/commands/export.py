@@ -26,13 +26,13 @@ def run(config: Config, stored_config: str) -> int:
     trial = chosen_trial(config, path, "export.trial", config.export.trial)
     file = best_file(path, trial)
     to = Path(config.export.to or StudyFiles(path).export(trial.number, kind.value)).expanduser()
-    console.say(f"{trial_name(trial.number)} of {path.name}: export.format={kind.value}, to {to}")
 
     from automl.data.raw import raw_rows
     from automl.training.export.package import export
 
     predictor = load_model(config, file)
     rows = raw_rows(config.data, N_ROWS)
+    console.say(f"{trial_name(trial.number)} of {path.name}: export.format={kind.value}, to {to}")
     try:
         done = export(predictor, rows, to, kind, _about(path, trial, file))
     except OSError as error:

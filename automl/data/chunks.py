@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from automl.data import cells
-from automl.data.csv_blocks import BLOCK_BYTES, NEWLINE, blocks
+from automl.data.csv_blocks import BLOCK_BYTES, NEWLINE, Block, CsvRows, blocks
 from automl.data.table import TableFile
 
 CELLS_AT_ONCE = 1_000_000
@@ -116,20 +116,26 @@ class ChunkedTable:
         for index, block in enumerate(blocks(self.file.path, separator, self.block_bytes)):
             n_read += block.n_bytes
             body = block.without_header() if index == 0 else block
-            rows = body.rows(len(names))
-            frame = self._parsed(rows.good, names, separator)
-            if len(frame) != len(rows.places):  # pandas takes some quotes for text
-                rows = body.rows(len(names), exactly=True)
-                frame = self._parsed(rows.good, names, separator)
-            if len(frame) != len(rows.places):
-                raise self.file.error(
-                    f"is no proper CSV between the lines {body.first_line} and "
-                    f"{body.first_line + body.content.count(NEWLINE)}: mend its quotes there."
-                )
+            rows, frame = self._readable(body, names)
             unread = tuple(Unread(line, why) for line, why in rows.bad)
             n_rows = len(rows.places) + len(unread)
             chunk = Chunk(n_rows, frame, rows.places, unread, n_read / size)
             yield chunk, _Names("line", rows.lines)
+
+    def _readable(self, block: Block, names: list[str]) -> tuple[CsvRows, pd.DataFrame]:
+        """Counted again, row by row, where pandas reads quotes otherwise. Raises ConfigError."""
+        for exactly in (False, True):
+            rows = block.rows(len(names), exactly=exactly)
+            try:
+                frame = self._parsed(rows.good, names, block.separator)
+            except pd.errors.ParserError:
+                continue
+            if len(frame) == len(rows.places):
+                return rows, frame
+        last = block.first_line + block.content.count(NEWLINE)
+        raise self.file.error(
+            f"is no proper CSV between the lines {block.first_line} and {last}: mend its quotes."
+        )
 
     def _parsed(self, block: bytes, names: list[str], separator: str) -> pd.DataFrame:
         if not block:

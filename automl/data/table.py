@@ -121,7 +121,8 @@ class TableFile:
 
     def _csv_header(self) -> tuple[list[str], str]:
         """The names, and what separates them."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        # Rows behind it are decoded along with it; whoever reads them says what is wrong with them.
+        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             position, line = 0, file.readline()
             while line and not line.strip():
                 position, line = file.tell(), file.readline()
@@ -129,7 +130,7 @@ class TableFile:
             separator = next((s for s in ";\t" if absent and s in line), ",")
             file.seek(position)
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            header = next(rows, [])
+            header = [n.encode(errors="surrogateescape").decode() for n in next(rows, [])]
             if len(first := next(rows, [])) > len(header):
                 raise self.error(
                     f"its first row has {len(first)} cells and its header {len(header)} names: "
