@@ -54,7 +54,7 @@ def _check_format(config: Config) -> None:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
             f"export.format={config.export.format.value}: models of this family have "
-            f"{f'these: {listed}' if listed else 'none; automl.load reads their best.pt'}."
+            f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
         )
 
 

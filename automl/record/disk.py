@@ -82,13 +82,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     try:
         yield beside
         for file in beside.iterdir():
+            file.chmod(file.stat().st_mode & _MODE)  # whoever wrote it
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         flush_folder(beside)
         _put_in_place(beside, path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)  # the old one now, or what failed
-    flush_folder(path.parent)
+    flush_folder(beside.parent)
 
 
 def _put_in_place(beside: Path, path: Path) -> None:
