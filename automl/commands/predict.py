@@ -61,7 +61,7 @@ def _given(config: Config) -> tuple[str, Path]:
     assert given is not None, "looked at above"
     assert output is not None
     to = Path(output).expanduser()
-    if to.is_dir() or not to.parent.is_dir():
+    if not to.parent.is_dir() or (to.exists() and not to.is_file()):  # a device would be replaced
         raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
     if to.exists() and Path(given).expanduser().exists() and to.samefile(Path(given).expanduser()):
         raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
@@ -83,7 +83,7 @@ def _score(
         parquet = output.suffix == ".parquet"
         writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
         for chunk in read_ahead(table.chunks(numbers)):
-            writer.write(chunk, said(chunk.frame))
+            writer.write(chunk, said(chunk.frame) if len(chunk.frame) else None)
             unread.write(chunk.unread)
             progress.show(chunk)
         progress.check(table)

@@ -98,7 +98,7 @@ class ChunkedTable:
         table = pq.ParquetFile(self.file.path)
         n_all, begin = table.metadata.num_rows, 0
         n_at_once = max(1, CELLS_AT_ONCE // len(self.columns))
-        names = dict(zip(self.file.column_names(), table.schema_arrow.names, strict=False))
+        names = dict(zip(self.file.column_names(), self.file.parquet_names(), strict=True))
         for batch in table.iter_batches(n_at_once, columns=[names[c] for c in self.columns]):
             frame = batch.to_pandas(ignore_metadata=True, date_as_object=False)
             frame = frame[[names[c] for c in self.columns]]

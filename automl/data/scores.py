@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -28,15 +29,14 @@ class ScoresWriter:
         self._labels = _labels(classes)
         self.schema = schema_of(classes, kept)
 
-    def write(self, chunk: Chunk, scores: npt.NDArray[np.float64]) -> None:
-        """`scores` of the rows that could be read: (N, classes), or (N,) values."""
+    def write(self, chunk: Chunk, scores: npt.NDArray[np.float64] | None) -> None:
+        """`scores` of the rows that could be read: (N, classes), or (N,) values; None: of none."""
+        if scores is None:
+            scores = np.empty((0,) if self._labels is None else (0, len(self._labels)))
         rows = np.full(chunk.n_rows, -1)
         rows[chunk.places] = np.arange(len(chunk.places))
         where = pa.array(rows, mask=rows < 0)  # taken at no place: an empty cell
-        columns = [
-            pa.array(chunk.frame[name], type=pa.string(), from_pandas=True).take(where)
-            for name in self._kept
-        ]
+        columns = [_texts(chunk.frame[name]).take(where) for name in self._kept]
         if self._labels is None:
             columns.append(pa.array(scores).take(where))
         else:
@@ -69,6 +69,12 @@ def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:
             *((f"probability_{label}", pa.float64()) for label in classes),
         ]
     )
+
+
+def _texts(column: pd.Series[Any]) -> Any:
+    """Numbers and times, which Parquet has, as pandas writes them."""
+    texts = column.astype(str).where(column.notna(), None)
+    return pa.array(texts, type=pa.string(), from_pandas=True)
 
 
 def _labels(classes: Sequence[object]) -> Any:

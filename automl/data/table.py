@@ -66,7 +66,7 @@ class TableFile:
     def column_names(self) -> list[str]:
         """The header alone, without spaces around the names. Raises ConfigError."""
         with self.reading():
-            names = self._parquet_names() if self.is_parquet else self._csv_header()[0]
+            names = self.parquet_names() if self.is_parquet else self._csv_header()[0]
         return self._unique(names)
 
     def separator(self) -> str:
@@ -153,7 +153,8 @@ class TableFile:
                 low_memory=False,  # one type per column, however long the file is
             )
 
-    def _parquet_names(self) -> list[str]:
+    def parquet_names(self) -> list[str]:
+        """Of its columns, as they are written there."""
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(self.path)
@@ -165,7 +166,7 @@ class TableFile:
         import pyarrow.parquet as pq
 
         # Dates come as times, not as objects.
-        table = pq.ParquetFile(self.path).read(columns=self._parquet_names())
+        table = pq.ParquetFile(self.path).read(columns=self.parquet_names())
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
         return frame
 

@@ -98,8 +98,10 @@ class Proof:
 
     @classmethod
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> Proof:
-        """Of real rows, and of odd ones made of the first of them."""
+        """Of real rows, and of odd ones made of the first of them. Raises ConfigError for rows
+        without a column that the model learned from."""
         columns = predictor.preprocessing.columns
+        predictor.preprocessing.read(frame_of_rows(rows))
         odd = list(odd_rows(columns, rows[0]))
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
