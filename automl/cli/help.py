@@ -44,6 +44,9 @@ KEYS = (
     "admission.max_concurrent_trials",
     "tracking.uri",
     "tracking.checkpoints",
+    "export.format",
+    "predict.input",
+    "predict.output",
 )
 """The keys most used; `--cfg job` prints all of them."""
 

@@ -112,6 +112,18 @@ _ALL = (
         Which.NEWEST,
     ),
     Command(
+        "export",
+        "write study.name's best model as export.format: onnx, torch, aoti, tensorrt",
+        "automl.commands.export:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "predict",
+        "score predict.input, a table of any size, into predict.output by study.name's best model",
+        "automl.commands.predict:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
         "automl.commands.list:run",

@@ -18,8 +18,10 @@ from automl.config.data import DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
+from automl.config.export import ExportConfig, ExportFormat
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
+from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
@@ -40,11 +42,14 @@ __all__ = [
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
+    "ExportConfig",
+    "ExportFormat",
     "KeepCheckpoints",
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
     "Precision",
+    "PredictConfig",
     "PrunerConfig",
     "SamplerConfig",
     "Schedule",
@@ -81,6 +86,8 @@ class Config:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
+    predict: PredictConfig = field(default_factory=PredictConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
 

@@ -45,6 +45,9 @@ class Rows:
         """The rows at these places."""
         return Rows(self.numbers[places], self.codes[places])
 
+    def __getitem__(self, some: slice) -> Rows:
+        return Rows(self.numbers[some], self.codes[some])
+
 
 @dataclass(frozen=True, eq=False)
 class Part:

@@ -12,6 +12,7 @@
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
+    exports/          a folder per exported model                                    durable
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -36,6 +37,7 @@ DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
+EXPORTS = "exports"
 LOCK = "lock"
 PROGRAM_FILES = "files"
 LOGGED_FILES = "artifacts"
@@ -115,6 +117,10 @@ class StudyFiles:
     def logged_files(self, number: int) -> Path:
         """The folder of what a trial's objective logged as artifacts."""
         return self.checkpoints(number) / LOGGED_FILES
+
+    def export(self, number: int, what: str) -> Path:
+        """The folder of a trial's exported model, by its format."""
+        return self.path / EXPORTS / f"{trial_name(number)}-{what}"
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

@@ -423,7 +423,8 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = plain(config)
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
-    del settings["data"]["split_to"], settings["evaluate"]
+    del settings["data"]["split_to"]
+    del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
-from automl.config import ModelConfig, TrainingConfig
+from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ class Family(ModelConfig, ABC):
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a study lasts, as JSON values."""
+
+    export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
+    """What `export` can make of its models."""
 
     heavy: ClassVar[str]
     """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""

@@ -51,9 +51,10 @@ class NetworkModel:
     """A trained network, on the CPU until it is moved; see `family.Model`."""
 
     def __init__(self, network: Network, weights: Mapping[str, torch.Tensor]) -> None:
-        self._network, self._dtype = network, dtype_of(weights)
+        self._network, self.dtype = network, dtype_of(weights)
+        """What it computes in."""
         self._device = torch.device("cpu")
-        self._module = network.build(self._dtype, self._device, seed=0)
+        self._module = network.build(self.dtype, self._device, seed=0)
         self._module.load_state_dict(weights)
         self._module.eval()
 
@@ -81,12 +82,14 @@ class NetworkModel:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        return self.outputs_of(torch.tensor(one_hot(columns, rows)), _ROWS_AT_ONCE)
+        begins = range(0, max(1, len(rows)), _ROWS_AT_ONCE)  # encoded, all may be too many
+        parts = [one_hot(columns, rows[begin:][:_ROWS_AT_ONCE]) for begin in begins]
+        return np.concatenate([self.outputs_of(torch.from_numpy(p), len(p) or 1) for p in parts])
 
     @torch.no_grad()
     def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
         """(N, …) of rows (N, …), so many at once; whole numbers are given as they are."""
-        x = x.to(self._dtype) if x.is_floating_point() else x
+        x = x.to(self.dtype) if x.is_floating_point() else x
         parts = (some.to(self._device) for some in torch.split(x, n_at_once))
         out = torch.cat([self._module(some).cpu() for some in parts])
         numbers: npt.NDArray[np.float64] = out.double().numpy()

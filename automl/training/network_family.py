@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
-from automl.config import Precision, Schedule, TrainingConfig
+from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
 from automl.training.family import Family
 from automl.training.params import TrainingParams, with_settings
 from automl.trial import Params
@@ -31,6 +32,8 @@ class NetworkKey:
 @dataclass
 class NetworkFamily(Family):
     """Networks that are trained by gradients on the one-hot view of a table."""
+
+    export_formats: ClassVar[tuple[ExportFormat, ...]] = tuple(ExportFormat)
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:

@@ -20,10 +20,11 @@ from automl.errors import AutoMLError
 from automl.record.files import BEST, CHECKPOINTS, LAST, StudyFiles
 from automl.training import checkpoint, model_file
 from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
-from automl.training.family import Builder, Family, families, heavy_side, name_of
+from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
+    from automl.data.preprocessing import Preprocessing
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -113,6 +114,21 @@ class Predictor:
         shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
         probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
+
+    @property
+    def trained(self) -> Model:
+        """The model without its table."""
+        return self._model
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What reads raw rows."""
+        return self._preprocessing
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Mean and scale of the target in its own unit; 0 and 1 for classes."""
+        return self._mean, self._scale
 
     def score(self, frame: Any, y: Any = None) -> dict[str, float]:
         """Every metric of the task: `loss`, `error`, `f1` (and `auc` of two classes); or `loss`,
