@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 Setup: TypeAlias = "tuple[tuple[logging.Handler, ...], int, bool, bool]"
 """Of a logger: handlers, level, whether it is disabled, and whether it passes on."""
+_OURS = "automl"
+"""Its handlers are the sweep's, which may have ended when a trial of its threads does."""
 _AS_MADE: Setup = ((), logging.NOTSET, False, True)
 
 
@@ -64,5 +66,5 @@ def _put_back(logger: logging.Logger, setup: Setup) -> None:
 def _all() -> Iterator[tuple[str, logging.Logger]]:
     yield logging.root.name, logging.root
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger):  # else it only holds a name's place
+        if isinstance(logger, logging.Logger) and name != _OURS:  # else it only holds a place
             yield name, logger

@@ -68,6 +68,16 @@ def change_both() -> None:
     torch.set_grad_enabled(False)
 
 
+def test_a_sweep_that_has_ended_is_told_nothing_by_the_next() -> None:
+    """Its last trial may end long after it, and put back what there was."""
+    ours, handler = logging.getLogger("automl"), logging.NullHandler()
+    ours.addHandler(handler)
+    trial = Trial(ApartInThreads())
+    ours.removeHandler(handler)
+    trial.end()
+    assert handler not in ours.handlers
+
+
 def test_what_a_trial_alone_changed_is_put_back(caplog: pytest.LogCaptureFixture) -> None:
     trial = Trial(ApartInThreads())
     trial.do(change_both)
