@@ -20,6 +20,7 @@ from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.pruner import PrunerConfig
+from automl.config.refit import Parallel, RefitConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
@@ -41,8 +42,10 @@ __all__ = [
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
+    "Parallel",
     "Precision",
     "PrunerConfig",
+    "RefitConfig",
     "SamplerConfig",
     "StudyConfig",
     "SurveyKind",
@@ -75,6 +78,7 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    refit: RefitConfig = field(default_factory=RefitConfig)
     ui: UIConfig = field(default_factory=UIConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, Part, RefitRows, joined
 from automl.data.generated import CLASSES, NAMES, Purpose, disc
 from automl.data.one_hot import n_features
 from automl.errors import ConfigError
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
     from automl.data.split import Rows, Split
 
 
-def load_dataset(config: DataConfig) -> Dataset:
-    """The training and validation parts. Raises ConfigError for a table that cannot be used."""
+def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
+    """The training and validation parts, or those of a final training. Raises ConfigError for a
+    table that cannot be used."""
     _check_settings(config)
     if config.kind is DataKind.disc:
-        return _disc(config)
+        return _disc(config, refit)
     if config.test_path is not None:
         from automl.data.source import open_test_table
 
         open_test_table(config)  # a wrong path is said now, and not after the sweep
-    source, split, preprocessing = _prepare(config)
+    source, split, preprocessing = _prepare(config, refit)
 
     def part(rows: Rows) -> Part:
         return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
@@ -50,7 +52,7 @@ def load_dataset(config: DataConfig) -> Dataset:
         columns=preprocessing.columns,
         target_mean=mean,
         target_scale=scale,
-        digest=_digest(config, source.target.task, source.content_digest),
+        digest=_digest(config, source.target.task, source.content_digest, refit),
         notes=(*source.notes, *_notes(source, split, preprocessing, config)),
     )
 
@@ -73,14 +75,18 @@ def load_test(config: DataConfig) -> Part:
     return Part(preprocessing.read(frame), y)
 
 
-def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
+def _prepare(
+    config: DataConfig, refit: RefitRows | None = None
+) -> tuple[Source, Split, Preprocessing]:
     """The same for the sweep and for the test part: what is learned is from the same rows."""
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import digits_source, table_source
-    from automl.data.split import split_rows
+    from automl.data.split import regrouped, split_rows
 
     source = digits_source() if config.kind is DataKind.digits else table_source(config)
     split = split_rows(source.y, config)
+    if refit is not None:
+        split = regrouped(split, source.y, refit, config.split_seed)
     preprocessing = source.preprocessing or Preprocessing.fit(source.frame.iloc[split.train])
     if not preprocessing.columns.all:
         raise ConfigError(
@@ -90,9 +96,11 @@ def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
     return source, split, preprocessing
 
 
-def _disc(config: DataConfig) -> Dataset:
+def _disc(config: DataConfig, refit: RefitRows | None) -> Dataset:
     train = disc(config.n_train, config.split_seed, Purpose.train)
     validation = disc(config.n_validation, config.split_seed, Purpose.validation)
+    if refit is not None:
+        train, validation = _disc_again(config, refit, train, validation)
     points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
     content = hashlib.sha256(points.tobytes()).hexdigest()
     return Dataset(
@@ -104,9 +112,22 @@ def _disc(config: DataConfig) -> Dataset:
         columns=numbers_divided_by(1.0, NAMES),
         target_mean=0.0,
         target_scale=1.0,
-        digest=_digest(config, Task.classification, content),
+        digest=_digest(config, Task.classification, content, refit),
         notes=(f"disc: generated, {len(train):,} train, {len(validation):,} validation.",),
     )
+
+
+def _disc_again(
+    config: DataConfig, refit: RefitRows, train: Part, validation: Part
+) -> tuple[Part, Part]:
+    from automl.data.split import Split, regrouped
+
+    whole = joined(train, validation, disc(config.n_validation, config.split_seed, Purpose.test))
+    ends = np.cumsum([len(train), len(validation)])
+    first, second, third = np.split(np.arange(len(whole)), ends)
+    split = Split(first, second, third, stratified=False)
+    split = regrouped(split, whole.y, refit, config.split_seed)
+    return whole.take(split.train), whole.take(split.validation)
 
 
 def _check_settings(config: DataConfig) -> None:
@@ -135,7 +156,7 @@ def _target_scale(source: Source, train: Part) -> tuple[float, float]:
     return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 
-def _digest(config: DataConfig, task: Task, content: str) -> str:
+def _digest(config: DataConfig, task: Task, content: str, refit: RefitRows | None) -> str:
     """Over the content and all that decides which rows are used for what, and how."""
     decides: dict[str, object] = {
         "content": content,
@@ -147,6 +168,8 @@ def _digest(config: DataConfig, task: Task, content: str) -> str:
     if config.kind is not DataKind.disc:
         decides["validation_fraction"] = config.validation_fraction
         decides["test_fraction"] = None if config.test_path else config.test_fraction
+    if refit is not None:
+        decides["refit"] = asdict(refit)
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,6 +12,8 @@
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
+    refit.pt          the model of its last refit                                    durable
+    refit/            a folder per refit, which is a small study by itself
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -44,6 +46,8 @@ WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
+REFIT = "refit.pt"
+REFITS = "refit"
 
 CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 
@@ -90,6 +94,16 @@ class StudyFiles:
     @property
     def sweep_log(self) -> Path:
         return self.path / SWEEP_LOG
+
+    @property
+    def refit(self) -> Path:
+        """The model of the last refit."""
+        return self.path / REFIT
+
+    @property
+    def refits(self) -> Path:
+        """The folder of refits, each a study by itself."""
+        return self.path / REFITS
 
     @property
     def lock(self) -> Path:

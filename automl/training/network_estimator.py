@@ -23,6 +23,7 @@ from automl.training.objective import TrialContext
 from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
+from automl.training.plan import WarmUp
 from automl.training.predictor import model_state
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import Problem, Trainer
@@ -55,11 +56,13 @@ class NetworkEstimator:
         )
         self.data: TensorsOn = DataOnDevices(dataset, self.problem.dtype)
         """Who hands out the tensors; may be replaced before the first trial."""
+        self.warm_up: WarmUp | None = None
+        """Of a final training with larger batches; such train alone."""
 
     def __call__(self, trial: TrialContext) -> None:
         params = self.problem.params(trial.params)
         data = self.data.on(trial.device)
-        trainer = Trainer(self.problem, params, data, device=trial.device, seed=trial.seed)
+        trainer = self._trainer(params, data, trial)
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
         for epoch in range(start, self._n_epochs):
@@ -69,6 +72,10 @@ class NetworkEstimator:
                 checkpoint=partial(trainer.state, epoch),
                 best=lambda: self._best(trainer.network, trainer.model.state_dict()),
             )
+
+    def _trainer(self, params: TrainingParams, data: DataTensors, trial: TrialContext) -> Trainer:
+        device, seed = trial.device, trial.seed
+        return Trainer(self.problem, params, data, device=device, seed=seed, warm_up=self.warm_up)
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         trainer = self._side.open_pack(

@@ -49,6 +49,9 @@ class FlatParameters:
 class Optimizer(Protocol):
     """One step along the gradient, in place; its state is plain tensors."""
 
+    lr: float
+    """The learning rate of the next step."""
+
     def step(self) -> None: ...
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -59,7 +62,7 @@ class _SGD:
     """Gradient descent with momentum; weight decay is added to the gradient."""
 
     def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
-        self._flat, self._params = flat, params
+        self._flat, self._params, self.lr = flat, params, params.lr
         self._momentum = torch.zeros_like(flat.values)
 
     def step(self) -> None:
@@ -69,7 +72,7 @@ class _SGD:
             [self._momentum],
             weight_decay=self._params.weight_decay,
             momentum=self._params.momentum,
-            lr=self._params.lr,
+            lr=self.lr,
             dampening=0.0,
             nesterov=False,
             maximize=False,
@@ -84,7 +87,7 @@ class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
     def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
-        self._flat, self._params = flat, params
+        self._flat, self._params, self.lr = flat, params, params.lr
         self._function: Any = adamw if params.optimizer == "adamw" else adam
         self._mean = torch.zeros_like(flat.values)
         self._square = torch.zeros_like(flat.values)
@@ -101,7 +104,7 @@ class _Adam:
             amsgrad=False,
             beta1=self._params.beta1,
             beta2=self._params.beta2,
-            lr=self._params.lr,
+            lr=self.lr,
             weight_decay=self._params.weight_decay,
             eps=_EPS,
             maximize=False,

@@ -36,6 +36,33 @@ _METRICS = {
 
 
 @dataclass(frozen=True)
+class WarmUp:
+    """The learning rate rises linearly from a share of it to all of it (Goyal et al., 2017)."""
+
+    epochs: int
+    first: float
+    """The share at the first step."""
+
+    def factor(self, epoch: int, share: float) -> float:
+        """What the learning rate is multiplied by when such a share of an epoch is over."""
+        return min(1.0, self.first + (1 - self.first) * (epoch + share) / self.epochs)
+
+
+@dataclass(frozen=True)
+class RefitPlan:
+    """What is otherwise in the final training of a study's winner."""
+
+    keeps_last: bool = False
+    """The last report is the best: there are no rows to tell a better one by."""
+    warm_up: WarmUp | None = None
+
+    @property
+    def trains_alone(self) -> bool:
+        """Whether its seeds are no pack."""
+        return self.warm_up is not None
+
+
+@dataclass(frozen=True)
 class TrainingPlan:
     """What a training process needs to know of a study. Picklable."""
 
@@ -47,6 +74,8 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, for errors to tell what is never there."""
+    refit: RefitPlan | None = None
+    """None: a trial of a search."""
 
     @property
     def users_target(self) -> tuple[str, str] | None:
@@ -73,6 +102,8 @@ class TrainingPlan:
         """What a trial can train together with; None: it trains alone, as a user's function does,
         and what cannot be trained at all."""
         if self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        if self.refit is not None and self.refit.trains_alone:
             return None
         return self.family.pack_key(params, self.training, on_host=on_host)
 

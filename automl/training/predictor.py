@@ -16,10 +16,13 @@ from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.files import BEST, LAST
 from automl.training import checkpoint, model_file
-from automl.training.family import Builder, Family, families, heavy_side, name_of
+from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
+from automl.training.mean_model import MeanModel
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+MEMBERS = "members"
+"""What differs among several models that are one by their mean, in a `refit.pt`."""
 _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
@@ -49,8 +52,7 @@ class Predictor:
     ) -> None:
         """Raises whatever a state of unknown origin brings about; `file_bytes` is its size."""
         self.task = model_file.task_of(state)
-        side = heavy_side(_family(state))
-        self._model = side.read_model(state, file_bytes=file_bytes, build=build)
+        self._model = _model(state, file_bytes, build)
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.params = model_file.params_of(params)
@@ -88,6 +90,20 @@ class Predictor:
         return self._model.outputs(self._preprocessing.columns, rows)
 
 
+def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:
+    """The model of a state, or the mean of its members."""
+    side = heavy_side(_family(state))
+    if MEMBERS not in state:
+        return side.read_model(state, file_bytes=file_bytes, build=build)
+    members = state[MEMBERS]
+    model_file.check(isinstance(members, list | tuple) and len(members) > 0, "no models", members)
+    # They are alike, and all of them together no larger than the file.
+    each = file_bytes // len(members)
+    model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
+    models = [side.read_model({**state, **one}, file_bytes=each, build=build) for one in members]
+    return MeanModel(models, model_file.task_of(state))
+
+
 def _family(state: Mapping[str, Any]) -> type[Family]:
     """The file names it, among those that there are: nothing is imported by its word."""
     name = _FAMILIES_BEFORE.get(state["format"]) or state["family"]
@@ -98,7 +114,7 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
 
 
 def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
-    """The model in a `best.pt` of the built-in objective, on the CPU.
+    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt`, on the CPU.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be
@@ -109,7 +125,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     """
     content = _content(path)
     state = content.get("state")
-    if not isinstance(state, Mapping) or not _is_model(state):
+    if not isinstance(state, Mapping) or not is_model(state):
         raise AutoMLError(
             f"{path}: automl.load reads the {BEST} of the built-in objective, and this is not "
             f"one ({LAST} holds no model to predict with). For an objective of your own: "
@@ -133,7 +149,7 @@ def state_of(path: str | PathLike[str]) -> Any:
     Raises AutoMLError as `load` does for a file that is missing or no checkpoint.
     """
     state = _content(path).get("state")
-    return None if isinstance(state, Mapping) and _is_model(state) else state
+    return None if isinstance(state, Mapping) and is_model(state) else state
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
@@ -145,7 +161,8 @@ def _content(path: str | PathLike[str]) -> dict[str, Any]:
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
 
 
-def _is_model(state: Mapping[str, Any]) -> bool:
+def is_model(state: Mapping[str, Any]) -> bool:
+    """Whether `load` may read it: an estimator of ours gave it."""
     return state.get("format") in (FORMAT, *_FAMILIES_BEFORE)
 
 

@@ -20,6 +20,7 @@ from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
+from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.packs.pack import OpenPack, Pack
@@ -59,9 +60,12 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
-        return heavy_side(type(plan.family)).open_estimator(
+        estimator = heavy_side(type(plan.family)).open_estimator(
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
+        if plan.refit is not None and plan.refit.warm_up is not None:
+            cast(NetworkEstimator, estimator).warm_up = plan.refit.warm_up
+        return estimator
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target
     function = resolve_objective(target) if called is None else called.load(target)
@@ -80,6 +84,8 @@ class TrainingSession:
         inside: Inside | None = None,
     ) -> None:
         self._plan, self._objective = plan, objective
+        keeps_last = plan.refit is not None and plan.refit.keeps_last
+        self._goal = Goal(plan.metric, plan.direction, plan.space, keeps_last=keeps_last)
         self._inside = inside or NothingInside()
         self._devices = _Devices()
         self._peaks = MemoryPeaks()
@@ -192,14 +198,15 @@ class TrainingSession:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
             spec=spec,
-            goal=Goal(self._plan.metric, self._plan.direction, self._plan.space),
+            goal=self._goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),
             on_gpu=on_gpu,
         )
         seed = trial_seed(spec.study_seed, spec.number)
-        return TrialContext(spec, devices=devices, seed=seed, record=record), record
+        refit = self._plan.refit is not None
+        return TrialContext(spec, devices=devices, seed=seed, record=record, refit=refit), record
 
     def _carry_out(self, trial: TrialContext, record: TrialReports) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""

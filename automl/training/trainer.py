@@ -21,6 +21,8 @@ from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
 from automl.training.params import TrainingParams
+from automl.training.plan import WarmUp
+from automl.training.ranks import ALONE, Ranks
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
 from automl.trial import Params
@@ -64,8 +66,17 @@ class Trainer:
     """One trial's network, optimizer and data, on one device, in one thread."""
 
     def __init__(
-        self, problem: Problem, params: TrainingParams, data: DataTensors, *, device: str, seed: int
+        self,
+        problem: Problem,
+        params: TrainingParams,
+        data: DataTensors,
+        *,
+        device: str,
+        seed: int,
+        warm_up: WarmUp | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        """`ranks`: see `ranks.py`; all of them are given the same params, data and seed."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._batch_size = min(params.batch_size, len(data.train.x))
@@ -75,24 +86,24 @@ class Trainer:
         )
         self._flat = FlatParameters(self.model)
         self._optimizer = make_optimizer(self._flat, params)
+        self._warm_up, self._ranks = warm_up, ranks
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
         """Train one epoch, counted from 0, and return its metrics.
 
         `train_loss` is the mean over the epoch's steps, with dropout; `val_loss`, and `val_error`
         (share of wrong classes) or `val_rmse` (in the target's unit), are those after it. Losses of
-        regression are mean squared errors of the scaled target. Raises DivergedError.
+        regression are mean squared errors of the scaled target. Without a validation part there is
+        the first alone. Raises DivergedError.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
         self._evaluate(sums)
+        self._ranks.add(sums)
         train_sum, val_sum, miss_sum = sums.tolist()  # the one wait for the device in an epoch
-        n_train, n_validation = len(self._data.train.x), len(self._data.validation.x)
-        metrics = {"train_loss": train_sum / n_train, "val_loss": val_sum / n_validation}
-        if self.problem.task is Task.regression:
-            metrics["val_rmse"] = self.problem.target_scale * math.sqrt(miss_sum / n_validation)
-        else:
-            metrics["val_error"] = miss_sum / n_validation
+        train_loss = train_sum / len(self._data.train.x)
+        n_validation = len(self._data.validation.x)
+        metrics = epoch_metrics(self.problem, train_loss, val_sum, miss_sum, n_validation)
         check_finite(metrics, epoch, self.params)
         return metrics
 
@@ -112,31 +123,50 @@ class Trainer:
         return int(state["epoch"]) + 1
 
     def _train(self, epoch: int, sums: torch.Tensor) -> None:
-        train, clip_norm = self._data.train, self.params.clip_norm
+        n_train, clip_norm = len(self._data.train.x), self.params.clip_norm
         self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
-        self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, epoch))
+        drawing = epoch * self._ranks.n_ranks + self._ranks.rank
+        self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, drawing))
         self.model.train()
-        order = torch.randperm(len(train.x), generator=self._shuffle).to(self._device)
+        order = torch.randperm(n_train, generator=self._shuffle).to(self._device)
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            for rows in torch.split(order, self._batch_size):
+            for index, rows in enumerate(torch.split(order, self._batch_size)):
+                self._warm(epoch, index * self._batch_size / len(order))
                 self._flat.grads.zero_()
-                with self._autocast():
-                    out = self.model(train.x.index_select(0, rows))
-                loss = self._loss(out, train.y.index_select(0, rows), "mean")
-                loss.backward()  # type: ignore[no-untyped-call]
+                own = self._ranks.share(rows)
+                if len(own):
+                    sums[0].add_(self._find_gradient(own, len(rows)), alpha=len(own))
+                self._ranks.add(self._flat.grads)
                 if clip_norm is not None:
                     self._flat.clip(clip_norm)
                 self._optimizer.step()
-                sums[0].add_(loss.detach(), alpha=len(rows))
                 if steps.tell(self._flat.values):
                     break
 
+    def _find_gradient(self, rows: torch.Tensor, n_rows: int) -> torch.Tensor:
+        """The mean loss of these rows of a batch of `n_rows`; their part of its gradient is added
+        to the flat one."""
+        train = self._data.train
+        with self._autocast():
+            out = self.model(train.x.index_select(0, rows))
+        loss = self._loss(out, train.y.index_select(0, rows), "mean")
+        own = loss if len(rows) == n_rows else loss * (len(rows) / n_rows)
+        own.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _warm(self, epoch: int, share: float) -> None:
+        """The learning rate of the next step, when such a share of the epoch is over."""
+        if self._warm_up is not None:
+            self._optimizer.lr = self.params.lr * self._warm_up.factor(epoch, share)
+
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
-        validation = self._data.validation
+        own = [self._ranks.share(t) for t in (self._data.validation.x, self._data.validation.y)]
+        if not len(own[0]):
+            return
         self.model.eval()
-        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (validation.x, validation.y))
+        pieces = (torch.split(t, _EVALUATION_ROWS) for t in own)
         for x, y in zip(*pieces, strict=True):
             with self._autocast():
                 out = self.model(x)
@@ -163,6 +193,20 @@ def loss_of(
     if task is Task.regression:
         return F.mse_loss(out.squeeze(1), y, reduction=reduction)
     return F.cross_entropy(out, y, reduction=reduction)
+
+
+def epoch_metrics(
+    problem: Problem, train_loss: float, val_sum: float, miss_sum: float, n_validation: int
+) -> dict[str, float]:
+    """An epoch's metrics; the sums are over the validation part, which may be empty."""
+    metrics = {"train_loss": train_loss}
+    if n_validation:
+        metrics["val_loss"] = val_sum / n_validation
+        if problem.task is Task.regression:
+            metrics["val_rmse"] = problem.target_scale * math.sqrt(miss_sum / n_validation)
+        else:
+            metrics["val_error"] = miss_sum / n_validation
+    return metrics
 
 
 def check_output(out: torch.Tensor, n_rows: int, network: Network) -> None:

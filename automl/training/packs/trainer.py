@@ -9,7 +9,6 @@ study and writes no file. What depends on the kind of network is in `mlp_trainer
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +17,6 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from automl.config import Task
 from automl.training import steps
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
@@ -26,7 +24,7 @@ from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
-from automl.training.trainer import DivergedError, Problem, check_finite
+from automl.training.trainer import DivergedError, Problem, check_finite, epoch_metrics
 
 AnyLayout = TypeVar("AnyLayout", bound=Layout)
 
@@ -202,7 +200,7 @@ class PackTrainer(ABC):
             places = self._place()
             self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
             self._train(places)
-            sums = torch.stack([places.train_sums(), *places.evaluate()]).tolist()
+            sums = torch.stack([places.train_sums(), *self._look(places)]).tolist()
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
@@ -215,6 +213,13 @@ class PackTrainer(ABC):
             lane.epoch += 1
         self._before = {}
         return ended
+
+    def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
+        """`Places.evaluate`, where there is a validation part."""
+        if self._n_validation:
+            return places.evaluate()
+        nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
+        return nothing, nothing
 
     @property
     def _n_batches(self) -> int:
@@ -240,16 +245,8 @@ class PackTrainer(ABC):
         return orders.to(self._device)
 
     def _metrics(self, train_sum: float, val_sum: float, miss_sum: float) -> dict[str, float]:
-        metrics = {
-            "train_loss": train_sum / self._n_train,
-            "val_loss": val_sum / self._n_validation,
-        }
-        if self.problem.task is Task.regression:
-            rmse = math.sqrt(miss_sum / self._n_validation)
-            metrics["val_rmse"] = self.problem.target_scale * rmse
-        else:
-            metrics["val_error"] = miss_sum / self._n_validation
-        return metrics
+        train_loss = train_sum / self._n_train
+        return epoch_metrics(self.problem, train_loss, val_sum, miss_sum, self._n_validation)
 
     # --- places ---------------------------------------------------------------------------------
 

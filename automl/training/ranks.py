@@ -1,0 +1,56 @@
+"""Processes that train one network together, each on its share of every batch.
+
+A trainer asks its `Ranks` for its own rows, and adds up over all what it found on them. Gradients
+are weighted by rows, so that a last batch that does not divide, and one with fewer rows than there
+are processes, are exactly those of one process. Each then takes the same step on its own copy of
+the weights.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+
+class Ranks(Protocol):
+    """This process among those that train together."""
+
+    rank: int
+    """0 is the one that reports."""
+    n_ranks: int
+
+    def share(self, rows: torch.Tensor) -> torch.Tensor:
+        """Its own part of what all of them work on; may be empty."""
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """Sum over all processes, in place; returns in each with the same bits."""
+
+
+class _Alone:
+    """One process."""
+
+    rank, n_ranks = 0, 1
+
+    def share(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows
+
+    def add(self, numbers: torch.Tensor) -> None:
+        """They are the sums."""
+
+
+ALONE: Ranks = _Alone()
+
+
+class Group:
+    """A process of torch's default group, which is open."""
+
+    def __init__(self) -> None:
+        self.rank, self.n_ranks = dist.get_rank(), dist.get_world_size()
+
+    def share(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.tensor_split(self.n_ranks)[self.rank]
+
+    def add(self, numbers: torch.Tensor) -> None:
+        dist.all_reduce(numbers)
