@@ -43,6 +43,7 @@ from automl.training.family import Family, name_of
 from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
+    RefitPlan,
     SessionSetup,
     TrainingPlan,
     check_batch,
@@ -62,6 +63,15 @@ SESSION = "automl.training.session:open_session"
 DECLARE = "automl.training.plan:declare_users"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
+
+
+@dataclass(frozen=True)
+class Refit:
+    """That it is the final training of a winner, and on which rows."""
+
+    plan: RefitPlan
+    dataset: Dataset | None
+    """None for an objective of the user's."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,8 @@ class Prepared:
     def identity(self) -> Mapping[str, Any]:
         """What may not change while the study lasts."""
         identity = identity_of(self.config)
+        if self.plan.refit is not None:
+            identity["refit"] = asdict(self.plan.refit) | {"of": self.config.refit.of}
         if self.dataset is not None:
             identity["data"]["digest"] = self.dataset.digest
         return identity | {"space": self.space.plain()}
@@ -207,7 +219,9 @@ class Prepared:
         return None if n_lanes < 2 else (key, n_lanes)
 
 
-def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
+def prepare(
+    config: Config, called: CalledFunction | None = None, refit: Refit | None = None
+) -> Prepared:
     """Check everything that needs no device; `called` is the function that the sweep was called
     with, from Python. Raises ConfigError."""
     refuse_uncalled(config, called)
@@ -232,13 +246,14 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         metric=config.study.metric,
         direction=config.study.direction,
         space=space.names,
+        refit=None if refit is None else refit.plan,
     )
     dataset = None
     if config.objective.kind is ObjectiveKind.builtin:
         _check_one_device(config)
         from automl.data.load import load_dataset
 
-        dataset = load_dataset(config.data)
+        dataset = load_dataset(config.data) if refit is None else refit.dataset
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset, called)
     check_space(declaration, space.names, config.study.metric)
@@ -358,6 +373,8 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = plain(config)
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
+    if config.refit.of is None:
+        del settings["refit"]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
