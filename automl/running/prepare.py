@@ -189,7 +189,7 @@ class Prepared:
         """What may not change while the study lasts."""
         identity = identity_of(self.config)
         if self.plan.refit is not None:
-            identity["refit"] = asdict(self.plan.refit) | {"of": self.config.refit.of}
+            identity["refit"] = self.plan.refit.identity()
         if self.dataset is not None:
             identity["data"]["digest"] = self.dataset.digest
         return identity | {"space": self.space.plain()}
@@ -250,7 +250,8 @@ def prepare(
     )
     dataset = None
     if config.objective.kind is ObjectiveKind.builtin:
-        _check_one_device(config)
+        if refit is None:
+            _check_one_device(config)
         from automl.data.load import load_dataset
 
         dataset = load_dataset(config.data) if refit is None else refit.dataset

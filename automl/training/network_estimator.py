@@ -6,7 +6,7 @@ Made ready once per process with a data set; then called for each trial, from an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -25,8 +25,10 @@ from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.plan import WarmUp
 from automl.training.predictor import model_state
+from automl.training.ranks import ALONE, Ranks
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import Problem, Trainer
+from automl.trial import Params
 
 
 class NetworkEstimator:
@@ -44,7 +46,7 @@ class NetworkEstimator:
         """`packs_large`: see `HeavySide.open_estimator`."""
         self._dataset, self._family, self._side = dataset, family, side
         self._packs_large = packs_large
-        self._n_epochs = training.epochs
+        self.n_epochs = training.epochs
         self.problem = Problem(
             task=dataset.task,
             n_inputs=n_features(dataset.columns),
@@ -58,30 +60,52 @@ class NetworkEstimator:
         """Who hands out the tensors; may be replaced before the first trial."""
         self.warm_up: WarmUp | None = None
         """Of a final training with larger batches; such train alone."""
+        self.data_parallel = False
+        """One process takes all devices of its trial."""
 
     def __call__(self, trial: TrialContext) -> None:
-        params = self.problem.params(trial.params)
-        data = self.data.on(trial.device)
-        trainer = self._trainer(params, data, trial)
+        devices = trial.devices if self.data_parallel else ()
+        trainer = self.trainer(trial.params, trial.device, trial.seed, devices=devices)
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
-        for epoch in range(start, self._n_epochs):
+        for epoch in range(start, self.n_epochs):
             trial.report(
                 epoch,
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
-                best=lambda: self._best(trainer.network, trainer.model.state_dict()),
+                best=lambda: self.best_of(trainer),
             )
 
-    def _trainer(self, params: TrainingParams, data: DataTensors, trial: TrialContext) -> Trainer:
-        device, seed = trial.device, trial.seed
-        return Trainer(self.problem, params, data, device=device, seed=seed, warm_up=self.warm_up)
+    def trainer(
+        self,
+        params: Params,
+        device: str,
+        seed: int,
+        *,
+        ranks: Ranks = ALONE,
+        devices: Sequence[str] = (),
+    ) -> Trainer:
+        """What trains a trial, at its start."""
+        return Trainer(
+            self.problem,
+            self.problem.params(params),
+            self.data.on(device),
+            device=device,
+            seed=seed,
+            warm_up=self.warm_up,
+            ranks=ranks,
+            devices=devices,
+        )
+
+    def best_of(self, trainer: Trainer) -> dict[str, Any]:
+        """What `best.pt` holds, should this be the best epoch."""
+        return self._best(trainer.network, trainer.model.state_dict())
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         trainer = self._side.open_pack(
             self.problem, key, self.data.on(device), device=device, packs_large=self._packs_large
         )
-        return OpenPack(trainer, self._n_epochs, self.problem.params, self._best)
+        return OpenPack(trainer, self.n_epochs, self.problem.params, self._best)
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""

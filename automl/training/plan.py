@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from automl.config import (
     DataConfig,
@@ -55,11 +56,20 @@ class RefitPlan:
     keeps_last: bool = False
     """The last report is the best: there are no rows to tell a better one by."""
     warm_up: WarmUp | None = None
+    n_ranks: int = 1
+    """Processes that train together; on GPUs one for each."""
+    data_parallel: bool = False
+    """One process takes all GPUs of the trial."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """What may not change while a refit lasts, as JSON values; its devices may."""
+        warm_up = None if self.warm_up is None else asdict(self.warm_up)
+        return {"keeps_last": self.keeps_last, "warm_up": warm_up}
 
     @property
     def trains_alone(self) -> bool:
         """Whether its seeds are no pack."""
-        return self.warm_up is not None
+        return self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
 
 
 @dataclass(frozen=True)

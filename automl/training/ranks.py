@@ -8,10 +8,16 @@ the weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
+
+
+class LostRankError(Exception):
+    """Raised where another process does not answer any more."""
 
 
 class Ranks(Protocol):
@@ -25,7 +31,11 @@ class Ranks(Protocol):
         """Its own part of what all of them work on; may be empty."""
 
     def add(self, numbers: torch.Tensor) -> None:
-        """Sum over all processes, in place; returns in each with the same bits."""
+        """Sum over all processes, in place; returns in each with the same bits. Raises
+        LostRankError."""
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Take those of rank 0. Raises LostRankError."""
 
 
 class _Alone:
@@ -38,6 +48,9 @@ class _Alone:
 
     def add(self, numbers: torch.Tensor) -> None:
         """They are the sums."""
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They are its own."""
 
 
 ALONE: Ranks = _Alone()
@@ -53,4 +66,18 @@ class Group:
         return rows.tensor_split(self.n_ranks)[self.rank]
 
     def add(self, numbers: torch.Tensor) -> None:
-        dist.all_reduce(numbers)
+        with _together():
+            dist.all_reduce(numbers)
+
+    def follow_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        with _together():
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # whatever the library says, it is about the others
+        raise LostRankError(str(error)) from error

@@ -24,6 +24,7 @@ from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.packs.pack import OpenPack, Pack
+from automl.training.parallel.launcher import Launcher
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.reports import Goal, TrialReports
@@ -60,11 +61,15 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         assert setup.dataset is not None, "the built-in objective is given its data"
+        if plan.refit is not None and plan.refit.n_ranks > 1:
+            return Launcher(setup, plan.refit.n_ranks)
         estimator = heavy_side(type(plan.family)).open_estimator(
             plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
         )
-        if plan.refit is not None and plan.refit.warm_up is not None:
-            cast(NetworkEstimator, estimator).warm_up = plan.refit.warm_up
+        if plan.refit is not None and plan.refit.trains_alone:
+            networks = cast(NetworkEstimator, estimator)
+            networks.warm_up = plan.refit.warm_up
+            networks.data_parallel = plan.refit.data_parallel
         return estimator
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target

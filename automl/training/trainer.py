@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task
 from automl.training import steps
@@ -75,8 +77,10 @@ class Trainer:
         seed: int,
         warm_up: WarmUp | None = None,
         ranks: Ranks = ALONE,
+        devices: Sequence[str] = (),
     ) -> None:
-        """`ranks`: see `ranks.py`; all of them are given the same params, data and seed."""
+        """`ranks`: see `ranks.py`; all of them are given the same params, data and seed. Of several
+        `devices` torch's DataParallel trains on all."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._batch_size = min(params.batch_size, len(data.train.x))
@@ -84,7 +88,16 @@ class Trainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, Stream.WEIGHTS)
         )
+        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        """Each process normalises its own rows of a batch: torch's SyncBatchNorm is for GPUs."""
+        if self.splits_batch_norm and self._device.type == "cuda":
+            synced: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # type: ignore[no-untyped-call]
+            self.model = synced
+            self.splits_batch_norm = False
         self._flat = FlatParameters(self.model)
+        self._forward: nn.Module = self.model
+        if len(devices) > 1:
+            self._forward = nn.DataParallel(self.model, [torch.device(d) for d in devices])
         self._optimizer = make_optimizer(self._flat, params)
         self._warm_up, self._ranks = warm_up, ranks
 
@@ -149,7 +162,7 @@ class Trainer:
         to the flat one."""
         train = self._data.train
         with self._autocast():
-            out = self.model(train.x.index_select(0, rows))
+            out = self._forward(train.x.index_select(0, rows))
         loss = self._loss(out, train.y.index_select(0, rows), "mean")
         own = loss if len(rows) == n_rows else loss * (len(rows) / n_rows)
         own.backward()  # type: ignore[no-untyped-call]
@@ -162,6 +175,7 @@ class Trainer:
 
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
+        self._ranks.follow_first(self.model.buffers())
         own = [self._ranks.share(t) for t in (self._data.validation.x, self._data.validation.y)]
         if not len(own[0]):
             return
@@ -184,6 +198,10 @@ class Trainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
+
+
+def _has_batch_norm(module: nn.Module) -> bool:
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def loss_of(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from automl.config import Config, ObjectiveKind
 from automl.config.refit import TRAIN
 from automl.record.files import REFITS
 from automl.record.trial_record import TrialRecord
+from automl.running.refit.batch import batch_size_of, scaled
+from automl.running.refit.devices import Taken
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
+from automl.training.plan import RefitPlan
 from automl.trial import Direction, Params
-
-DEFAULT_BATCH = 128
-"""Of `training.params.TrainingParams`, where the space has no batch size."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,34 @@ class Again:
     trial: int
     params: Params
     epochs: int
-    keeps_last: bool
-    """Nothing is held out: the last step is the best."""
+    plan: RefitPlan
+    taken: Taken
+    notes: tuple[str, ...]
+    """For people."""
 
 
-def again(config: Config, winner: TrialRecord, sizes: Sizes | None) -> Again:
+def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken) -> Again:
     """Params and length of the final training; `sizes` is None for an objective of the user's,
     which knows them itself."""
-    own = sizes is None
-    keeps_last = not own and config.refit.hold_out is None
+    what = f"refit of trial {winner.number} of study {config.study.name}"
+    if sizes is None:
+        note = f"{what}: your own training, {taken.why}, with trial.refit"
+        plan, epochs = RefitPlan(), config.training.epochs
+        return Again(winner.number, winner.params, epochs, plan, taken, (note,))
+    keeps_last = config.refit.hold_out is None
     epochs = config.training.epochs
     if keeps_last:
-        assert sizes is not None
         assert winner.best_step is not None, "the built-in training reports"
         epochs = epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
-    return Again(winner.number, winner.params, epochs, keeps_last)
+    n_parts = taken.n_parts
+    found = scaled(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
+    plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
+    notes = (
+        f"{what}: {_rows(config, sizes)}, {_length(config, epochs)}",
+        *([f"{taken.why}"] if taken.why else []),
+        *([found.note] if found.note else []),
+    )
+    return Again(winner.number, found.params, epochs, plan, taken, notes)
 
 
 def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
@@ -65,71 +78,78 @@ def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
     return max(1, round(n_steps / _n_batches(sizes.now, batch_size)))
 
 
-def batch_size_of(params: Params) -> int:
-    """Rows per step of the trial."""
-    size = params.get("batch_size", DEFAULT_BATCH)
-    assert isinstance(size, int), "checked by the family"
-    return size
-
-
-def derived(config: Config, again: Again, identity: Mapping[str, Any], n_gpus: int) -> Config:
-    """The settings of the refit; `identity` is that of the study, data included, `n_gpus` are those
-    that a trial of it has, all of them or none."""
+def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config:
+    """The settings of the refit; `identity` is that of the study, data included."""
     study, builtin = config.study, config.objective.kind is ObjectiveKind.builtin
     assert study.name is not None, "a refit is of a study that is there"
     asks = config.objective.kind is ObjectiveKind.optuna
     metric, direction = study.metric, study.direction
-    if again.keeps_last:
+    if again.plan.keeps_last:
         metric, direction = "train_loss", Direction.minimize
-    refit = replace(config.refit, of=study.name, trial=again.trial)
+    threads = config.execution.threads_per_trial
+    threads = again.taken.n_threads if threads == 1 else threads
+    alone = again.plan.n_ranks > 1
     return replace(
         config,
         study=replace(
             study,
             name=name_of(again, config, identity),
             dir=str(Path(study.dir) / study.name / REFITS),
-            n_trials=refit.n_seeds,
+            n_trials=config.refit.n_seeds,
             timeout_seconds=None,
             metric=metric,
             direction=direction,
             storage=None,
-            enqueue=[dict(again.params)] * refit.n_seeds if asks else [],
+            enqueue=[dict(again.params)] * config.refit.n_seeds if asks else [],
         ),
         space=config.space if asks else dict(again.params),
         sampler=Random(),
         pruner=NoPruner(),
         training=replace(config.training, epochs=again.epochs) if builtin else config.training,
-        admission=replace(config.admission, devices_per_trial=n_gpus),
-        refit=refit,
+        admission=replace(
+            config.admission,
+            devices_per_trial=again.taken.n_gpus,
+            max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
+        ),
+        execution=replace(config.execution, threads_per_trial=threads),
+        refit=replace(config.refit, of=study.name, trial=again.trial),
     )
 
 
 def name_of(again: Again, config: Config, identity: Mapping[str, Any]) -> str:
-    """`trial-00007-3fa9c2d1`: the same for the same refit, whose seeds may become more."""
-    refit = config.refit
+    """`trial-00007-3fa9c2d1`: the same for the same refit, whose seeds may become more, and whose
+    devices others."""
+    refit, warm_up = config.refit, again.plan.warm_up
     decides = {
         "study": identity,
         "params": dict(again.params),
         "epochs": again.epochs,
         "rows": [refit.rows, refit.hold_out],
+        "warm_up": None if warm_up is None else asdict(warm_up),
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     return f"trial-{again.trial:05d}-{digest[:8]}"
 
 
-def says(again: Again, config: Config, sizes: Sizes | None) -> str:
-    """What will be done, for people."""
-    what = f"refit of trial {again.trial} of study {config.study.name}"
-    if sizes is None:
-        return f"{what}: your own training, with trial.refit and all devices"
-    seeds = f", {config.refit.n_seeds} seeds" if config.refit.n_seeds > 1 else ""
-    rows = f"{sizes.now:,} rows ({config.refit.rows}"
+def _rows(config: Config, sizes: Sizes) -> str:
+    return ", ".join(_parts(config, sizes))
+
+
+def _parts(config: Config, sizes: Sizes) -> Iterator[str]:
+    refit = config.refit
+    yield f"{sizes.now:,} rows ({refit.rows})"
+    if refit.hold_out is not None:
+        yield f"{refit.hold_out:g} held out to stop by"
+    elif refit.rows == TRAIN:
+        yield "the validation part is looked at, and decides nothing"
+    if refit.n_seeds > 1:
+        yield f"{refit.n_seeds} seeds"
+
+
+def _length(config: Config, epochs: int) -> str:
     if config.refit.hold_out is not None:
-        return f"{what}: {rows}, {config.refit.hold_out:g} held out to stop by){seeds}"
-    shown = "; the validation part is looked at" if config.refit.rows == TRAIN else ""
-    return (
-        f"{what}: {rows}){shown}, {again.epochs} epochs, as many steps as its best one took{seeds}"
-    )
+        return f"the best of {epochs} epochs"
+    return f"{epochs} epochs, as many steps as its best one took"
 
 
 def _n_batches(n_rows: int, batch_size: int) -> int:

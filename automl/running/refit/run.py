@@ -9,6 +9,7 @@ from pathlib import Path
 
 from automl.config import Config, ObjectiveKind
 from automl.data.dataset import Dataset, RefitRows
+from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
 from automl.execution.remote import call_in_child
@@ -18,14 +19,14 @@ from automl.record.studies import read_study
 from automl.running.going_on import how_to_go_on
 from automl.running.prepare import Prepared, Refit, prepare
 from automl.running.refit.begin import Begun
-from automl.running.refit.derive import Again, Sizes, again, derived, says
+from automl.running.refit.derive import Again, Sizes, again, derived
+from automl.running.refit.devices import Machine, Taken, taken, users
 from automl.running.sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
-from automl.training.plan import RefitPlan
 from automl.training.refit_file import RefitFile
-from automl.trial import CheckpointKind, Entry, TrialState
+from automl.trial import CheckpointKind, Entry, Params, TrialState
 
 WRITE = "automl.training.refit_file:write"
 
@@ -36,10 +37,11 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, sizes = _rows(prepared)
-    decided = again(config, begun.winner, sizes)
-    say_on_stdout(says(decided, config, sizes))
-    own = derived(config, decided, prepared.identity, _n_gpus(config))
-    asked = Refit(RefitPlan(keeps_last=decided.keeps_last), dataset)
+    decided = again(config, begun.winner, sizes, _taken(prepared, begun.winner.params))
+    for note in decided.notes:
+        say_on_stdout(note)
+    own = derived(config, decided, prepared.identity)
+    asked = Refit(decided.plan, dataset)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
         _keep(own, begun, decided)
@@ -80,14 +82,15 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
     return dataset, Sizes(len(prepared.dataset.train), len(dataset.train))
 
 
-def _n_gpus(config: Config) -> int:
-    """How many a training of the user's gets; 1 where there are none."""
-    if config.objective.kind is ObjectiveKind.builtin:
-        return 1
-    if isinstance(config.refit.devices, int):
-        return config.refit.devices
+def _taken(prepared: Prepared, params: Params) -> Taken:
+    """What a training takes of the machine. Raises ConfigError."""
+    config = prepared.config
     with closing(open_reader(config.devices)) as reader:
-        return max(1, sum(not address.on_host for address in reader.addresses))
+        n_gpus = sum(not address.on_host for address in reader.addresses)
+    machine = Machine(n_gpus, usable_cores())
+    if config.objective.kind is not ObjectiveKind.builtin:
+        return users(config.refit, machine)
+    return taken(config.refit, machine, prepared.work(params))
 
 
 def _keep(own: Config, begun: Begun, decided: Again) -> None:
