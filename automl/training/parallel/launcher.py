@@ -24,7 +24,17 @@ from typing import Any
 
 from automl.record.texts import how_it_ended
 from automl.training.objective import TrialContext
-from automl.training.parallel.words import Ask, Broken, Epoch, Given, Noted, RankDiedError, Task
+from automl.training.parallel.words import (
+    Ask,
+    Broken,
+    Epoch,
+    Given,
+    Noted,
+    RankDiedError,
+    Task,
+    receive,
+    send,
+)
 from automl.training.plan import SessionSetup
 
 logger = logging.getLogger(__name__)
@@ -67,7 +77,7 @@ class Ranks:
     def tell(self, word: object) -> None:
         """Say something to rank 0. Raises RankDiedError."""
         try:
-            self._pipes[0].send(word)
+            send(self._pipes[0], word)
         except OSError:
             self._raise_death(0)
 
@@ -101,7 +111,7 @@ class Ranks:
 
     def _receive(self, number: int) -> Any:
         try:
-            return self._pipes[number].recv()
+            return receive(self._pipes[number])
         except (EOFError, OSError):
             self._raise_death(number)
 
@@ -127,7 +137,8 @@ def started(setup: SessionSetup, trial: TrialContext, devices: Sequence[str]) ->
             pipes.append(pipe)
             meeting = str(Path(folder, "meeting"))
             n_ranks, params = len(devices), dict(trial.params)
-            pipe.send(Task(setup, params, trial.seed, state, rank, n_ranks, device, meeting))
+            task = Task(setup, params, trial.seed, state, rank, n_ranks, device, meeting)
+            send(pipe, task)
         yield Ranks(processes, pipes)
 
 

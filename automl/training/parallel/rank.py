@@ -21,7 +21,16 @@ import torch.distributed as dist
 from automl.record.texts import fit_line
 from automl.training import checkpoint
 from automl.training.network_estimator import NetworkEstimator
-from automl.training.parallel.words import Ask, Broken, Epoch, Given, Noted, Task
+from automl.training.parallel.words import (
+    Ask,
+    Broken,
+    Epoch,
+    Given,
+    Noted,
+    Task,
+    receive,
+    send,
+)
 from automl.training.ranks import Group, LostRankError
 from automl.training.session import open_objective
 
@@ -33,16 +42,16 @@ def main(fd: int) -> None:
     threading.Thread(target=_listen, args=(parent, words), daemon=True).start()
     try:
         _train(words.get(), parent, words)
-        parent.send(None)
+        send(parent, None)
     except BaseException as error:  # noqa: BLE001  told, as a trial alone would end with it
-        parent.send(Broken(_sendable(error), isinstance(error, LostRankError)))
+        send(parent, Broken(_sendable(error), isinstance(error, LostRankError)))
     threading.Event().wait()  # until the parent closes; others would think that this one died
 
 
 def _listen(parent: Connection, words: SimpleQueue[Any]) -> None:
     while True:
         try:
-            words.put(parent.recv())
+            words.put(receive(parent))
         except (EOFError, OSError):
             os._exit(0)
 
@@ -65,17 +74,18 @@ def _train(task: Task, parent: Connection, words: SimpleQueue[Any]) -> None:
     estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
     trainer = estimator.trainer(task.params, task.device, task.seed, ranks=Group())
     if task.rank == 0 and trainer.splits_batch_norm:
-        parent.send(Noted("batch norm: on CPUs each process normalises its own share of a batch"))
+        said = "batch norm: on CPUs each process normalises its own share of a batch"
+        send(parent, Noted(said))
     start = 0 if task.state is None else trainer.load_state(task.state)
     for epoch in range(start, estimator.n_epochs):
         metrics = trainer.run_epoch(epoch)
         if task.rank > 0:
             continue
-        parent.send(Epoch(epoch, metrics))
+        send(parent, Epoch(epoch, metrics))
         while (asked := words.get()) is not None:
             best = asked is Ask.BEST
             state = estimator.best_of(trainer) if best else trainer.state(epoch)
-            parent.send(Given(checkpoint.snapshot(state)))
+            send(parent, Given(checkpoint.snapshot(state)))
 
 
 def _sendable(error: BaseException) -> BaseException:

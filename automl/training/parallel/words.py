@@ -8,13 +8,25 @@ from a rank  from rank 0 an Epoch after each, Given for each Ask; from any Broke
 from __future__ import annotations
 
 import enum
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 from automl.training.objective import TrialInterrupted
 from automl.training.plan import SessionSetup
 from automl.trial import Params
+
+
+def send(pipe: Connection, word: object) -> None:
+    """Whole: `Connection.send` would have torch pass tensors on as files. Raises OSError."""
+    pipe.send_bytes(pickle.dumps(word))
+
+
+def receive(pipe: Connection) -> Any:
+    """What the other end sent. Raises EOFError or OSError where it is gone."""
+    return pickle.loads(pipe.recv_bytes())
 
 
 class RankDiedError(TrialInterrupted):

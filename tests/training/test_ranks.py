@@ -1,0 +1,107 @@
+"""Several processes that train one network against one process with the same batches."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from automl.config import Precision, Task
+from automl.training.mlp.family import MLPFamily
+from automl.training.mlp.heavy import SIDE
+from automl.training.plan import WarmUp
+from automl.training.ranks import ALONE, Group, Ranks
+from automl.training.tensors import DataTensors, PartTensors
+from automl.training.trainer import Problem, Trainer
+
+N_EPOCHS = 5
+PARAMS = {"depth": 2, "width": 24, "batch_size": 32, "lr": 0.05}
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+def data(n_train: int, task: Task = Task.classification) -> DataTensors:
+    generator = torch.Generator().manual_seed(1)
+
+    def part(n_rows: int) -> PartTensors:
+        x = torch.randn(n_rows, 6, generator=generator, dtype=torch.float64)
+        if task is Task.regression:
+            return PartTensors(x, x.sum(1).sin())
+        return PartTensors(x, (x.sum(1) > 0).long())
+
+    return DataTensors(part(n_train), part(41))
+
+
+Given: TypeAlias = tuple[Mapping[str, object], DataTensors]
+
+
+def trainer(params: Mapping[str, object], own: DataTensors, *, ranks: Ranks = ALONE) -> Trainer:
+    task = Task.classification if own.train.y.dtype == torch.int64 else Task.regression
+    n_outputs = 2 if task is Task.classification else 1
+    problem = Problem(task, 6, n_outputs, 1.0, MLPFamily(), SIDE, Precision.float64)
+    checked = problem.params({**PARAMS, **params})  # type: ignore[dict-item]
+    warm_up = WarmUp(2, 0.25)
+    return Trainer(problem, checked, own, device="cpu", seed=3, warm_up=warm_up, ranks=ranks)
+
+
+def curve(found: Trainer) -> list[list[float]]:
+    return [[*found.run_epoch(epoch).values()] for epoch in range(N_EPOCHS)]
+
+
+def in_group(rank: int, n_ranks: int, meeting: str, given: Given, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=n_ranks)
+    found = trainer(*given, ranks=Group())
+    losses = curve(found)
+    weights = np.concatenate([w.reshape(-1) for w in found.state(0)["weights"].values()])
+    pipe.send((losses, weights.tobytes()))
+    pipe.recv()
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("params", "n_train", "task"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.9}, 200, Task.classification),  # the last batch has 8
+        ({"optimizer": "adamw", "weight_decay": 0.01, "clip_norm": 0.5}, 193, Task.regression),
+    ],  # the last of these has one row: other processes have none
+    ids=["sgd", "adamw"],
+)
+def test_they_train_what_one_process_trains(
+    params: dict[str, object], n_train: int, task: Task, n_ranks: int, tmp_path: Path
+) -> None:
+    own = data(n_train, task)
+    alone = curve(trainer(params, own))
+    children, pipes = [], []
+    for rank in range(n_ranks):
+        ours, theirs = CONTEXT.Pipe()
+        arguments = (rank, n_ranks, str(tmp_path / "meeting"), (params, own), theirs)
+        child = CONTEXT.Process(target=in_group, args=arguments, daemon=True)
+        child.start()
+        theirs.close()
+        children.append(child)
+        pipes.append(ours)
+    told = [pipe.recv() for pipe in pipes]
+    for pipe, child in zip(pipes, children, strict=True):
+        pipe.send(None)
+        child.join()
+    for losses, _ in told:
+        np.testing.assert_allclose(losses, alone, rtol=0, atol=1e-9)
+    assert len({weights for _, weights in told}) == 1, "their weights are the same bits"
+
+
+def test_the_learning_rate_rises_to_what_the_params_say() -> None:
+    warm_up = WarmUp(epochs=2, first=0.25)
+    factors = [warm_up.factor(epoch, share) for epoch in range(3) for share in (0.0, 0.5)]
+    assert factors == [0.25, 0.4375, 0.625, 0.8125, 1.0, 1.0]
+    own = data(64)
+    cold, warm = trainer({}, own), trainer({}, own)
+    cold._warm_up = None
+    assert curve(cold) != curve(warm)
+    assert warm._optimizer.lr == PARAMS["lr"]
