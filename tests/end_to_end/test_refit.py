@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import automl
+from automl.tracking.shared_view import VIEW_TAG
 from automl.training import checkpoint
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
@@ -40,6 +41,14 @@ def records(folder: Path) -> Records:
     found = Records(folder, "a")
     found.path = study(folder) / "refit" / name
     return found
+
+
+def experiment_tags(name: str) -> dict[str, str]:
+    from mlflow import MlflowClient
+
+    experiment = MlflowClient("sqlite:///mlflow.db").get_experiment_by_name(name)
+    assert experiment is not None
+    return dict(experiment.tags)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -80,6 +89,8 @@ def test_its_run_stands_beside_those_of_the_study(folder: Path, call: Call) -> N
         assert runs[seed].data.tags["mlflow.parentRunId"] == parent
         assert "value" not in runs[seed].data.metrics, "it would stand among the trials'"
         assert "train_loss" in runs[seed].data.metrics
+    view = experiment_tags("a")[VIEW_TAG]
+    assert "params.`lr`" in view, "the view is the study's"
 
 
 def test_several_seeds_are_one_model_by_their_mean(folder: Path, call: Call) -> None:
@@ -163,6 +174,20 @@ def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call)
     assert (done.code, done.stderr) == (0, "")
     assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"refit": True, "devices": 1}
     assert call(*REFIT, "refit.n_seeds=2").code == 2
+
+
+def test_what_asks_for_its_params_has_those_of_the_winner(folder: Path, call: Call) -> None:
+    (folder / "killed").touch()  # else its second trial hangs
+    target = "objective.target=tests.end_to_end.optunas:objective"
+    words = ("objective=optuna", target, "study.n_trials=4", "execution=inline")
+    assert call(*FEW, *words).code == 0
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    best = automl.open_study("a").best
+    asked: dict[str, object] = {}
+    for event in records(folder).of_trial(0):
+        asked |= getattr(event, "params", {})
+    assert asked == best.params
 
 
 def test_a_program_is_told(folder: Path, call: Call) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from automl.config import Precision, Task
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
+from automl.training.network import Networks
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Group, Ranks
 from automl.training.tensors import DataTensors, PartTensors
@@ -38,13 +41,19 @@ def data(n_train: int, task: Task = Task.classification) -> DataTensors:
     return DataTensors(part(n_train), part(41))
 
 
-Given: TypeAlias = tuple[Mapping[str, object], DataTensors]
+Given: TypeAlias = tuple[Mapping[str, object], DataTensors, Networks]
 
 
-def trainer(params: Mapping[str, object], own: DataTensors, *, ranks: Ranks = ALONE) -> Trainer:
+def trainer(
+    params: Mapping[str, object],
+    own: DataTensors,
+    networks: Networks = SIDE,
+    *,
+    ranks: Ranks = ALONE,
+) -> Trainer:
     task = Task.classification if own.train.y.dtype == torch.int64 else Task.regression
     n_outputs = 2 if task is Task.classification else 1
-    problem = Problem(task, 6, n_outputs, 1.0, MLPFamily(), SIDE, Precision.float64)
+    problem = Problem(task, 6, n_outputs, 1.0, MLPFamily(), networks, Precision.float64)
     checked = problem.params({**PARAMS, **params})  # type: ignore[dict-item]
     warm_up = WarmUp(2, 0.25)
     return Trainer(problem, checked, own, device="cpu", seed=3, warm_up=warm_up, ranks=ranks)
@@ -64,6 +73,31 @@ def in_group(rank: int, n_ranks: int, meeting: str, given: Given, pipe: Connecti
     pipe.recv()
 
 
+def together(
+    n_ranks: int,
+    folder: Path,
+    params: Mapping[str, object],
+    own: DataTensors,
+    networks: Networks = SIDE,
+) -> list[tuple[list[list[float]], bytes]]:
+    """The curve and the state of each process, in order."""
+    meeting = str(folder / f"meeting-{len(list(folder.iterdir()))}")
+    children, pipes = [], []
+    for rank in range(n_ranks):
+        ours, theirs = CONTEXT.Pipe()
+        arguments = (rank, n_ranks, meeting, (params, own, networks), theirs)
+        child = CONTEXT.Process(target=in_group, args=arguments, daemon=True)
+        child.start()
+        theirs.close()
+        children.append(child)
+        pipes.append(ours)
+    told = [pipe.recv() for pipe in pipes]
+    for pipe, child in zip(pipes, children, strict=True):
+        pipe.send(None)
+        child.join()
+    return told
+
+
 @pytest.mark.parametrize("n_ranks", [2, 3])
 @pytest.mark.parametrize(
     ("params", "n_train", "task"),
@@ -78,22 +112,41 @@ def test_they_train_what_one_process_trains(
 ) -> None:
     own = data(n_train, task)
     alone = curve(trainer(params, own))
-    children, pipes = [], []
-    for rank in range(n_ranks):
-        ours, theirs = CONTEXT.Pipe()
-        arguments = (rank, n_ranks, str(tmp_path / "meeting"), (params, own), theirs)
-        child = CONTEXT.Process(target=in_group, args=arguments, daemon=True)
-        child.start()
-        theirs.close()
-        children.append(child)
-        pipes.append(ours)
-    told = [pipe.recv() for pipe in pipes]
-    for pipe, child in zip(pipes, children, strict=True):
-        pipe.send(None)
-        child.join()
+    told = together(n_ranks, tmp_path, params, own)
     for losses, _ in told:
         np.testing.assert_allclose(losses, alone, rtol=0, atol=1e-9)
     assert len({weights for _, weights in told}) == 1, "their weights are the same bits"
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A network with running statistics; see `network.Network`."""
+
+    n_inputs: int = 6
+    n_outputs: int = 2
+
+    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).to(device, dtype)
+
+    def seed_draws(self, module: nn.Module, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def plain(self) -> dict[str, Any]:
+        return {}
+
+
+class NormedSide:
+    """See `network.Networks`."""
+
+    def network(self, family: Any, params: Any, n_inputs: int, n_outputs: int) -> Normed:
+        return Normed()
+
+
+def test_batch_norms_statistics_are_those_of_the_first(tmp_path: Path) -> None:
+    """On CPUs each normalises its own rows; what is kept, and looked with, is one for all."""
+    first, second = together(2, tmp_path, {}, data(200), NormedSide())
+    assert first == second
 
 
 def test_the_learning_rate_rises_to_what_the_params_say() -> None:
