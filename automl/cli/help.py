@@ -37,6 +37,9 @@ KEYS = (
     "admission.max_concurrent_trials",
     "tracking.uri",
     "tracking.checkpoints",
+    "refit.trial",
+    "refit.rows",
+    "refit.n_seeds",
 )
 """The keys most used; `--cfg job` prints all of them."""
 

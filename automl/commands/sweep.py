@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from automl.config import Config
-from automl.running.going_on import refuse_uncalled
+from automl.running.going_on import refuse_refit, refuse_uncalled
 from automl.training.called import CalledFunction
 
 
@@ -20,6 +20,7 @@ def carry_out(
     """Say that loading takes long, load, and run to the end, with the function that the sweep was
     called with from Python, if it was. Returns the exit code."""
     refuse_uncalled(config, called)
+    refuse_refit(config.study)
     say_that_it_loads()
     # Each of the two takes its time, and what the first starts goes on beside the second.
     from automl.running.warm import warmed_up

@@ -9,6 +9,7 @@ from pathlib import Path
 from automl.config import Config, ObjectiveConfig, ObjectiveKind, RefitConfig, StudyConfig
 from automl.errors import ConfigError
 from automl.record.directory import command_line
+from automl.record.files import REFITS, StudyFiles
 from automl.training.called import CalledFunction
 
 
@@ -49,6 +50,15 @@ def _line(study: StudyConfig, called: str | None, changed: Mapping[str, object])
         return command_line("resume", study) + "".join(words)
     given = "".join(f", {key}={value!r}" for key, value in changed.items())
     return f"automl.sweep({called}, name={study.name!r}{given})"
+
+
+def refuse_refit(study: StudyConfig) -> None:
+    """Raises ConfigError for the folder of a refit, whose settings are made from its study's."""
+    of = Path(study.dir).absolute().parent
+    if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
+        return
+    again = command_line("refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent)))
+    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {again}")
 
 
 def refuse_uncalled(config: Config, called: CalledFunction | None) -> None:

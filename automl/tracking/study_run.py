@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from automl.config import STUDY_NAME
 from automl.record.files import CONFIG
 from automl.record.study import StudyRecord
 from automl.tracking.cleaning import clean_tags, finite, to_ms
@@ -43,7 +44,8 @@ class StudyRun:
     @property
     def refit_of(self) -> str | None:
         """The study whose winner is trained again here, in whose experiment this run stands."""
-        return self.study.settings.get("refit.of")
+        name = self.study.settings.get("refit.of", "")
+        return name if STUDY_NAME.fullmatch(name) else None
 
     @property
     def experiment(self) -> str:

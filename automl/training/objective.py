@@ -109,8 +109,8 @@ class TrialContext:
         """This is no training: the objective is called to see how much memory it will want. Nothing
         is computed on the device, and values read from there are made up."""
         self.refit: bool = refit
-        """This is the final training of a study's winner (`refit`): `devices` are all that there
-        are, and `refit.rows` says on which rows to train."""
+        """This is the final training of a study's winner (`refit`), with all devices that there
+        are. On which rows, and how long, is for the objective to say."""
         self._directory = Path(spec.checkpoint_dir)
         self._record = record
 

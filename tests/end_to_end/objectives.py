@@ -212,3 +212,9 @@ def learns_of_refit(trial: automl.TrialContext) -> None:
 
 def fails_soon(trial: automl.TrialContext) -> None:
     raise ValueError("no luck")
+
+
+def refits_at_the_second_try(trial: automl.TrialContext) -> None:
+    if trial.refit and trial.number == 0:
+        raise ValueError("no luck")
+    trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: {"again": trial.refit})

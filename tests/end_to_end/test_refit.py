@@ -21,8 +21,8 @@ FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
 LONG = (
     *FEW,
-    *("study.n_trials=1", "training.epochs=250", "training.checkpoint_every_seconds=0"),
-    *("data.n_train=2000", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
+    *("study.n_trials=1", "training.epochs=150", "training.checkpoint_every_seconds=0"),
+    *("data.n_train=1000", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
 )
 REFIT = ("refit", "study.name=a")
 
@@ -143,8 +143,8 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     assert "data.digest" in done.stderr
 
 
-def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program) -> None:
-    assert program.run(*LONG).code == 0
+def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
+    assert call(*LONG).code == 0
     running = program.start(*REFIT)
     running.wait_until(lambda: (study(program.folder) / "refit").exists(), "a refit")
     found = records(program.folder)
@@ -152,7 +152,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program) -> N
     running.kill()
     assert not (study(program.folder) / "refit.pt").exists()
     assert not found.outcomes()
-    done = program.run(*REFIT)
+    done = call(*REFIT)
     assert (done.code, done.stderr) == (0, "")
     (trial,) = found.params()
     assert len([e for e in found.of_trial(trial) if type(e).__name__ == "Started"]) == 2
@@ -160,7 +160,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program) -> N
     assert set(found.losses()) == {(0, step) for step in range(n_epochs)}
     killed = weights(program.folder)
     shutil.rmtree(study(program.folder) / "refit")
-    assert program.run(*REFIT).code == 0
+    assert call(*REFIT).code == 0
     whole = weights(program.folder)
     assert killed.keys() == whole.keys()
     for name, weight in whole.items():
@@ -219,6 +219,24 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, call: 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 5
     assert not (study(folder) / "refit").exists()
+
+
+def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
+    words = ("study.n_trials=1", *mine("refits_at_the_second_try"), "execution=inline")
+    assert call(*FEW, *words).code == 0
+    assert call(*REFIT).code == 1
+    assert not (study(folder) / "refit.pt").exists()
+    assert call(*REFIT).code == 0
+    assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"again": True}
+
+
+def test_a_refit_is_no_study_to_be_resumed(folder: Path, call: Call) -> None:
+    call(*SMALL)
+    call(*REFIT)
+    (name,) = refits(folder)
+    done = call("resume", f"study.name={name}", "study.dir=studies/a/refit")
+    assert done.code == 2
+    assert "is a refit; go on with it by: python -m automl refit study.name=a" in done.stderr
 
 
 def test_a_study_without_a_winner_is_refused(folder: Path, call: Call) -> None:

@@ -12,12 +12,13 @@ import torch
 
 from automl.execution.descendants import descendants
 from automl.trial import Interrupted
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.test_refit import FEW, records, study, weights
 
 STUDY = (
     *FEW,
-    *("study.n_trials=1", "training.epochs=120", "training.checkpoint_every_seconds=0"),
+    *("study.n_trials=1", "training.epochs=80", "training.checkpoint_every_seconds=0"),
     *("data.n_train=1000", "training.precision=float64"),
     "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}",
 )
@@ -44,10 +45,12 @@ def forget(folder: Path) -> None:
     shutil.rmtree(study(folder) / "refit")
 
 
-def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(program: Program) -> None:
+def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(
+    program: Program, call: Call
+) -> None:
     folder = program.folder
-    assert program.run(*STUDY).code == 0
-    assert program.run("refit", "study.name=a").code == 0
+    assert call(*STUDY).code == 0
+    assert call("refit", "study.name=a").code == 0
     alone = losses(folder)
     forget(folder)
 
@@ -66,15 +69,15 @@ def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(program: P
     killed = weights(folder)
     forget(folder)
 
-    assert program.run(*RANKS).code == 0
+    assert call(*RANKS).code == 0
     np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)
     for name, weight in weights(folder).items():
         assert torch.equal(weight, killed[name]), name
 
 
-def test_nothing_is_left_of_one_that_is_stopped(program: Program) -> None:
+def test_nothing_is_left_of_one_that_is_stopped(program: Program, call: Call) -> None:
     folder = program.folder
-    assert program.run(*STUDY).code == 0
+    assert call(*STUDY).code == 0
     running = program.start(*RANKS)
     running.wait_until(lambda: len(ranks_of(running.process.pid)) == 2, "two processes")
     ranks = ranks_of(running.process.pid)
@@ -86,5 +89,5 @@ def test_nothing_is_left_of_one_that_is_stopped(program: Program) -> None:
     assert "go on with: python -m automl refit study.name=a" in done.stdout
     assert not any(map(command_of, ranks))
     assert not (study(folder) / "refit.pt").exists()
-    assert program.run(*RANKS).code == 0
+    assert call(*RANKS).code == 0
     assert set(records(folder).losses()) == {(0, step) for step in range(len(losses(folder)))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from automl.config import Config, ObjectiveKind
@@ -25,6 +26,7 @@ from automl.running.sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
+from automl.training.network_family import NetworkFamily
 from automl.training.refit_file import RefitFile
 from automl.trial import CheckpointKind, Entry, Params, TrialState
 
@@ -40,7 +42,7 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     decided = again(config, begun.winner, sizes, _taken(prepared, begun.winner.params))
     for note in decided.notes:
         say_on_stdout(note)
-    own = derived(config, decided, prepared.identity)
+    own = _with_more_tries(derived(config, decided, prepared.identity))
     asked = Refit(decided.plan, dataset)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
@@ -88,9 +90,21 @@ def _taken(prepared: Prepared, params: Params) -> Taken:
     with closing(open_reader(config.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
     machine = Machine(n_gpus, usable_cores())
-    if config.objective.kind is not ObjectiveKind.builtin:
+    own = config.objective.kind is ObjectiveKind.builtin and isinstance(config.model, NetworkFamily)
+    if not own:
         return users(config.refit, machine)
     return taken(config.refit, machine, prepared.work(params))
+
+
+def _with_more_tries(own: Config) -> Config:
+    """A seed that failed before is not one of those that are asked for."""
+    assert own.study.name is not None, "made by derive.py"
+    folder = Path(own.study.dir) / own.study.name
+    if not StudyFiles(folder).events.exists():
+        return own
+    ended = [trial for trial in read_study(folder).trials.values() if trial.state.is_final]
+    n_failed = sum(trial.state is not TrialState.FINISHED for trial in ended)
+    return replace(own, study=replace(own.study, n_trials=own.refit.n_seeds + n_failed))
 
 
 def _keep(own: Config, begun: Begun, decided: Again) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import threading
 from dataclasses import replace
@@ -37,6 +38,7 @@ from automl.training.session import open_objective
 
 def main(fd: int) -> None:
     """Train until told to end; what goes wrong is told."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
     parent = Connection(fd)
     words: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(parent, words), daemon=True).start()
