@@ -27,8 +27,14 @@ class Ranks(Protocol):
     """0 is the one that reports."""
     n_ranks: int
 
-    def share(self, rows: torch.Tensor) -> torch.Tensor:
-        """Its own part of what all of them work on; may be empty."""
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """The rows of a batch that it trains on, and what their mean counts in that of the batch.
+
+        Of a batch that gives not each of them two rows (batch norm needs them) each takes all.
+        """
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Its own part of what all of them look at; may be empty."""
 
     def add(self, numbers: torch.Tensor) -> None:
         """Sum over all processes, in place; returns in each with the same bits. Raises
@@ -43,7 +49,10 @@ class _Alone:
 
     rank, n_ranks = 0, 1
 
-    def share(self, rows: torch.Tensor) -> torch.Tensor:
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        return rows, 1.0
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
         return rows
 
     def add(self, numbers: torch.Tensor) -> None:
@@ -62,7 +71,13 @@ class Group:
     def __init__(self) -> None:
         self.rank, self.n_ranks = dist.get_rank(), dist.get_world_size()
 
-    def share(self, rows: torch.Tensor) -> torch.Tensor:
+    def share(self, rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+        if len(rows) < 2 * self.n_ranks:
+            return rows, 1 / self.n_ranks
+        own = self.part(rows)
+        return own, len(own) / len(rows)
+
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
         return rows.tensor_split(self.n_ranks)[self.rank]
 
     def add(self, numbers: torch.Tensor) -> None:

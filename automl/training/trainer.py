@@ -147,9 +147,8 @@ class Trainer:
             for index, rows in enumerate(torch.split(order, self._batch_size)):
                 self._warm(epoch, index * self._batch_size / len(order))
                 self._flat.grads.zero_()
-                own = self._ranks.share(rows)
-                if len(own):
-                    sums[0].add_(self._find_gradient(own, len(rows)), alpha=len(own))
+                own, weight = self._ranks.share(rows)
+                sums[0].add_(self._find_gradient(own, weight), alpha=weight * len(rows))
                 self._ranks.add(self._flat.grads)
                 if clip_norm is not None:
                     self._flat.clip(clip_norm)
@@ -157,15 +156,14 @@ class Trainer:
                 if steps.tell(self._flat.values):
                     break
 
-    def _find_gradient(self, rows: torch.Tensor, n_rows: int) -> torch.Tensor:
-        """The mean loss of these rows of a batch of `n_rows`; their part of its gradient is added
-        to the flat one."""
+    def _find_gradient(self, rows: torch.Tensor, weight: float) -> torch.Tensor:
+        """The mean loss of these rows; its gradient, of such a weight, is added to the flat one."""
         train = self._data.train
         with self._autocast():
             out = self._forward(train.x.index_select(0, rows))
         loss = self._loss(out, train.y.index_select(0, rows), "mean")
-        own = loss if len(rows) == n_rows else loss * (len(rows) / n_rows)
-        own.backward()  # type: ignore[no-untyped-call]
+        weighted = loss if weight == 1 else loss * weight
+        weighted.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def _warm(self, epoch: int, share: float) -> None:
@@ -176,7 +174,7 @@ class Trainer:
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
         self._ranks.follow_first(self.model.buffers())
-        own = [self._ranks.share(t) for t in (self._data.validation.x, self._data.validation.y)]
+        own = [self._ranks.part(t) for t in (self._data.validation.x, self._data.validation.y)]
         if not len(own[0]):
             return
         self.model.eval()

@@ -20,7 +20,13 @@ SPACE = (
     "space={depth: {low: 1, high: 2}, width: {choices: [32, 64]}, batch_size: 256, "
     "lr: {low: 1e-3, high: 1e-1, log: true}, weight_decay: {low: 1e-6, high: 1e-3, log: true}}"
 )
-REFITS = {"refit": (), "refit, 8 seeds": ("refit.n_seeds=8",)}
+HELD = "refit.hold_out=0.05"
+REFITS = {
+    "refit": (),
+    "refit, 8 seeds": ("refit.n_seeds=8",),
+    "refit, 5 % held out": (HELD,),
+    "refit, 8 seeds, 5 % held out": ("refit.n_seeds=8", HELD),
+}
 
 
 def main() -> None:

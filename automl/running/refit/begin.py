@@ -27,7 +27,7 @@ def begin(config: Config) -> Begun:
     study = config.study
     assert study.name is not None, "composed from the study's own config"
     _refuse_unfit(config)
-    path = Path(study.dir) / study.name
+    path = Path(study.dir).absolute() / study.name  # an objective may go elsewhere
     return Begun(config, path, winner(read_study(path), config.refit.trial, study))
 
 

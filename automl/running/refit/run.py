@@ -63,7 +63,7 @@ def _refuse_changed(prepared: Prepared, path: Path) -> None:
                 pruner=prepared.pruner,
                 identity=prepared.identity,
                 defaults=prepared.identity_defaults,
-                directory=path.absolute(),
+                directory=path,
                 asks_for_params=prepared.asks_for_params,
             )
         ),
@@ -110,7 +110,7 @@ def _with_more_tries(own: Config) -> Config:
 def _keep(own: Config, begun: Begun, decided: Again) -> None:
     """Write the model file of the seeds. Raises AutoMLError where one has not finished."""
     assert own.study.name is not None, "made by derive.py"
-    folder = Path(own.study.dir) / own.study.name
+    folder = StudyFiles(begun.path).refits / own.study.name
     trials = read_study(folder).trials.values()
     finished = [trial.number for trial in trials if trial.state is TrialState.FINISHED]
     n_seeds = own.refit.n_seeds
@@ -124,7 +124,9 @@ def _keep(own: Config, begun: Begun, decided: Again) -> None:
         for number in finished[:n_seeds]
     ]
     if own.objective.kind is not ObjectiveKind.builtin and not _all_there(seeds):
-        say_on_stdout(f"no checkpoint was given, so that there is no refit.pt; see {folder}")
+        say_on_stdout(
+            f"no checkpoint was given, so that there is no refit.pt; see {os.path.relpath(folder)}"
+        )
         return
     path = StudyFiles(begun.path).refit
     assert begun.config.study.name is not None

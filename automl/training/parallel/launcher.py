@@ -2,10 +2,9 @@
 
 To the session it is an objective like any other: what rank 0 tells becomes the trial's reports. A
 rank that dies ends all, and the trial is interrupted. Each process takes its own share of every
-batch, and the flat gradient is summed once a step (`ranks.py`). torch's DistributedDataParallel
-sums while the backward pass still runs, which pays between machines and for very large networks;
-with one flat tensor there is one message a step and nothing to hide on one machine
-(`experiments/011-refit`).
+batch, and the flat gradient is summed once a step (`ranks.py`): one message, and rows that do not
+divide are weighted exactly. torch's DistributedDataParallel sums while the backward pass still
+runs, and weights all processes alike; on a CPU it is no faster (`experiments/011-refit`).
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ class Ranks:
         self.kept: dict[Ask, Mapping[str, Any]] = {}
         """What rank 0 has given since its last epoch."""
 
-    def tell(self, word: object) -> None:
-        """Say something to rank 0. Raises RankDiedError."""
+    def tell(self, word: object, number: int = 0) -> None:
+        """Say something to a rank. Raises RankDiedError."""
         try:
-            send(self._pipes[0], word)
+            send(self._pipes[number], word)
         except OSError:
-            self._raise_death(0)
+            self._raise_death(number)
 
     def ask(self, what: Ask) -> Mapping[str, Any]:
         """What rank 0 has of its newest epoch. Raises as `next` does."""
@@ -130,16 +129,17 @@ def started(setup: SessionSetup, trial: TrialContext, devices: Sequence[str]) ->
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="automl-ranks-"))
         processes, pipes = [], []
-        for rank, device in enumerate(devices):
+        for _ in devices:  # all load at once, and are then given their tasks
             process, pipe = _start()
             stack.callback(_end, process, pipe)
             processes.append(process)
             pipes.append(pipe)
-            meeting = str(Path(folder, "meeting"))
-            n_ranks, params = len(devices), dict(trial.params)
-            task = Task(setup, params, trial.seed, state, rank, n_ranks, device, meeting)
-            send(pipe, task)
-        yield Ranks(processes, pipes)
+        ranks = Ranks(processes, pipes)
+        params, meeting = dict(trial.params), str(Path(folder, "meeting"))
+        for rank, device in enumerate(devices):
+            task = Task(setup, params, trial.seed, state, rank, len(devices), device, meeting)
+            ranks.tell(task, rank)
+        yield ranks
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
