@@ -93,7 +93,7 @@ _ALL = (
     ),
     Command(
         "refit",
-        "train the best trial of study.name=NAME again, on more rows and all devices: refit.pt",
+        "train the best trial of study.name=NAME again, on more rows and all devices",
         "automl.commands.refit:run",
         Stored.WHOLE,
     ),

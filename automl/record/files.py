@@ -13,7 +13,7 @@
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
     refit.pt          the model of its last refit                                    durable
-    refit/            a folder per refit, which is a small study by itself
+    refits/           a folder per refit, which is a small study by itself
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -47,7 +47,7 @@ WRITTEN_FILES = "written.log"
 LAST = "last.pt"
 BEST = "best.pt"
 REFIT = "refit.pt"
-REFITS = "refit"
+REFITS = "refits"
 
 CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 

@@ -140,7 +140,7 @@ def candidates(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("automl re", ["resume"]),
+        ("automl res", ["resume"]),
         ("automl study.n_tri", ["study.n_trials="]),
         ("automl status study.n_tri", ["study.n_trials="]),
         (

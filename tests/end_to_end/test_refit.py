@@ -32,14 +32,14 @@ def study(folder: Path) -> Path:
 
 
 def refits(folder: Path) -> list[str]:
-    return sorted(path.name for path in (study(folder) / "refit").iterdir())
+    return sorted(path.name for path in (study(folder) / "refits").iterdir())
 
 
 def records(folder: Path) -> Records:
     """Those of the one refit."""
     (name,) = refits(folder)
     found = Records(folder, "a")
-    found.path = study(folder) / "refit" / name
+    found.path = study(folder) / "refits" / name
     return found
 
 
@@ -100,7 +100,7 @@ def test_several_seeds_are_one_model_by_their_mean(folder: Path, call: Call) -> 
     (name,) = refits(folder)
     points = np.random.default_rng(0).uniform(-1, 1, (50, 2))
     each = [
-        automl.load(f"studies/a/refit/{name}/checkpoints/trial-{n:05d}/best.pt") for n in range(3)
+        automl.load(f"studies/a/refits/{name}/checkpoints/trial-{n:05d}/best.pt") for n in range(3)
     ]
     mean = np.mean([model.predict_probabilities(points) for model in each], axis=0)
     found = automl.load("studies/a/refit.pt").predict_probabilities(points)
@@ -133,7 +133,7 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     predicted = automl.load("studies/a/refit.pt").predict(table)
     (name,) = refits(folder)
     each = [
-        automl.load(f"studies/a/refit/{name}/checkpoints/trial-{n:05d}/best.pt").predict(table)
+        automl.load(f"studies/a/refits/{name}/checkpoints/trial-{n:05d}/best.pt").predict(table)
         for n in range(2)
     ]
     np.testing.assert_allclose(predicted, np.mean(each, axis=0), rtol=1e-9)
@@ -146,7 +146,7 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
     assert call(*LONG).code == 0
     running = program.start(*REFIT)
-    running.wait_until(lambda: (study(program.folder) / "refit").exists(), "a refit")
+    running.wait_until(lambda: (study(program.folder) / "refits").exists(), "a refit")
     found = records(program.folder)
     running.wait_until(lambda: found.n_lines() >= 30, "30 events")
     running.kill()
@@ -159,7 +159,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call
     n_epochs = len(found.losses())
     assert set(found.losses()) == {(0, step) for step in range(n_epochs)}
     killed = weights(program.folder)
-    shutil.rmtree(study(program.folder) / "refit")
+    shutil.rmtree(study(program.folder) / "refits")
     assert call(*REFIT).code == 0
     whole = weights(program.folder)
     assert killed.keys() == whole.keys()
@@ -218,7 +218,7 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, call: 
     assert done.code == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 5
-    assert not (study(folder) / "refit").exists()
+    assert not (study(folder) / "refits").exists()
 
 
 def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
@@ -234,7 +234,7 @@ def test_a_refit_is_no_study_to_be_resumed(folder: Path, call: Call) -> None:
     call(*SMALL)
     call(*REFIT)
     (name,) = refits(folder)
-    done = call("resume", f"study.name={name}", "study.dir=studies/a/refit")
+    done = call("resume", f"study.name={name}", "study.dir=studies/a/refits")
     assert done.code == 2
     assert "is a refit; go on with it by: python -m automl refit study.name=a" in done.stderr
 

@@ -42,7 +42,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def forget(folder: Path) -> None:
-    shutil.rmtree(study(folder) / "refit")
+    shutil.rmtree(study(folder) / "refits")
 
 
 def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(
@@ -55,7 +55,7 @@ def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(
     forget(folder)
 
     running = program.start(*RANKS)
-    running.wait_until(lambda: (study(folder) / "refit").exists(), "a refit")
+    running.wait_until(lambda: (study(folder) / "refits").exists(), "a refit")
     running.wait_until(lambda: records(folder).n_lines() >= 20, "20 events")
     first, second = ranks_of(running.process.pid)
     os.kill(second, signal.SIGKILL)
@@ -81,7 +81,7 @@ def test_nothing_is_left_of_one_that_is_stopped(program: Program, call: Call) ->
     running = program.start(*RANKS)
     running.wait_until(lambda: len(ranks_of(running.process.pid)) == 2, "two processes")
     ranks = ranks_of(running.process.pid)
-    running.wait_until(lambda: (study(folder) / "refit").exists(), "a refit")
+    running.wait_until(lambda: (study(folder) / "refits").exists(), "a refit")
     running.wait_until(lambda: records(folder).n_lines() >= 10, "10 events")
     running.signal(signal.SIGINT)
     done = running.wait()

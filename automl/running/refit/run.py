@@ -15,7 +15,7 @@ from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
 from automl.execution.remote import call_in_child
 from automl.record.directory import StudyDirectory
-from automl.record.files import StudyFiles
+from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.running.going_on import how_to_go_on
 from automl.running.prepare import Prepared, Refit, prepare
@@ -116,7 +116,7 @@ def _keep(own: Config, begun: Begun, decided: Again) -> None:
     n_seeds = own.refit.n_seeds
     if len(finished) < n_seeds:
         raise AutoMLError(
-            f"{len(finished)} of {n_seeds} seeds finished, and refit.pt is not written; what went "
+            f"{len(finished)} of {n_seeds} seeds finished, and {REFIT} is not written; what went "
             f"wrong is above. Go on with: {how_to_go_on(own)}"
         )
     seeds = [
@@ -125,7 +125,7 @@ def _keep(own: Config, begun: Begun, decided: Again) -> None:
     ]
     if own.objective.kind is not ObjectiveKind.builtin and not _all_there(seeds):
         say_on_stdout(
-            f"no checkpoint was given, so that there is no refit.pt; see {os.path.relpath(folder)}"
+            f"no checkpoint was given, so that there is no {REFIT}; see {os.path.relpath(folder)}"
         )
         return
     path = StudyFiles(begun.path).refit

@@ -123,7 +123,7 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert own.space == {"lr": 0.5, "batch_size": 32}
     assert own.study.n_trials == 3
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
-    assert own.study.dir == "studies/a/refit"
+    assert own.study.dir == "studies/a/refits"
     assert own.study.name is not None
     assert own.study.name.startswith("trial-00000-")
     assert own.training.epochs == found.epochs == 2
@@ -176,7 +176,7 @@ def test_how_it_goes_on_is_the_same_command() -> None:
     )
     assert how_to_go_on(own) == line
     assert how_to_go_on_with(own.study, flat_settings(own)) == line
-    moved = replace(own, study=replace(own.study, dir="/data/a/refit"))
+    moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
     assert "study.name=a study.dir=/data refit.trial" in how_to_go_on(moved)
 
 
