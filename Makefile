@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types soak test-gpu mutants clean
+.PHONY: help sweep test check format lint types recipes soak test-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ sweep: .venv/installed ## Install into .venv, then sweep the generated disc set 
 test: .venv/installed ## Install into .venv, then run the tests
 	$(BIN)/python -m pytest
 
-check: format lint types test ## What CI runs: format, lint, types, tests
+check: format lint types test recipes ## What CI runs: format, lint, types, tests, recipes
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --check
@@ -26,6 +26,10 @@ lint: .venv/installed ## Check the style
 
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
+
+recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
+	$(BIN)/python -m tests.recipes.run $(ONLY)
+	$(if $(ONLY),,$(BIN)/python -m pytest tests/integrations)
 
 ROUNDS ?= 20
 soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 times)
@@ -51,6 +55,12 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 	@echo "Installing PyTorch, MLflow and what else is needed into .venv: some minutes, once."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# What the recipes use besides, into the same environment.
+.venv/recipes-installed: .venv/installed
+	@echo "Installing what the recipes use besides into .venv: some minutes, once."
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,recipes]'
 	@touch $@
 
 # An environment of their own: none of it is a dependency of the project.

@@ -2,7 +2,9 @@
 
 What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialInterrupted`,
 `objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python, and
-`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend.
+`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend. With
+`register_configs` a Hydra application composes our settings among its own. `integrations` has
+callbacks for other libraries' training.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from automl import integrations
     from automl.api.calls import sweep
+    from automl.api.configs import register_configs
     from automl.api.handle import open_study
     from automl.errors import AutoMLError
     from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned, objective
@@ -22,9 +26,11 @@ __all__ = [
     "TrialContext",
     "TrialInterrupted",
     "TrialPruned",
+    "integrations",
     "load",
     "objective",
     "open_study",
+    "register_configs",
     "sweep",
 ]
 
@@ -38,10 +44,13 @@ if not TYPE_CHECKING:
         "load": "automl.training.predictor",
         "objective": "automl.training.objective",
         "open_study": "automl.api.handle",
+        "register_configs": "automl.api.configs",
         "sweep": "automl.api.calls",
     }
 
     def __getattr__(name: str) -> object:
+        if name == "integrations":
+            return importlib.import_module("automl.integrations")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_HOMES[name]), name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -471,7 +472,67 @@ class Paced:
     """Number of its first trial; None: a probe."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced"
+class Interval(NamedTuple):
+    """A score, and where it lies with 95 % (a bootstrap over rows)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class RowsKind(enum.Enum):
+    """Which rows a model is scored on."""
+
+    KEPT = "kept"
+    """The study's own test part."""
+    GIVEN = "given"
+    """A table that came later."""
+    VALIDATION = "validation"
+    """By which trials were chosen: the score flatters."""
+
+    @property
+    def unseen(self) -> bool:
+        """Whether no sweep ever saw them."""
+        return self is not RowsKind.VALIDATION
+
+
+class Difference(NamedTuple):
+    """By how much a score is above another of the same rows, and whether that is more than chance:
+    where it lies with 95 %, of all that are compared together."""
+
+    value: float
+    low: float
+    high: float
+    verdict: str
+    """For people: `better`, `worse`, `may be chance`."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Models of the study were scored, all on the same rows."""
+
+    time: float
+    kind: RowsKind
+    n_rows: int
+    digest: str
+    """Of the rows: equal ones are the same."""
+    trials: tuple[int, ...]
+    """Whose models; the best of the study first, which the others are compared with."""
+    scores: Mapping[str, Mapping[str, Interval]]
+    """Each metric by name (`loss`), of each trial by its name, and of each baseline (`linear`)."""
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    """Likewise, of all but the first trial."""
+
+    @property
+    def rows(self) -> str:
+        """Which rows, for people."""
+        unseen = (
+            "no sweep saw" if self.kind.unseen else "of validation, by which trials were chosen"
+        )
+        return f"{self.n_rows:,} rows {unseen}"
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated"
 
 
 # --- how a trial is carried out -----------------------------------------------------------------
@@ -557,6 +618,17 @@ class AnsweringFeed(Feed, Protocol):
         """From any thread; waits for the main thread, which alone draws params."""
 
 
+class Apart(Protocol):
+    """Keeps what runs code of the user's apart from what runs in the same process after it."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether the process is fit for no other trial."""
+
+    def __call__(self) -> AbstractContextManager[None]:
+        """Around a trial, or a pack, in its own thread. Raises nothing of its own."""
+
+
 class Session(Protocol):
     """An objective made ready once in a process, which then trains many trials there."""
 
@@ -589,6 +661,10 @@ class Session(Protocol):
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Take no more than that of each device, in their order; 0: no cap. Any thread."""
+
+    def keep_apart(self, apart: Apart) -> None:
+        """Enter it from now on around each trial, or pack, that runs code of the user's here; where
+        it is spent, none is begun any more."""
 
     def give_back_memory(self) -> None:
         """Empty caches between trials."""

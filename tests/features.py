@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from automl.config import DataConfig
 from automl.data.dataset import Dataset, Part
+from automl.data.load import load_with_test
 from automl.data.one_hot import n_features, one_hot
 from automl.data.preprocessing import Preprocessing
 
@@ -25,3 +27,8 @@ def width(data: Dataset) -> int:
 def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32]:
     """(N, D) finite features of raw rows."""
     return one_hot(preprocessing.columns, preprocessing.read(frame))
+
+
+def load_test(config: DataConfig) -> Part:
+    """The part that no sweep by these settings sees."""
+    return load_with_test(config, config.test_path)[1]

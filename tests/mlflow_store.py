@@ -18,7 +18,7 @@ from automl.tracking.environment import set_defaults
 def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
     """MLflow 3.17 uses an option that SQLAlchemy 2.1 warns of: theirs to mend."""
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(f"{here}{os.sep}"):
             item.add_marker(pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"))
 
 

@@ -33,15 +33,16 @@ PARTS = {
     "data": set[str](),
     "devices": set[str](),
     "execution": set[str](),
+    "integrations": {"training"},
     "search": set[str](),
     "tracking": set[str](),
     "training": {"data"},
 }
 """What each part may import besides the shared words and itself."""
 
-ABOVE = {"cli": {"__main__", "api"}, "api": {"__init__"}}
-"""What stands above the parts' users: the command line, and the calls from Python, which compose by
-it; who may import them."""
+ABOVE = {"cli": {"__main__", "api"}, "api": {"__init__"}, "integrations": {"__init__"}}
+"""What stands above the parts' users: the command line, the calls from Python, which compose by it,
+and what only a user's own training calls; who may import them."""
 
 OWNERS = {
     "IPython": {"running"},
@@ -49,17 +50,24 @@ OWNERS = {
     "cloudpickle": {"api"},
     "cmaes": {"search"},
     "hydra": {"cli"},
+    "lightgbm": {"integrations"},
+    "lightning": {"integrations"},
     "mlflow": {"tracking"},
-    "numpy": {"data", "search", "training"},
+    "numpy": {"data", "integrations", "search", "training"},
     "omegaconf": {"cli"},
+    "onnxruntime": {"training"},
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
     "rich": {"running"},
-    "sklearn": {"data"},
+    "sklearn": {"data", "integrations"},
+    "skorch": {"integrations"},
     "torch": {"training"},
+    "torch_tensorrt": {"training"},
+    "transformers": {"integrations"},
+    "xgboost": {"integrations"},
     "yaml": {"cli"},
 }
 """Which part (or module beside the parts) may import a foreign library."""
@@ -142,6 +150,11 @@ def test_imports_form_a_star_and_libraries_have_one_owner(path: Path) -> None:
         ("running", "import requests"),
         ("commands", "from automl.api.calls import sweep"),
         ("training", "import cloudpickle"),
+        ("integrations", "from automl.search.study import Study"),
+        ("integrations", "import torch"),
+        ("training", "import automl.integrations.lightning"),
+        ("running", "from automl import integrations"),
+        ("training", "import lightning.pytorch"),
     ],
 )
 def test_a_broken_rule_is_seen(where: str, source: str) -> None:
@@ -158,6 +171,8 @@ def test_a_broken_rule_is_seen(where: str, source: str) -> None:
         ("__main__", "from automl.cli import main"),
         ("api", "from automl.cli.compose import compose"),
         ("cli", "from automl.running.sweep import run_sweep\nimport hydra, json"),
+        ("__init__", "from automl import integrations"),
+        ("integrations", "import lightning\nfrom automl.training.objective import TrialContext"),
     ],
 )
 def test_what_the_rules_allow(where: str, source: str) -> None:
@@ -259,7 +274,7 @@ def test_readmes_layout_names_what_there_is() -> None:
     named = {name.rstrip("/") for line in lines if line for name in line[1].split()}
     there = {path.name for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "conf")}
     assert named == there
-    assert len(there) <= 17, "and integrations/, which comes later"
+    assert len(there) <= 18, "more than one glance takes in"
 
 
 COMPOSE = """
@@ -284,6 +299,10 @@ study = Study.open(
 assert study.ask().number == 0
 study.close()
 """
+NAME_INTEGRATIONS = """
+import automl
+automl.integrations.__all__
+"""
 PLACE = """
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.policy import Limits, place
@@ -302,8 +321,12 @@ assert place(Request(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2).dev
         (COMPOSE, {"torch", "mlflow", "pandas", "sklearn", "optuna", "numpy", "py3nvml"}),
         (COMPOSE + ASK, {"torch", "mlflow", "sklearn"}),
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
+        (
+            NAME_INTEGRATIONS,
+            {"torch", "lightning", "transformers", "skorch", "lightgbm", "xgboost", "sklearn"},
+        ),
     ],
-    ids=["composing", "asking", "placing"],
+    ids=["composing", "asking", "placing", "naming integrations"],
 )
 def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) -> None:
     code = f"{doing}\nimport sys\nprint([m for m in {sorted(forbidden)} if m in sys.modules])"

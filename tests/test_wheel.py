@@ -74,3 +74,15 @@ def test_it_composes_from_its_own_conf(installed: Path, tmp_path: Path) -> None:
     assert "kind: digits" in shown
     assert "tpe*" in run(installed, tmp_path, "-m", "automl", "--help")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_application_composes_it_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("defaults: [/sweep@automl, _self_]\n")
+    code = (
+        "import hydra, automl; automl.register_configs()\n"
+        f"with hydra.initialize_config_dir({str(tmp_path)!r}, version_base='1.3'):\n"
+        "    cfg = hydra.compose('own', ['sampler@automl.sampler=random'])\n"
+        "print(automl.__file__, cfg.automl.study.n_trials)"
+    )
+    shown = run(installed, tmp_path, "-c", code)
+    assert shown == f"{installed / 'automl' / '__init__.py'} 20\n"

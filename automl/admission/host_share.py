@@ -144,8 +144,10 @@ def host_room(
     headroom_bytes: int,
     n_cores_allow: int,
     in_threads: bool,
+    helpers_bytes: int = 0,
 ) -> HostRoom:
-    """`in_threads`: trials take no processes of their own, so that their cores alone count."""
+    """`in_threads`: trials take no processes of their own, so that their cores alone count.
+    `helpers_bytes` are of those that a trial's own process starts."""
     host = reading.host
     if host is None or share.is_empty:
         return HostRoom()
@@ -156,4 +158,5 @@ def host_room(
         return HostRoom(n_running, has_cores)
     room_bytes = host.free_bytes - share.coming_bytes - share.promised_bytes - headroom_bytes
     held = reading.held_after_on(HOST)
-    return HostRoom(n_running, has_cores, room_bytes, process_bytes(ledger), held)
+    one_bytes = process_bytes(ledger) + helpers_bytes
+    return HostRoom(n_running, has_cores, room_bytes, one_bytes, held)

@@ -63,6 +63,8 @@ class Limits:
     sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
     """What was found of how many trials share a device; who is not named has no such limit."""
     gpus_per_trial: int = 1
+    helpers_bytes: int = 0
+    """Main memory of the processes that a trial's own one starts, beside its own."""
 
     def on(self, device: DeviceId) -> int:
         """The most trials on a device."""
@@ -132,6 +134,7 @@ def place(
         share,
         headroom_bytes=limits.headroom_bytes,
         n_cores_allow=limits.max_on_host,
+        helpers_bytes=limits.helpers_bytes,
         in_threads=in_threads,
     )
     return _Asked(request, ledger, process, idle or {}, host).decide(free)

@@ -48,9 +48,13 @@ class Requests:
         estimate: Callable[[Params], Request],
         declared_bytes: int | None,
         devices_per_trial: int = 1,
+        helpers_bytes: int = 0,
     ) -> None:
         """`estimate` says what is known of params by arithmetic; what the user declared goes
-        before it. `devices_per_trial` counts GPUs: on the host a trial has the host."""
+        before it. `devices_per_trial` counts GPUs: on the host a trial has the host.
+        `helpers_bytes` is main memory of processes that a trial's own one starts, which its peak
+        does not show."""
+        self._helpers_bytes = helpers_bytes
         self._estimate = estimate
         self._declared_bytes = declared_bytes
         self._devices_per_trial = devices_per_trial
@@ -137,6 +141,8 @@ class Requests:
         if self._declared_bytes is not None:
             return _sized(estimate, self._declared_bytes, RequestSource.DECLARED)
         request = self._known(kind, params, estimate)
+        if kind is DeviceKind.CPU and request.memory_bytes is not None and self._helpers_bytes:
+            request = _sized(request, request.memory_bytes + self._helpers_bytes, request.source)
         too_little = self._ran_out.get(same(params, kind), 0)
         if request.memory_bytes is None or request.memory_bytes >= too_little:
             return request

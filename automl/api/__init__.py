@@ -1,1 +1,1 @@
-"""What Python calls: a sweep over a function, and the handle of a study."""
+"""What Python calls: a sweep, the handle of a study, our settings for Hydra applications."""

@@ -1,22 +1,23 @@
 """`automl.sweep`: a sweep called from Python, composed and run as `python -m automl` does.
 
-The function travels to workers as bytes, and the study keeps a name and digests of it. Here are
-only the ways in and out: arguments become overrides, exit codes become exceptions.
+A function travels to workers as bytes, and the study keeps a name and digests of it; what a Hydra
+application composed takes the place of `conf/`. Here are only the ways in and out: arguments become
+overrides, exit codes become exceptions.
 """
 
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from automl.api.composing import composed, composing
 from automl.api.functions import file_of, name_of, parts_of
 from automl.api.handle import StudyHandle
 from automl.api.pickling import pickled, size_notes
-from automl.cli.arguments import Arguments
-from automl.cli.compose import compose, folder_of_studies
+from automl.cli.application import name_of_study
+from automl.cli.compose import Composed, folder_of_studies
 from automl.cli.space import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
@@ -25,14 +26,13 @@ from automl.record.studies import study_names
 from automl.training.called import CalledFunction
 
 _INTERRUPTED, _TERMINATED = 130, 143
-_composing = threading.Lock()
-"""Hydra has one state for a whole process; calls may come from several threads."""
 
 
 def sweep(
-    train: Callable[..., Any],
+    train: Callable[..., Any] | Mapping[Any, Any],
     space: Mapping[str, Any] | None = None,
     *,
+    config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
     name: str | None = None,
     overrides: Sequence[str] = (),
@@ -47,31 +47,61 @@ def sweep(
     settings where none are given; a function that has changed since is refused, unless it is
     `changed=True`.
 
+    In a Hydra application that composed our settings (`automl.register_configs()`),
+    `automl.sweep(cfg.automl)` runs what they say, their objective included, and
+    `automl.sweep(train, config=cfg.automl)` runs `train` by them; the other arguments win over
+    them. With the name of a study that is there it goes on, by the settings given.
+
     Returns when all trials have ended. Raises ConfigError before the first trial, SweepFailedError
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
-    if not callable(train):
-        raise ConfigError(
-            f"automl.sweep({train!r}): give a function, not a {type(train).__name__}."
-        )
-    exists = name is not None and name in study_names(folder_of_studies(overrides))
-    if space is None and not exists and not any(is_about_space(line) for line in overrides):
-        raise ConfigError(
-            "automl.sweep: a new study needs a space, such as "
-            'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
-        )
-    lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *_objective(train)]
-    with _composing:
-        composed = compose(Arguments("resume" if exists else "sweep", tuple(lines)))
-    config = composed.config
+    function, application = _function_and_config(train, config)
+    objective = [] if function is None else _objective(function, application)
+    with composing:
+        if application is not None:
+            name = name or name_of_study(application)
+        exists = application is None and name is not None and _is_there(name, overrides)
+        needs_space = application is None and not exists and space is None
+        if needs_space and not any(is_about_space(line) for line in overrides):
+            raise ConfigError(
+                "automl.sweep: a new study needs a space, such as "
+                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
+            )
+        lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
+        made = composed("resume" if exists else "sweep", lines, application)
+    return _carried_out(made, function, resume=exists, changed=changed)
+
+
+def _function_and_config(
+    train: object, config: object
+) -> tuple[Callable[..., Any] | None, object | None]:
+    """What trains, if that is a function, and the config of an application, if one is given."""
+    if callable(train):
+        return train, config
+    if isinstance(train, Mapping) and config is None:
+        return None, train
+    ours = ", or what a Hydra application composed of ours, automl.sweep(cfg.automl)"
+    raise ConfigError(
+        f"automl.sweep({train!r}): give a function, not a {type(train).__name__}{ours}."
+    )
+
+
+def _is_there(name: str, overrides: Sequence[str]) -> bool:
+    return name in study_names(folder_of_studies(overrides))
+
+
+def _carried_out(
+    made: Composed, function: Callable[..., Any] | None, *, resume: bool, changed: bool
+) -> StudyHandle:
+    config = made.config
+    assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
-    called = _called(train, inline=inline, changed=changed)
+    called = None if function is None else _called(function, inline=inline, changed=changed)
     from automl.commands.sweep import carry_out
 
-    assert config.study.name is not None, "given above"
     try:
-        code = carry_out(config, composed.stored_config, resume=exists, called=called)
+        code = carry_out(config, made.stored_config, resume=resume, called=called)
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "
@@ -100,8 +130,9 @@ def _overrides(space: Mapping[str, Any] | None, n_trials: int | None, name: str)
     return lines
 
 
-def _objective(train: Callable[..., Any]) -> list[str]:
-    parts = [f"{name}={digest}" for name, digest in parts_of(train).items()]
+def _objective(train: Callable[..., Any], application: object | None) -> list[str]:
+    # A function that holds the application's config holds these settings, too.
+    parts = [f"{name}={digest}" for name, digest in parts_of(train, application).items()]
     return [
         "objective.kind=called",
         f"objective.target={override_text(name_of(train))}",

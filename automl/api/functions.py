@@ -31,10 +31,13 @@ are people's own files below it, too."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def parts_of(function: Callable[..., Any]) -> dict[str, str]:
-    """A digest per part, by the part's name; the same for the same function in any process."""
+def parts_of(function: Callable[..., Any], apart: object = None) -> dict[str, str]:
+    """A digest per part, by the part's name; the same for the same function in any process.
+
+    What `apart` holds is no part of it, wherever it hangs: a study compares that by itself.
+    """
     digests = {"source": _digest_of_code(function)}
-    return digests | {name: _Digest().of(value) for name, value in values_of(function)}
+    return digests | {name: _Digest(apart).of(value) for name, value in values_of(function)}
 
 
 def values_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -173,8 +176,8 @@ _AGAIN = _hex(b"again")
 class _Digest:
     """Of one value, which may hold itself."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, str] = {}
+    def __init__(self, apart: object) -> None:
+        self._known: dict[int, str] = {} if apart is None else {id(apart): _hex(b"apart")}
         """By identity; `_AGAIN` while it is being looked at."""
         self._kept: list[object] = []
         """So that no other takes an identity that is known."""

@@ -1,7 +1,7 @@
 """The handle of a study: what is known of it now, read from its directory, at any time.
 
 No lock is taken, and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be looked at while it runs, from this process or another.
+that a study can be looked at while it runs, from this process or another. Only `evaluate` writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from automl.record.trial_record import TrialRecord
 from automl.trial import CheckpointKind, Params, TrialState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from os import PathLike
 
     from automl.data.frame import Frame
 
@@ -82,6 +83,37 @@ class StudyHandle:
 
         rows = [_row(trial) for trial in read_study(self.path).trials.values()]
         return frame_of(rows, _COLUMNS, index="trial")
+
+    def evaluate(
+        self,
+        trials: Sequence[int] = (),
+        *,
+        test_path: str | PathLike[str] | None = None,
+        overrides: Sequence[str] = (),
+    ) -> Frame:
+        """Score the best trial, or those named, on rows that no sweep saw: the study's own test
+        part, or the table at `test_path`. Kept as `python -m automl evaluate` does.
+
+        A pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low` and
+        `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
+        `difference_high`, and its `verdict`; `rows`, which they are. `overrides` are written as on
+        the command line. Raises AutoMLError.
+        """
+        from automl.api.composing import composed
+        from automl.cli.space import override_text
+        from automl.commands.evaluate import evaluate
+        from automl.commands.evaluation.shown import records_of
+        from automl.data.frame import frame_of
+
+        lines = [f"study.name={override_text(self.name)}"]
+        lines.append(f"study.dir={override_text(str(self.path.parent))}")
+        lines.append(f"evaluate.trials={override_text(list(map(int, trials)))}")
+        if test_path is not None:
+            lines.append(f"data.test_path={override_text(str(test_path))}")
+        event = evaluate(
+            composed("evaluate", [*lines, *overrides]).config, lambda line: None, show=False
+        )
+        return frame_of(records_of(event), ("metric", "model"), index=["metric", "model"])
 
     def __repr__(self) -> str:
         counts = read_study(self.path).counts()

@@ -14,18 +14,21 @@ from pathlib import Path
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
+from automl.cli.application import application_base
 from automl.cli.arguments import Arguments
 from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
-from automl.cli.schemas import groups, keys_of, register_schemas
+from automl.cli.schemas import DEFAULT_SPACE, groups, keys_of, register_schemas
 from automl.cli.space import rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
@@ -53,13 +56,14 @@ class Composed:
     """YAML that `resume` composes the same config from; holds no credential."""
 
 
-def compose(arguments: Arguments) -> Composed:
-    """Compose and check. Raises ConfigError; writes nothing."""
+def compose(arguments: Arguments, application: object = None) -> Composed:
+    """Compose and check, from `application` where a Hydra application composed ours as a part of
+    its own. Raises ConfigError; writes nothing."""
     with explained(arguments.overrides):
         shows_hydra = arguments.hydra_options[:2] not in ((), ("--cfg", "job"))
         if not shows_hydra:
             refuse_overrides(arguments.overrides)
-        base, given = hydra_input(arguments)
+        base, given = hydra_input(arguments, application)
         if not shows_hydra:
             _refuse_in_files(base, given)
         composed = _compose(given)
@@ -77,13 +81,18 @@ def folder_of_studies(overrides: Sequence[str]) -> Path:
         return study_folder(_parsed(overrides))
 
 
-def hydra_input(arguments: Arguments) -> tuple[Base, HydraInput]:
+def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base, HydraInput]:
     """What to compose from, and the overrides in the form that Hydra takes."""
     register_schemas()
     parsed = _parsed(arguments.overrides)
-    base = choose_base(arguments, parsed)
+    if application is not None:
+        base = application_base(application, parsed)
+    else:
+        base = choose_base(arguments, parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
+    if base.study is None and application is None:
+        given = _without_default_space(given)
     return base, _without_inline_space(given)
 
 
@@ -99,10 +108,25 @@ def _compose(given: HydraInput) -> DictConfig:
 @contextmanager
 def _initialized(config_dir: Path | None) -> Iterator[None]:
     with (
+        _apart(),
         _searching(config_dir),
         hydra.initialize_config_dir(str(conf_dir()), job_name="automl", version_base="1.3"),
     ):
         yield
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """An application of Hydra's may run in this process, which has one Hydra and one version that
+    it is compatible with: both are its own again afterwards."""
+    running, base = GlobalHydra.instance(), VersionBase.instance()
+    held, version = running.hydra, base.version_base
+    running.clear()
+    try:
+        yield
+    finally:
+        running.hydra, base.version_base = held, version
+        GlobalHydra.set_instance(running)
 
 
 def _refuse_in_files(base: Base, given: HydraInput) -> None:
@@ -124,6 +148,24 @@ def _mentions_hydra(file: Path) -> bool:
         return b"hydra" in file.read_bytes()
     except OSError:
         return False  # if it is needed, Hydra says so
+
+
+def _without_default_space(given: HydraInput) -> HydraInput:
+    """`objective=optuna` needs no space written: the built-in network's, which nobody chose, goes.
+
+    Its file cannot say so: wherever an application has put ours, it would have to name the place.
+    """
+    lines = given.overrides
+    if any(line == "~space" or line.startswith("space=") for line in lines):
+        return given
+    if given.config_name == "sweep" and not any("objective=" in line for line in lines):
+        return given  # the table of contents asks for none: no need to compose
+    with _initialized(given.config_dir):
+        composed = hydra.compose(given.config_name, list(lines), return_hydra_config=True)
+    chosen = composed.hydra.runtime.choices
+    if (chosen.get("objective"), chosen.get("space")) != ("optuna", DEFAULT_SPACE):
+        return given
+    return HydraInput(given.config_name, ("space=empty", *lines), given.config_dir)
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:

@@ -1,8 +1,8 @@
 """What is taken from a study that belongs to somebody else: nothing that leaves or runs.
 
-Its stored settings may name code (`objective.target`, `objective.command`), a server that results
-are sent to, or a value of the environment (`${oc.env:…}`). His own study goes on with all of them;
-another user's are shown, and count once the caller has given them again himself.
+Its stored settings may name code (`objective.target`, `data.source` and their like), a server that
+results are sent to, or a value of the environment (`${oc.env:…}`). His own study goes on with all
+of them; another user's are shown, and count once the caller has given them again himself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override
 
 from automl.cli.space import override_text
+from automl.config import LOSSES
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
 
-_CODE = ("objective.target", "objective.command", "model.target")
+_CODE = (
+    "objective.target",
+    "objective.command",
+    "model.target",
+    "data.source",
+    "training.loss",
+)
 _ADDRESSES = ("tracking.uri", "study.storage")
 _MAX_SHOWN = 300
 
@@ -71,7 +78,7 @@ def _refuse_links(study: Path, owner: str) -> None:
 def _leaves_or_runs(key: str, value: str) -> bool:
     if key in _ADDRESSES:  # a file's path alone names nobody else
         return "${" in value or not value.startswith("sqlite:///") or "?" in value
-    return "${" in value or key in _CODE
+    return "${" in value or (key in _CODE and value not in LOSSES)
 
 
 def _is_given(key: str, given: Sequence[str]) -> bool:

@@ -92,6 +92,12 @@ _ALL = (
         Which.NAMED_IF_ANY,
     ),
     Command(
+        "evaluate",
+        "score the best of study.name=NAME, or evaluate.trials=[3,7], on rows no sweep saw",
+        "automl.commands.evaluate:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "refit",
         "train the best trial of study.name=NAME again, on more rows and all devices",
         "automl.commands.refit:run",
@@ -110,6 +116,18 @@ _ALL = (
         "automl.commands.sync:run",
         Stored.TRACKING,
         Which.NEWEST,
+    ),
+    Command(
+        "export",
+        "write study.name's best model as export.format: onnx, torch, aoti, tensorrt",
+        "automl.commands.export:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "predict",
+        "score predict.input, a table of any size, into predict.output by study.name's best model",
+        "automl.commands.predict:run",
+        Stored.WHOLE,
     ),
     Command(
         "list",

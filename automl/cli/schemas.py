@@ -19,6 +19,9 @@ from automl.training.family import families
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
 
+DEFAULT_SPACE = "mlp"
+"""The option of `space` that the table of contents names: the built-in network's."""
+
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
     "model": families(),
     "sampler": samplers(),

@@ -56,9 +56,16 @@ def stored_text(config: DictConfig) -> str:
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # an answer about one folder, which keeps it
-    defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
-    whole = {"defaults": defaults, **_without_credentials(plain)}
+    plain["data"]["split_to"] = None  # written once
+    whole = with_defaults(config, _without_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
+
+
+def with_defaults(config: DictConfig, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """`plain`, what `config` holds, as what Hydra composes the same from: a defaults list that
+    names the schemas of the chosen options, then every value."""
+    defaults = ["config_schema", *({g: _schema_of(g, config)} for g in groups()), "_self_"]
+    return {"defaults": defaults, **plain}
 
 
 def _schema_of(group: str, config: DictConfig) -> str | None:
@@ -163,7 +170,7 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
     stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
-    replaced = {o.key_or_group for o in overrides if o.key_or_group in groups() and _replaces(o)}
+    replaced = replaced_by(overrides)
     _schema_for_kind(stored)
     if not whole:
         _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
@@ -210,9 +217,15 @@ def _names_schemas(entry: object) -> bool:
     )
 
 
-def _replaces(override: Override) -> bool:
-    """A chosen option (`data=digits`), or a whole new space, in place of the stored section."""
-    return isinstance(override.value(), str) or override.key_or_group == "space"
+def replaced_by(overrides: Sequence[Override]) -> set[str]:
+    """The sections in whose place something else is chosen: an option (`data=digits`), or a whole
+    new space."""
+    chosen = [override for override in overrides if override.key_or_group in groups()]
+    return {
+        override.key_or_group
+        for override in chosen
+        if isinstance(override.value(), str) or override.key_or_group == "space"
+    }
 
 
 def _value_of(key: str, overrides: Sequence[Override]) -> object:

@@ -16,18 +16,22 @@ from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
 from automl.config.data import DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
+from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
+from automl.config.export import ExportConfig, ExportFormat
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
+from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
-from automl.config.training import Precision, TrainingConfig
+from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 
 __all__ = [
+    "LOSSES",
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",
@@ -36,17 +40,22 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
+    "ExportConfig",
+    "ExportFormat",
     "KeepCheckpoints",
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
     "Parallel",
     "Precision",
+    "PredictConfig",
     "PrunerConfig",
     "RefitConfig",
     "SamplerConfig",
+    "Schedule",
     "StudyConfig",
     "SurveyKind",
     "Task",
@@ -78,8 +87,11 @@ class Config:
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     refit: RefitConfig = field(default_factory=RefitConfig)
     ui: UIConfig = field(default_factory=UIConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
+    predict: PredictConfig = field(default_factory=PredictConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
 

@@ -37,10 +37,15 @@ def check_positive(key: str, value: float | None) -> None:
     )
 
 
+def is_target(text: str) -> bool:
+    """Whether it is the name of a function of the user's."""
+    return _TARGET.fullmatch(text) is not None
+
+
 def check_target(group: str, target: str | None, option: str = "python") -> None:
     """For the name of a function of the user's, which an option of the group needs."""
     check(
-        target is not None and _TARGET.fullmatch(target) is not None,
+        target is not None and is_target(target),
         f"{group}.target",
         target,
         f"{group}={option} needs {group}.target=module:function, or file.py:function.",

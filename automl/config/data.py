@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from automl.config.checks import check
+from automl.config.checks import check, is_target
 
 
 class DataKind(enum.Enum):
     disc = "disc"
     digits = "digits"
     csv = "csv"
+    python = "python"
 
 
 class Task(enum.Enum):
@@ -29,6 +30,10 @@ class DataConfig:
     """CSV or Parquet file (kind csv)."""
     target: str | None = None
     """Name of the column to predict (kind csv)."""
+    source: str | None = None
+    """`module:function` that gives the parts (kind python), called without arguments: {"train":
+    (x, y), "validation": (x, y)}, and "test" if there is one; tensors, arrays, frames, or torch
+    Datasets of such pairs. It is called in every process that trains."""
     task: Task = Task.auto
     """auto: text and integers of at most 20 values are classes, all else is regression."""
     test_path: str | None = None
@@ -38,6 +43,10 @@ class DataConfig:
     test_fraction: float = 0.2
     """Share of the rows that no sweep ever sees (where `test_path` is none)."""
     split_seed: int = 0
+    sweep_rows: float | None = None
+    """Trials train on so many of the training rows, or on this share of them; none: on all."""
+    split_to: str | None = None
+    """Folder that a table's parts are written to as CSV: train, validation, test."""
     n_train: int = 1000
     """Training points (kind disc)."""
     n_validation: int = 500
@@ -59,8 +68,24 @@ class DataConfig:
             self.split_seed,
             "must be from 0 to 4294967295.",
         )
+        if self.sweep_rows is not None:
+            share, count = (
+                0 < self.sweep_rows < 1,
+                self.sweep_rows >= 2 and self.sweep_rows % 1 == 0,
+            )
+            rule = "must be a number of rows (2 or more) or a share of them (above 0, below 1)."
+            check(share or count, "data.sweep_rows", self.sweep_rows, rule)
         check(self.n_train >= 1, "data.n_train", self.n_train, "must be at least 1.")
         check(self.n_validation >= 1, "data.n_validation", self.n_validation, "must be at least 1.")
+        if self.kind is DataKind.python:
+            check(
+                self.source is not None and is_target(self.source),
+                "data.source",
+                self.source,
+                "data=python needs data.source=module:function, or file.py:function.",
+            )
+        else:
+            check(self.source is None, "data.source", self.source, "is for data=python: add it.")
         if self.kind is DataKind.csv:
             check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
             check(

@@ -6,13 +6,23 @@ import enum
 import math
 from dataclasses import dataclass
 
-from automl.config.checks import check
+from automl.config.checks import check, is_target
 
 
 class Precision(enum.Enum):
     float32 = "float32"
     float64 = "float64"
     bfloat16 = "bfloat16"
+
+
+class Schedule(enum.Enum):
+    constant = "constant"
+    cosine = "cosine"
+    onecycle = "onecycle"
+
+
+LOSSES = ("auto", "cross_entropy", "squared_error")
+"""Those that are ours."""
 
 
 @dataclass
@@ -22,15 +32,68 @@ class TrainingConfig:
     epochs: int = 20
     """Passes over the training part."""
     precision: Precision = Precision.float32
-    """float32, float64, or bfloat16 (float32 weights, computed in bfloat16)."""
+    """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
+    this name in the space goes before it, as for the other settings down to `accumulate_steps`."""
+    schedule: Schedule = Schedule.constant
+    """How the learning rate goes over a trial's steps. cosine: from `lr` down to 0; onecycle: up to
+    `lr` over the first 30 %, then down (Smith and Topin, 2018)."""
+    ema_decay: float = 0.0
+    """Above 0, judged and kept is not the network of the last step but the exponential moving
+    average of its weights over steps (0.999: of some 1,000)."""
+    patience_epochs: int | None = None
+    """A trial ends after so many epochs without a better value of `study.metric`; none: it trains
+    all its epochs."""
+    accumulate_steps: int = 1
+    """Batches whose gradients are taken together for one step of the optimizer."""
+    loss: str = "auto"
+    """cross_entropy (of classes), squared_error (of numbers), auto: whichever suits the target; or
+    `module:function`: (outputs, targets) → the mean over a batch."""
+    loader_workers: int = 0
+    """Processes that load the rows of a trial where they do not stay on its device (data=python);
+    0: it loads them itself. A trial's numbers do not depend on it."""
     checkpoint_every_seconds: float = 10.0
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
         check(self.epochs >= 1, "training.epochs", self.epochs, "must be at least 1.")
         check(
+            0 <= self.ema_decay < 1,
+            "training.ema_decay",
+            self.ema_decay,
+            "must be from 0 (no average) to below 1.",
+        )
+        check(
+            self.patience_epochs is None or self.patience_epochs >= 1,
+            "training.patience_epochs",
+            self.patience_epochs,
+            "must be at least 1, or null.",
+        )
+        check(
+            self.accumulate_steps >= 1,
+            "training.accumulate_steps",
+            self.accumulate_steps,
+            "must be at least 1.",
+        )
+        check(
+            self.loss in LOSSES or is_target(self.loss),
+            "training.loss",
+            self.loss,
+            f"must be {', '.join(LOSSES)}, or module:function or file.py:function.",
+        )
+        check(
+            self.loader_workers >= 0,
+            "training.loader_workers",
+            self.loader_workers,
+            "must be at least 0.",
+        )
+        check(
             math.isfinite(self.checkpoint_every_seconds) and self.checkpoint_every_seconds >= 0,
             "training.checkpoint_every_seconds",
             self.checkpoint_every_seconds,
             "must be 0 (every epoch) or more.",
         )
+
+    @property
+    def loss_target(self) -> str | None:
+        """The name of a loss of the user's; None: it is one of ours."""
+        return None if self.loss in LOSSES else self.loss

@@ -51,6 +51,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def taking(self, places: npt.NDArray[np.integer]) -> Rows:
+        """The rows at these places."""
+        return Rows(self.numbers[places], self.codes[places])
+
+    def __getitem__(self, some: slice) -> Rows:
+        return Rows(self.numbers[some], self.codes[some])
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -67,10 +74,9 @@ class Part:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, places: npt.NDArray[np.int64]) -> Part:
-        """Those rows, in that order."""
-        rows = Rows(self.rows.numbers[places], self.rows.codes[places])
-        return Part(rows, self.y[places])
+    def taking(self, places: npt.NDArray[np.integer]) -> Part:
+        """The rows at these places."""
+        return Part(self.rows.taking(places), self.y[places])
 
 
 def joined(*parts: Part) -> Part:
@@ -105,11 +111,18 @@ class Dataset:
     """SHA-256 over the table's content and all that decides its split, in hex."""
     notes: tuple[str, ...]
     """What was taken, grouped, left out and dropped: lines for people."""
+    target: str = ""
+    """Name of the column that is predicted; empty: it has none."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         assert self.task is not Task.auto, "the task is decided by now"
         assert bool(self.classes) == (self.task is Task.classification)
+
+    @property
+    def n_train(self) -> int:
+        """Rows to learn from."""
+        return len(self.train)
 
     @property
     def n_outputs(self) -> int:

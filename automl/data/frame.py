@@ -12,7 +12,9 @@ Frame: TypeAlias = "pd.DataFrame"
 """For those who return one."""
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str) -> Frame:
+def frame_of(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str | list[str]
+) -> Frame:
     """A row each, with these columns first and whatever else the rows have behind them.
 
     Columns of Unix seconds whose names are `started` or `ended` become times in UTC.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,16 @@ def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
 
         open_test_table(config)  # a wrong path is said now, and not after the sweep
     source, split, preprocessing = _prepare(config, refit)
+    return _dataset(config, source, split, preprocessing, refit)
 
+
+def _dataset(
+    config: DataConfig,
+    source: Source,
+    split: Split,
+    preprocessing: Preprocessing,
+    refit: RefitRows | None = None,
+) -> Dataset:
     def part(rows: Rows) -> Part:
         return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
@@ -54,25 +64,35 @@ def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, refit),
         notes=(*source.notes, *_notes(source, split, preprocessing, config)),
+        target=config.target or "",
     )
 
 
-def load_test(config: DataConfig) -> Part:
-    """The part that no sweep sees, read with what the training part taught.
+def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Dataset, Part, str]:
+    """The data set of a study, rows that no sweep of it saw, and the digest of these in hex.
 
-    Raises ConfigError like `load_dataset`, and for a test table that does not match.
+    `own_test_path` is what `data.test_path` said when the study was searched, which decides how its
+    table was split; the rows are those of `config.test_path`, else the test part (empty where there
+    is none). Raises ConfigError like `load_dataset`, and for a test table that does not match.
     """
     _check_settings(config)
     if config.kind is DataKind.disc:
-        return disc(config.n_validation, config.split_seed, Purpose.test)
-    source, split, preprocessing = _prepare(config)
+        dataset = _disc(config)
+        points = disc(config.n_validation, config.split_seed, Purpose.test)
+        return dataset, points, _hex(f"{dataset.digest} test")
+    searched = replace(config, test_path=own_test_path)
+    source, split, preprocessing = _prepare(searched)
+    dataset = _dataset(searched, source, split, preprocessing)
     if config.test_path is None:
-        rows = split.test
-        return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
+        frame, y = source.frame.iloc[split.test], source.y[split.test]
+        return dataset, Part(preprocessing.read(frame), y), _hex(f"{dataset.digest} test")
     from automl.data.source import read_test_table
 
-    frame, y = read_test_table(config, source.target)
-    return Part(preprocessing.read(frame), y)
+    frame, y, digest = read_test_table(config, source.target)
+    try:
+        return dataset, Part(preprocessing.read(frame), y), digest
+    except ConfigError as error:
+        raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
 
 
 def _prepare(
@@ -93,10 +113,14 @@ def _prepare(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
         )
+    if config.split_to is not None and refit is None:  # the parts are those of the search
+        from automl.data.split_files import write_split
+
+        write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
 
 
-def _disc(config: DataConfig, refit: RefitRows | None) -> Dataset:
+def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     train = disc(config.n_train, config.split_seed, Purpose.train)
     validation = disc(config.n_validation, config.split_seed, Purpose.validation)
     if refit is not None:
@@ -125,15 +149,24 @@ def _disc_again(
     whole = joined(train, validation, disc(config.n_validation, config.split_seed, Purpose.test))
     ends = np.cumsum([len(train), len(validation)])
     first, second, third = np.split(np.arange(len(whole)), ends)
-    split = Split(first, second, third, stratified=False)
+    split = Split(first, second, third, first[:0], stratified=False)
     split = regrouped(split, whole.y, refit, config.split_seed)
-    return whole.take(split.train), whole.take(split.validation)
+    return whole.taking(split.train), whole.taking(split.validation)
 
 
 def _check_settings(config: DataConfig) -> None:
     """Refuse settings that only a table obeys: `data.path=x` without `data=csv` is a slip."""
     if config.kind is DataKind.csv:
         return
+    refuse_table_settings(config)
+    if config.task is Task.regression:
+        raise ConfigError(
+            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+        )
+
+
+def refuse_table_settings(config: DataConfig) -> None:
+    """Raise ConfigError where a setting names a file that is not read."""
     for key in ("path", "target", "test_path"):
         value = getattr(config, key)
         if value is not None:
@@ -141,9 +174,20 @@ def _check_settings(config: DataConfig) -> None:
                 f"data.{key}={value}: data={config.kind.name} reads no file: add data=csv, or "
                 f"leave data.{key} out."
             )
-    if config.task is Task.regression:
+    if config.kind is DataKind.disc:
+        _check_disc(config)
+
+
+def _check_disc(config: DataConfig) -> None:
+    if config.sweep_rows is not None:
         raise ConfigError(
-            f"data.task=regression: data={config.kind.name} has classes: leave data.task out."
+            f"data.sweep_rows={config.sweep_rows:.12g}: data=disc makes as many training points as "
+            "data.n_train says: set that."
+        )
+    if config.split_to is not None:
+        raise ConfigError(
+            f"data.split_to={config.split_to}: data=disc is generated, no table that is split: "
+            "leave data.split_to out."
         )
 
 
@@ -170,7 +214,13 @@ def _digest(config: DataConfig, task: Task, content: str, refit: RefitRows | Non
         decides["test_fraction"] = None if config.test_path else config.test_fraction
     if refit is not None:
         decides["refit"] = asdict(refit)
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    if config.sweep_rows is not None:  # studies of before there was such a setting have none
+        decides["sweep_rows"] = config.sweep_rows
+    return _hex(json.dumps(decides, sort_keys=True))
+
+
+def _hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _notes(
@@ -197,4 +247,9 @@ def _notes(
     test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"
     stratified = ", each class in its share" if split.stratified else ""
     notes.append(f"split by data.split_seed={config.split_seed}: {parts}, {test}{stratified}.")
+    if len(split.left):
+        notes.append(
+            f"data.sweep_rows={config.sweep_rows:.12g}: trials train on {len(split.train):,} of "
+            f"{len(split.train) + len(split.left):,} training rows."
+        )
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ class Source:
     frame: pd.DataFrame
     """The columns to learn from."""
     y: Targets
+    cells: pd.Series[Any]
+    """The target's, as they came."""
     target: Target
     content_digest: str
     """SHA-256 of the content, in hex."""
@@ -59,20 +62,24 @@ def table_source(config: DataConfig) -> Source:
         name=file.path.stem,
         frame=frame,
         y=target.encode(column, "data.path"),
+        cells=column,
         target=target,
         content_digest=file.digest(),
         notes=(*notes, target.taken_as),
     )
 
 
-def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets]:
-    """The rows of `data.test_path` that have a target, and their `y`. Raises ConfigError."""
+def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets, str]:
+    """The rows of `data.test_path` that have a target, their `y`, and the file's digest in hex.
+
+    Raises ConfigError.
+    """
     file = open_test_table(config)
     frame = file.read(target.name)
     frame = frame[has_target(frame[target.name])]
     if not len(frame):
         raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
-    return frame, target.encode(frame[target.name], "data.test_path")
+    return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
 
 
 def open_test_table(config: DataConfig) -> TableFile:
@@ -100,6 +107,7 @@ def digits_source() -> Source:
         name="digits",
         frame=pd.DataFrame(x, columns=pd.Index(names)),
         y=y.astype(np.int64),
+        cells=pd.Series(y),
         target=target,
         content_digest=hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest(),
         notes=(f"digits: {len(y):,} images of 8×8 pixels, 10 classes.",),

@@ -27,6 +27,8 @@ class Split:
     validation: Rows
     test: Rows
     """Empty where `data.test_path` gives a table of its own."""
+    left: Rows
+    """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
     """Every class has its share in each part (but for classes of fewer than three rows)."""
 
@@ -54,16 +56,42 @@ def split_rows(y: Targets, config: DataConfig) -> Split:
         rest, test, done = _take(rest, n_test, strata, config.split_seed)
         stratified &= done
     train, validation, done = _take(rest, n_validation, strata, config.split_seed)
-    return Split(np.sort(train), np.sort(validation), np.sort(test), stratified and done)
+    stratified &= done
+    left = train[:0]
+    if config.sweep_rows is not None:
+        n_part = _n_part(len(train), config.sweep_rows)
+        left, train, done = _take(train, n_part, strata, config.split_seed)
+        stratified &= done
+    return Split(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
+
+
+def _n_part(n_train: int, sweep_rows: float) -> int:
+    """How many rows trials train on. Raises ConfigError where that is not a part of them."""
+    n_part = round(sweep_rows * n_train) if sweep_rows < 1 else int(sweep_rows)
+    if not _MIN_TRAIN <= n_part < n_train:
+        raise ConfigError(
+            f"data.sweep_rows={sweep_rows:.12g}: that is {n_part} of the {n_train} training rows; "
+            f"a part is at least {_MIN_TRAIN} of them, and not all: leave data.sweep_rows out to "
+            "train on all."
+        )
+    return n_part
+
+
+def part_of(y: Targets, share: float, seed: int) -> Rows:
+    """Places of a share of the rows, evenly by class."""
+    strata = _strata(y) if y.dtype == np.int64 else None
+    n_part = max(_MIN_TRAIN, round(share * len(y)))
+    return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
 
 
 def regrouped(split: Split, y: Targets, refit: RefitRows, seed: int) -> Split:
     """The split of a final training: what it trains on, and what it stops by, which may be empty.
 
+    Where the search had a part of the training rows (`data.sweep_rows`), all of them are taken.
     With `rows` train and nothing held out the validation part stays what it was. Raises ConfigError
     where too few rows are left.
     """
-    train, validation = split.train, split.validation
+    train, validation = np.concatenate([split.train, split.left]), split.validation
     if refit.rows != TRAIN:
         train, validation = np.concatenate([train, validation]), validation[:0]
     test = split.test
@@ -79,7 +107,8 @@ def regrouped(split: Split, y: Targets, refit: RefitRows, seed: int) -> Split:
             )
         strata = _strata(y) if y.dtype == np.int64 else None
         train, validation, stratified = _take(train, n_held, strata, seed)
-    return Split(np.sort(train), np.sort(validation), np.sort(test), stratified)
+    left = train[:0]
+    return Split(np.sort(train), np.sort(validation), np.sort(test), left, stratified)
 
 
 def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:

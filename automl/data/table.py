@@ -65,9 +65,14 @@ class TableFile:
 
     def column_names(self) -> list[str]:
         """The header alone, without spaces around the names. Raises ConfigError."""
-        with self._reading():
-            names = self._parquet_names() if self.is_parquet else self._csv_header()[0]
+        with self.reading():
+            names = self.parquet_names() if self.is_parquet else self._csv_header()[0]
         return self._unique(names)
+
+    def separator(self) -> str:
+        """What stands between the cells of a CSV. Raises ConfigError."""
+        with self.reading():
+            return self._csv_header()[1]
 
     def check_target(self, target: str) -> list[str]:
         """The column names, the target among them. Raises ConfigError."""
@@ -84,7 +89,7 @@ class TableFile:
     def read(self, target: str) -> pd.DataFrame:
         """All rows, the target among the columns. Raises ConfigError for what makes no table."""
         names = self.check_target(target)
-        with self._reading():
+        with self.reading():
             frame = self._read_parquet() if self.is_parquet else self._read_csv(names, target)
         frame.columns = pd.Index(names)
         if not len(frame):
@@ -116,7 +121,8 @@ class TableFile:
 
     def _csv_header(self) -> tuple[list[str], str]:
         """The names, and what separates them."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        # Rows behind it are decoded along with it; whoever reads them says what is wrong with them.
+        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             position, line = 0, file.readline()
             while line and not line.strip():
                 position, line = file.tell(), file.readline()
@@ -124,7 +130,7 @@ class TableFile:
             separator = next((s for s in ";\t" if absent and s in line), ",")
             file.seek(position)
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            header = next(rows, [])
+            header = [n.encode(errors="surrogateescape").decode() for n in next(rows, [])]
             if len(first := next(rows, [])) > len(header):
                 raise self.error(
                     f"its first row has {len(first)} cells and its header {len(header)} names: "
@@ -147,7 +153,8 @@ class TableFile:
                 low_memory=False,  # one type per column, however long the file is
             )
 
-    def _parquet_names(self) -> list[str]:
+    def parquet_names(self) -> list[str]:
+        """Of its columns, as they are written there."""
         import pyarrow.parquet as pq
 
         schema = pq.read_schema(self.path)
@@ -159,12 +166,12 @@ class TableFile:
         import pyarrow.parquet as pq
 
         # Dates come as times, not as objects.
-        table = pq.ParquetFile(self.path).read(columns=self._parquet_names())
+        table = pq.ParquetFile(self.path).read(columns=self.parquet_names())
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
         return frame
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Turns what the libraries raise for a bad file into our error."""
         import pyarrow as pa
 

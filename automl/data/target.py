@@ -68,6 +68,29 @@ def has_target(column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
     return cells.distinct(column, cells.MISSING_TARGET)[0] >= 0
 
 
+def labelled(frame: Any, y: Any, target: Target) -> tuple[Any, Targets]:
+    """The rows of `frame` that have a target, and these, encoded.
+
+    `y` (N,) holds them; None: the frame's own column. Raises ConfigError where there are none, and
+    as `Target.encode` does.
+    """
+    if y is None:
+        if not isinstance(frame, pd.DataFrame) or target.name not in frame.columns:
+            raise ConfigError(
+                f"The rows hold no column {target.name or 'of targets'}: give the targets beside "
+                "them, score(frame, y)."
+            )
+        y = frame[target.name]
+    column = pd.Series(y).reset_index(drop=True)
+    if len(column) != len(frame):
+        raise ConfigError(f"{len(column)} targets for {len(frame)} rows: give one for each.")
+    known = has_target(column)
+    if not known.any():
+        raise ConfigError(f"No row has a target ({len(frame)} rows): there is nothing to score by.")
+    kept = frame[known] if isinstance(frame, pd.DataFrame) else np.asarray(frame)[known]
+    return kept, target.encode(column[known], "the rows")
+
+
 def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
     """The target of a table whose rows all have one.
 

@@ -6,7 +6,6 @@ starts, daemons included, comes back to the supervisor, their subreaper, and is 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -16,11 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from automl.execution.descendants import kill_descendants
+from automl.execution.descendants import adopt_orphans, kill_descendants
 from automl.execution.lifeline import die_with_parent
 
-_PR_SET_CHILD_SUBREAPER = 36
-"""From <linux/prctl.h>."""
 SIGNALLED = 128
 """Added to a signal's number in the exit status, as shells do."""
 
@@ -43,7 +40,7 @@ def run_confined(confinement: Confinement, run: Callable[[], None]) -> NoReturn:
     """Call `run` in a child of this process, and end with its exit status when all is ended."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
-    _reap_orphans()
+    adopt_orphans()
     pid = os.fork()
     if pid == 0:
         _run(confinement, run)
@@ -68,11 +65,6 @@ def _wait_for(pid: int) -> int:
         if ended == pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else SIGNALLED - code
-
-
-def _reap_orphans() -> None:
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _confine(confinement: Confinement) -> None:

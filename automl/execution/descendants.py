@@ -3,12 +3,16 @@ found, and a process group is all that can be ended)."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
+_PR_SET_CHILD_SUBREAPER = 36
+"""From <linux/prctl.h>."""
 _N_LOOKS = 1000
 _LOOK_SECONDS = 0.002
 """A process that is killed takes a moment to end, and may have started another meanwhile."""
@@ -18,6 +22,12 @@ def descendants(pid: int) -> list[int]:
     """The living descendants of a process, parents first."""
     found = [child for child in _children(pid) if _is_alive(child)]
     return [p for child in found for p in (child, *descendants(child))]
+
+
+def adopt_orphans() -> None:
+    """From now on what a descendant of this process leaves behind becomes its own child (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_descendants(pid: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from automl.execution.executor import Capabilities, open_session
+from automl.execution.isolation.inline import ApartInThreads
 from automl.execution.output import append_failure
 from automl.record.files import log_name
 from automl.trial import (
@@ -53,6 +54,7 @@ class InlineExecutor:
         with self._opening:
             if self._session is None:
                 self._session = open_session(self._entry)
+                self._session.keep_apart(ApartInThreads())
             return self._session
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:

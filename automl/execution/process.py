@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -20,14 +21,18 @@ from typing import Any
 from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
+from automl.execution.outliving import Outliving
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
 from automl.record.texts import how_it_ended
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
+logger = logging.getLogger(__name__)
+
 CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
-_END_SECONDS = 2.0
-"""How long a worker may take to end, that is idle or cannot be spoken to, before it is killed."""
+_END_SECONDS = 5.0
+"""How long a worker may take to end, that is idle or cannot be spoken to, before it is killed: what
+a user's code registered for its end is called meanwhile."""
 
 
 def preload(*modules: str) -> None:
@@ -136,9 +141,12 @@ class WorkerProcess:
         self.devices, self.slot = setup.devices, setup.slot
         self.idle = True
         """Ready for work; false from `begin` until it says that it is idle again."""
+        self.spent = False
+        """It said that it is fit for no other trial."""
         self._n_trials = 0
         self._first_memory_bytes: int | None = None
         self._sending = threading.Lock()
+        self._outliving = Outliving()
         self.pipe, theirs = CONTEXT.Pipe()
         self._bell, their_bell = CONTEXT.Pipe(duplex=False)
         self.process = start_child(
@@ -192,18 +200,32 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and its children now."""
+        self._outliving.note(self.pid)
         with suppress(ProcessLookupError):  # it has ended, or has no group of its own yet
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
 
-    def end(self) -> None:
-        """Let the process end if it is idle, else make it."""
+    def dismiss(self) -> None:
+        """Let the process end if it is idle, without waiting for it."""
         if self.idle:
             self._send(None)
+
+    def end(self) -> None:
+        """Let the process end if it is idle, else make it."""
+        self.dismiss()
+        if self.idle:
             self.process.join(_END_SECONDS)
+            if self.process.is_alive():
+                logger.warning(
+                    "worker %d did not end within %g s, its atexit hooks included: killed",
+                    self.pid,
+                    _END_SECONDS,
+                )
         if self.process.is_alive() or not self.idle:  # dead or not, its children may live
             self.kill()
             self.process.join()
+            if names := self._outliving.end():
+                logger.warning("processes of a worker that was killed, too: %s", "; ".join(names))
         self.pipe.close()
         self._bell.close()
         self.process.close()
@@ -219,7 +241,9 @@ class WorkerProcess:
         return how_it_ended(code)
 
     def is_worn(self, limits: WorkerLimits) -> bool:
-        """Whether it has served long enough, or its memory grew and stayed."""
+        """Whether it has served long enough, or its memory grew and stayed, or it said so."""
+        if self.spent:
+            return True
         memory = _resident_bytes(self.pid)
         if self._first_memory_bytes is None:
             self._first_memory_bytes = memory

@@ -103,6 +103,9 @@ class Next:
 class Idle:
     """The work is over, and its memory given back."""
 
+    spent: bool = False
+    """The process is fit for no other: what a trial left there cannot be put back."""
+
 
 @dataclass(frozen=True)
 class CannotOpen:

@@ -29,7 +29,7 @@ class Streams:
         """From now on what this process and its children print goes to the end of a file."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         for stream in (sys.stdout, sys.stderr, *self._own):
-            _flush(stream)
+            flush(stream)
         sys.stdout, sys.stderr = self._own  # before the descriptors: one that goes may close its
         _fill_gaps()
         fd = opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -45,7 +45,7 @@ def end_process() -> None:
 
     Returning would wait for every thread that a user's objective left behind.
     """
-    _flush(sys.stdout)
+    flush(sys.stdout)
     with suppress(OSError):
         os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
     os._exit(1)
@@ -58,7 +58,7 @@ def _fill_gaps() -> None:
     os.close(fd)
 
 
-def _flush(stream: TextIO | None) -> bool:
+def flush(stream: TextIO | None) -> bool:
     """Whether the stream takes text: a closed one, None or an object of the user's may not."""
     try:
         stream.flush()  # type: ignore[union-attr]  # the except clause is the check
@@ -68,6 +68,6 @@ def _flush(stream: TextIO | None) -> bool:
 
 
 def _usable(stream: TextIO, fd: int) -> TextIO:
-    if _flush(stream):
+    if flush(stream):
         return stream
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)

@@ -112,7 +112,8 @@ class Supervision:
         match message:
             case None:
                 self._all_died()
-            case Idle():
+            case Idle(spent=spent):
+                self.worker.spent = spent
                 self.worker.idle = self._end_of is None and not self._device_failed
             case CannotOpen(cause=cause, details=details):
                 self._all_failed(cause, details)

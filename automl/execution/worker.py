@@ -18,7 +18,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
+from automl.execution.ending import begin_life, end_life
 from automl.execution.executor import open_session
+from automl.execution.isolation.process import ApartInProcess
 from automl.execution.lifeline import die_with_parent
 from automl.execution.protocol import (
     Answer,
@@ -66,11 +68,13 @@ _VERDICT_SECONDS = 10.0
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run in the child process, which ends at once where this fails."""
     die_with_parent()
+    begin_life()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
     try:
         _serve(setup, pipe, bell)
     except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on
         end_process()
+    end_life()
 
 
 def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
@@ -83,9 +87,10 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     reporter = Reporter(pipe, outbox, setup.slot, setup.judging)
     streams = Streams()
     session: Session | None = None
+    apart: ApartInProcess | None = None
     while (work := reporter.next_work()) is not None:
         streams.print_to(work.output_path)
-        if session is None:
+        if session is None or apart is None:
             try:
                 session = open_session(setup.entry)
             except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is told
@@ -94,6 +99,8 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
                 return
             streams.keep()
             _keep_telling(session, setup.slot, outbox)
+            apart = ApartInProcess()  # what the user's module did stays
+            session.keep_apart(apart)
         outbox.put(Begun())
         session.cap_memory(setup.slot.caps_bytes)
         try:
@@ -103,7 +110,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
             return
         session.give_back_memory()
         setup.slot.write(session.held_bytes())
-        outbox.ring(Idle())
+        outbox.ring(Idle(apart.spent))
 
 
 class Outbox:

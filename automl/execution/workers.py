@@ -123,12 +123,13 @@ class WorkersExecutor:
         return found
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """See `Executor.end_idle`. At once: they have nothing to write, and hold memory."""
+        """See `Executor.end_idle`. All at once, since they hold memory."""
         with self._lock:
             ending = [w for w in self._idle if not set(devices).isdisjoint(w.devices)]
             self._idle = [w for w in self._idle if w not in ending]
         for worker in ending:
-            worker.kill()
+            worker.dismiss()
+        for worker in ending:
             worker.end()
             with self._lock:
                 self._free_slots.append(worker.slot)
@@ -136,6 +137,8 @@ class WorkersExecutor:
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.dismiss()
         for worker in idle:
             worker.end()
 

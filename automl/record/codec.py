@@ -27,10 +27,13 @@ from automl.trial import (
     Checkpointed,
     CheckpointKind,
     DeviceKind,
+    Difference,
+    Evaluated,
     Event,
     Failed,
     Finished,
     Interrupted,
+    Interval,
     Logged,
     LoggedPoint,
     MemoryPeak,
@@ -39,6 +42,7 @@ from automl.trial import (
     Pruned,
     Reported,
     RequestSource,
+    RowsKind,
     Started,
     Suggested,
     SweepEnded,
@@ -53,19 +57,20 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(Started, Suggested, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
-        *(SweepStarted, SweepEnded, Paced),
+        *(SweepStarted, SweepEnded, Paced, Evaluated),
     )
 }
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind)) for kind in _KINDS.values()
 }
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "allocated_bytes"), int),
+    **dict.fromkeys(("trial", "step", "peak_bytes", "n_lanes", "n_rows"), int),
+    "allocated_bytes": int,
     "predicted_bytes": (int, NoneType),
     "execution": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
-    **dict.fromkeys(("params", "metrics", "settings"), dict),
-    **dict.fromkeys(("device", "study", "study_uuid", "name", "text"), str),
+    **dict.fromkeys(("params", "metrics", "settings", "scores"), dict),
+    **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
 }
 """What each field is, whoever wrote it: what is folded from events relies on it."""
 _TYPED = {
@@ -105,7 +110,7 @@ def encode(event: Event) -> bytes:
             fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)
-        case Paced():
+        case Paced() | Evaluated():
             fields["kind"] = event.kind.value
         case SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
@@ -147,10 +152,29 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values["on_each_bytes"] = tuple(map(int, values.get("on_each_bytes", ())))
     elif kind is Paced:
         values["kind"] = DeviceKind(values["kind"])
+    elif kind is Evaluated:
+        differences = values.get("differences", {}).items()
+        values |= {
+            "kind": RowsKind(values["kind"]),
+            "trials": tuple(map(int, values["trials"])),
+            "scores": {name: _scores(of) for name, of in values["scores"].items()},
+            "differences": {name: _differences(of) for name, of in differences},
+        }
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()
         values["n_by_state"] = {TrialState(state): n for state, n in n_by_state}
     return values
+
+
+def _scores(metrics: Mapping[str, Any]) -> dict[str, Interval]:
+    return {name: Interval(*map(float, three)) for name, three in metrics.items()}
+
+
+def _differences(metrics: Mapping[str, Any]) -> dict[str, Difference]:
+    return {
+        name: Difference(float(value), float(low), float(high), str(verdict))
+        for name, (value, low, high, verdict) in metrics.items()
+    }
 
 
 def _check_logged(points: Iterable[LoggedPoint], params: Mapping[str, Any]) -> None:

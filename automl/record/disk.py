@@ -7,7 +7,9 @@ people) needs none of this, and should not pay for it: a flush costs millisecond
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +66,50 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
             beside.unlink()
         raise
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` that is flushed and takes its place in the end, whole.
+
+    What stood there is exchanged in one step, so that who opens it sees the old one or the new, and
+    is then removed: it is for the caller to say that it may be. Where the file system cannot
+    exchange, nothing stands there for a moment.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    shutil.rmtree(beside, ignore_errors=True)  # of a process of this number that was killed
+    beside.mkdir()
+    try:
+        yield beside
+        for file in beside.iterdir():
+            file.chmod(file.stat().st_mode & _MODE)  # whoever wrote it
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        flush_folder(beside)
+        _put_in_place(beside, path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)  # the old one now, or what failed
+    flush_folder(beside.parent)
+
+
+def _put_in_place(beside: Path, path: Path) -> None:
+    if not path.exists():
+        beside.rename(path)
+    elif not _exchange(beside, path):
+        away = beside.with_suffix(".old")
+        path.rename(away)
+        beside.rename(path)
+        shutil.rmtree(away)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step, which Linux can and Python has no name for."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # another C library
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
 def flush_folder(path: Path) -> None:

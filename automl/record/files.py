@@ -12,6 +12,7 @@
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
+    exports/          a folder per exported model                                    durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
     lock              held by its sweep
@@ -38,6 +39,7 @@ DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
+EXPORTS = "exports"
 LOCK = "lock"
 PROGRAM_FILES = "files"
 LOGGED_FILES = "artifacts"
@@ -129,6 +131,10 @@ class StudyFiles:
     def logged_files(self, number: int) -> Path:
         """The folder of what a trial's objective logged as artifacts."""
         return self.checkpoints(number) / LOGGED_FILES
+
+    def export(self, number: int, what: str) -> Path:
+        """The folder of a trial's exported model, by its format."""
+        return self.path / EXPORTS / f"{trial_name(number)}-{what}"
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

@@ -16,6 +16,7 @@ from automl.record.judging import RANKED, Metric, Rank, is_returned, may_win, ra
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.trial import (
     Direction,
+    Evaluated,
     Event,
     Logged,
     Outcome,
@@ -53,6 +54,8 @@ class StudyRecord:
     """By number, in that order."""
     paces: tuple[Paced, ...] = ()
     """What steps took where a sweep had several kinds of device."""
+    evaluations: tuple[Evaluated, ...] = ()
+    """Scores of its models, the newest of each trials on the same rows, in their order."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -197,6 +200,8 @@ class StudyFold:
         self._trials: dict[int, TrialFold] = {}
         self._paces: dict[object, Paced] = {}
         """By execution; of probes by kind of device and size."""
+        self._evaluations: dict[object, Evaluated] = {}
+        """By rows and trials."""
 
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
@@ -209,6 +214,8 @@ class StudyFold:
         elif isinstance(event, Paced):
             probe = event.kind, event.step_flops
             self._paces[probe if event.execution is None else event.execution] = event
+        elif isinstance(event, Evaluated):
+            self._evaluations[event.digest, event.trials] = event
         elif self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
@@ -221,6 +228,7 @@ class StudyFold:
             sweeps=tuple(self._sweeps),
             trials={number: fold.record() for number, fold in sorted(self._trials.items())},
             paces=tuple(self._paces.values()),
+            evaluations=tuple(self._evaluations.values()),
         )
 
     def _begin(self, event: SweepStarted) -> None:

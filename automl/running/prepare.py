@@ -15,6 +15,7 @@ from automl.admission.requests import Requests
 from automl.config import (
     Choose,
     Config,
+    DataKind,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
@@ -25,6 +26,7 @@ from automl.config import (
 from automl.config.defaults import defaults_of, unset
 from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
+from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.going_on import parts_of, refuse_uncalled
@@ -48,6 +50,7 @@ from automl.training.plan import (
     TrainingPlan,
     check_batch,
     check_conditions,
+    check_loss,
     check_space,
     check_values,
     declare,
@@ -57,10 +60,15 @@ from automl.trial import Entry, Params, Work
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Trials asked for before the head could start: what a sampler that learns knows no better for."""
+LOADER_BYTES = 256 * 2**20
+"""Of main memory, for each process that loads rows: what it does not share with the one that it
+was forked from (15 MiB for images of 3×32×32, 84 for 3×224×224, both in batches of 64), and two
+batches that wait (38 MiB each of the latter)."""
 MAX_PER_GPU = 16
 """Trials at once on one GPU, where nobody says a number."""
 SESSION = "automl.training.session:open_session"
 DECLARE = "automl.training.plan:declare_users"
+DESCRIBE = "automl.training.own_data.source:describe_data"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
 
@@ -82,12 +90,14 @@ class Prepared:
     space: Space
     plan: TrainingPlan
     dataset: Dataset | None
-    """None for an objective of the user's, which reads its own data."""
+    """None for an objective of the user's, which reads its own data, and where `facts` tell of
+    what a function of theirs gives."""
     declaration: Declaration
     notes: tuple[str, ...]
     """What was taken, dropped or clipped: lines for people."""
     called: CalledFunction | None = None
     """The function that the sweep was called with, from Python."""
+    facts: DataFacts | None = None
     flags: Flags = field(default_factory=Flags)
     """Of a program as objective: how it spells params."""
 
@@ -99,6 +109,8 @@ class Prepared:
             self.plan,
             self.dataset,
             execution.threads_per_trial,
+            facts=self.facts,
+            request_bytes=self.config.admission.request_bytes,
             packs_large=execution.pack != "auto",
             inside=inside_of(self.config, self.plan),
             called=self.called,
@@ -135,7 +147,8 @@ class Prepared:
         """What admission is held to: on the host by default as many trials as the cores allow with
         each one's threads."""
         admission = self.config.admission
-        per_core = max(1, usable_cores() // self.config.execution.threads_per_trial)
+        per_trial = self.config.execution.threads_per_trial + self.n_loaders
+        per_core = max(1, usable_cores() // per_trial)
         return Limits(
             max_concurrent_trials=admission.max_concurrent_trials,
             headroom_bytes=admission.headroom_bytes,
@@ -143,7 +156,15 @@ class Prepared:
             max_per_gpu=admission.max_trials_per_device or MAX_PER_GPU,
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,
+            helpers_bytes=self.n_loaders * LOADER_BYTES,
         )
+
+    @property
+    def n_loaders(self) -> int:
+        """Processes that load the rows of a trial, as far as is known before it has a device."""
+        if self.facts is None or self.facts.stays(self.config.admission.request_bytes):
+            return 0
+        return self.config.training.loader_workers
 
     @property
     def uses_cpu_beside_gpus(self) -> bool:
@@ -190,8 +211,8 @@ class Prepared:
         identity = identity_of(self.config)
         if self.plan.refit is not None:
             identity["refit"] = self.plan.refit.identity()
-        if self.dataset is not None:
-            identity["data"]["digest"] = self.dataset.digest
+        if (data := self.dataset or self.facts) is not None:
+            identity["data"]["digest"] = data.digest
         return identity | {"space": self.space.plain()}
 
     @property
@@ -210,13 +231,24 @@ class Prepared:
             lambda params: self.plan.request(params, self.dataset),
             self.config.admission.request_bytes,
             self.config.admission.devices_per_trial,
+            self.n_loaders * LOADER_BYTES,
         )
 
     def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
         """What a trial can be packed with, and how many at most; None: it trains alone."""
+        if self.facts is not None and not self._may_pack(self.facts, on_host=on_host):
+            return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
         return None if n_lanes < 2 else (key, n_lanes)
+
+    def _may_pack(self, facts: DataFacts, *, on_host: bool) -> bool:
+        """Only what stays on the device trains together; on a CPU, unless it is asked for, not on
+        tokens: torch has no batched attention there (6 transformers took 1.1 times as long as one
+        after another, 2 of them 1.7)."""
+        if on_host and self.config.execution.pack == "auto" and facts.takes_integers:
+            return False
+        return facts.stays(None if on_host else self.config.admission.request_bytes)
 
 
 def prepare(
@@ -248,31 +280,56 @@ def prepare(
         space=space.names,
         refit=None if refit is None else refit.plan,
     )
-    dataset = None
+    dataset, facts = None, None
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
             _check_one_device(config)
-        from automl.data.load import load_dataset
-
-        dataset = load_dataset(config.data) if refit is None else refit.dataset
+            dataset, facts = _read_data(config, plan)
+        else:
+            dataset = refit.dataset
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset, called)
+    if facts is not None:
+        declaration = replace(declaration, metrics=facts.metrics)
     check_space(declaration, space.names, config.study.metric)
     check_conditions(declaration, [param.name for param in space.params if param.when])
     ends = {param.name: param.domain.ends for param in space.params}
     check_values(plan, ends)
-    notes = (dataset.notes if dataset else ()) + (called.notes if called else ())
+    data = dataset or facts
+    notes = (data.notes if data else ()) + (called.notes if called else ())
     flags = Flags()
     if config.objective.kind is ObjectiveKind.command:
         optional = [param.name for param in space.params if param.when]
         flags, said = ask_program(config, space.names, optional)
         notes += tuple(said)
-    if dataset is not None and "batch_size" in ends:
+    if data is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
-        check_batch(dataset, min(sizes))
-        if max(sizes) > (n_train := len(dataset.train)):
+        n_train = data.n_train
+        check_batch(data.name, n_train, min(sizes))
+        if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
-    return Prepared(config, space, plan, dataset, declaration, notes, called, flags)
+    return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
+
+
+def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, DataFacts | None]:
+    """A table; or what is known of data of the user's, whose function is called elsewhere."""
+    from automl.data.load import load_dataset, refuse_table_settings
+
+    if config.data.kind is not DataKind.python:
+        dataset = load_dataset(config.data)
+        check_loss(config.training.loss, dataset.task)
+        return dataset, None
+    refuse_table_settings(config.data)
+    check(
+        plan.users_target is not None,
+        "data",
+        "python",
+        "rows of any shape are for a network of your own: add model=python model.target=…",
+    )
+    facts = _ask(config, plan, DESCRIBE)
+    assert isinstance(facts, DataFacts)
+    check_loss(config.training.loss, facts.task)
+    return None, facts
 
 
 def _check_sampler(config: Config, space: Space) -> None:
@@ -289,7 +346,7 @@ def _check_sampler(config: Config, space: Space) -> None:
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     """What stands in for MLflow in an objective; None: nothing of it is the user's."""
-    users = plan.users_target is not None or plan.objective.kind is ObjectiveKind.command
+    users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_installed()):
         return None
     return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
@@ -312,23 +369,31 @@ def _declare(
     if called is not None:
         name = str(plan.objective.target)
         return declaration_of(called.load(name), plan.space, name)
-    inside = inside_of(config, plan)
-    if config.execution.kind is ExecutionKind.inline or plan.users_target is None:
-        with open_inside(inside).importing():
+    if config.execution.kind is ExecutionKind.inline or not plan.users_code:
+        with open_inside(inside_of(config, plan)).importing():
             return declare(plan, dataset)
-    from automl.execution.remote import call_in_child
-
-    key, target = plan.users_target
-    if target.startswith("__main__:"):
-        raise ConfigError(
-            f"{key}={target}: a worker process cannot import __main__. Put the function into a "
-            "module on the Python path, or use execution=inline."
-        )
-    declaration = call_in_child(Entry(DECLARE, SessionSetup(plan, inside=inside)))
+    declaration = _ask(config, plan, DECLARE)
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task
         declaration = replace(declaration, metrics=metrics_of(dataset.task))
     return declaration
+
+
+def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
+    """The answer of a function of ours that calls code of the user's, in a process of its own."""
+    from automl.execution.executor import resolve
+    from automl.execution.remote import call_in_child
+
+    setup = SessionSetup(plan, inside=inside_of(config, plan))
+    if config.execution.kind is ExecutionKind.inline:
+        return resolve(question)(setup)
+    for key, target in plan.users_code:
+        if target.startswith("__main__:"):
+            raise ConfigError(
+                f"{key}={target}: a worker process cannot import __main__. Put the function into a "
+                "module on the Python path, or use execution=inline."
+            )
+    return call_in_child(Entry(question, setup))
 
 
 def identity_of(config: Config) -> dict[str, Any]:
@@ -343,8 +408,10 @@ def identity_of(config: Config) -> dict[str, Any]:
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        del identity["data"]["split_to"]
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
+        del identity["training"]["loader_workers"]  # no number of a trial depends on it
     return identity
 
 
@@ -376,6 +443,8 @@ def flat_settings(config: Config) -> dict[str, str]:
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
+    del settings["data"]["split_to"]
+    del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

@@ -28,6 +28,7 @@ from automl.record.disk import opener
 from automl.record.redact import redact
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
+from automl.tracking.lean import load_lean, without_extras
 from automl.tracking.run_update import StudyRef
 from automl.tracking.uri import TrackingUri
 
@@ -91,7 +92,8 @@ def main() -> int:
     channel = Channel()
     set_for_delivery(os.environ)
     gc.disable()  # it would look at all that MLflow's modules make, again and again: 0.3 s
-    from automl.tracking.study_delivery import StudyDelivery  # MLflow loads while others prepare
+    load_lean("automl.tracking.study_delivery")  # MLflow loads while others prepare
+    from automl.tracking.study_delivery import StudyDelivery
 
     words = _words_of_parent()
     if (store := next(words, None)) is None:
@@ -192,7 +194,7 @@ def _open_early(uri: TrackingUri) -> None:
     fd, before = os.open(os.devnull, os.O_WRONLY), os.dup(2)
     os.dup2(fd, 2)
     try:
-        with contextlib.suppress(AutoMLError):
+        with contextlib.suppress(AutoMLError), without_extras():
             open_client(uri)
     finally:
         os.dup2(before, 2)

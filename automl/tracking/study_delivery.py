@@ -20,13 +20,14 @@ from automl.record.events import read_events
 from automl.record.files import StudyFiles
 from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
+from automl.tracking.evaluated import of_study, of_trial
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
 from automl.tracking.own_files import with_own_files
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
 from automl.tracking.trial_run import TrialRun
-from automl.trial import Event, Outcome, SweepEnded, SweepStarted, TrialEvent
+from automl.trial import Evaluated, Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
 """Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
@@ -73,6 +74,8 @@ class StudyDelivery:
         """Of the events of sweeps alone; trials that have ended are not kept."""
         self._study_open = False
         self._study_events: list[SweepStarted | SweepEnded] = []
+        self._evaluations: list[Evaluated] = []
+        """To deliver."""
         self._trials: dict[int, TrialRun] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
         self._pending_from: dict[int, int] = {}
@@ -108,6 +111,8 @@ class StudyDelivery:
             self._learn(event)
             if isinstance(event, SweepStarted | SweepEnded):
                 self._study_events.append(event)
+            elif isinstance(event, Evaluated):
+                self._evaluations.append(event)
             elif isinstance(event, TrialEvent):
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
@@ -134,6 +139,7 @@ class StudyDelivery:
             if self._study_events:
                 self._doubles_due = True
                 self._deliver_study(study, experiment, parent)
+            self._deliver_evaluations(study, experiment, parent)  # whose trials have their runs now
             if self._doubles_due and self._runs.may_double:
                 self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
             self._doubles_due = False
@@ -215,6 +221,18 @@ class StudyDelivery:
         self._write(experiment, parent, update, created=False)
         self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
         self._study_events.clear()
+
+    def _deliver_evaluations(self, study: StudyRun, experiment: str, parent: str) -> None:
+        while self._evaluations:
+            event = self._evaluations[0]
+            self._write(experiment, parent, of_study(event, study.ref), created=False)
+            for number in event.trials:
+                update = of_trial(event, number, study.ref.uuid)
+                run_id = self._confirmed.runs.get(number)
+                run_id = run_id or self._runs.find(experiment, update.key)
+                if run_id is not None:  # a stranger's log may name any trial
+                    self._write(experiment, run_id, update, created=False)
+            del self._evaluations[0]
 
     def _config_file(self) -> Sequence[str]:
         """The stored config; a link could name any file of ours in a study that was given to us."""

@@ -22,6 +22,7 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.redact import redact
 from automl.tracking.environment import set_defaults
+from automl.tracking.lean import load_lean
 from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.shared_view import EXPERIMENTS
 from automl.tracking.uri import TrackingUri, resolve_uri
@@ -72,6 +73,7 @@ def _part_of(study: Path | None, server: TrackingUri, say: Say) -> str:
     if study is None:
         return EXPERIMENTS
     set_defaults(os.environ)
+    load_lean("automl.tracking.address")
     from automl.tracking.address import find_runs
 
     try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
-from automl.config import ModelConfig, TrainingConfig
+from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from automl.data.columns import Columns
     from automl.data.dataset import Dataset, Rows
     from automl.training.objective import TrialContext
+    from automl.training.reports import Goal
 
 
 Builder: TypeAlias = Callable[..., Any]
@@ -86,6 +87,9 @@ class Family(ModelConfig, ABC):
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a study lasts, as JSON values."""
 
+    export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
+    """What `export` can make of its models."""
+
     heavy: ClassVar[str]
     """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""
 
@@ -94,10 +98,17 @@ class HeavySide(Protocol):
     """For the process that trains, or predicts."""
 
     def open_estimator(
-        self, family: Any, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+        self,
+        family: Any,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: Goal,
+        *,
+        packs_large: bool,
     ) -> Estimator:
-        """Make it ready to train.
+        """Make it ready to train on a `Dataset`; networks of the user's on an `OwnData`, too.
 
+        `goal` is the study's, by which training may end early.
         `packs_large`: trials may train together where they are too large to gain by it.
         """
 
@@ -129,6 +140,13 @@ class Model(Protocol):
     @property
     def n_outputs(self) -> int:
         """Classes, or 1."""
+
+    @property
+    def module(self) -> Any:
+        """The `torch.nn.Module`, or a list of those whose mean it is; None: it is no network."""
+
+    def to(self, device: str) -> None:
+        """Compute there from now on, as torch names it (`cuda:0`)."""
 
     def check_columns(self, columns: Columns) -> None:
         """Raise ValueError where it was not trained on such columns."""

@@ -4,6 +4,7 @@ https://arxiv.org/abs/1612.01474)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,16 @@ class MeanModel:
     @property
     def n_outputs(self) -> int:
         return self._n_outputs
+
+    @property
+    def module(self) -> list[Any] | None:
+        """Those of the members; None: they are no networks."""
+        modules = [model.module for model in self._members]
+        return None if None in modules else modules
+
+    def to(self, device: str) -> None:
+        for model in self._members:
+            model.to(device)
 
     def check_columns(self, columns: Columns) -> None:
         for model in self._members:

@@ -50,6 +50,23 @@ def number(state: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
+def text(state: Mapping[str, Any], key: str) -> str:
+    """Empty where an earlier version wrote none."""
+    value = state.get(key, "")
+    check(isinstance(value, str), f"{key} is no text", value)
+    return str(value)
+
+
+def metrics_of(plain: object) -> dict[str, float]:
+    """Names and numbers."""
+    check(isinstance(plain, Mapping), "no metrics", plain)
+    assert isinstance(plain, Mapping)
+    for name, value in plain.items():
+        check(isinstance(name, str), "a metric without a name", name)
+        check(type(value) in (int, float), f"the metric {name[:50]!r}", value)
+    return {name: float(value) for name, value in plain.items()}
+
+
 def params_of(plain: object) -> dict[str, ParamValue]:
     """Names and single values: the params of a trial, or arguments of a network."""
     check(isinstance(plain, Mapping), "no params", plain)

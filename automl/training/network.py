@@ -12,6 +12,7 @@ from torch import nn
 
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
+from automl.data.facts import Size
 from automl.data.one_hot import n_features, one_hot
 from automl.training.model_file import check, dtype_of
 
@@ -22,12 +23,12 @@ class Network(Protocol):
     """A network by its description: what a trial's params and a data set make of it. Frozen."""
 
     @property
-    def n_inputs(self) -> int:
-        """Columns of what it takes."""
+    def n_inputs(self) -> Size:
+        """Columns of what it takes, or a row's shape."""
 
     @property
-    def n_outputs(self) -> int:
-        """Columns of what it gives: classes, or 1."""
+    def n_outputs(self) -> Size:
+        """Columns of what it gives: classes, or 1; or a row's shape."""
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """The module with weights that follow from `seed`."""
@@ -42,29 +43,54 @@ class Network(Protocol):
 class Networks(Protocol):
     """Makes the networks of a family."""
 
-    def network(self, family: Any, params: Any, n_inputs: int, n_outputs: int) -> Network:
+    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Network:
         """The network that a trial's params ask for."""
 
 
 class NetworkModel:
-    """A trained network, on the CPU; see `family.Model`."""
+    """A trained network, on the CPU until it is moved; see `family.Model`."""
 
     def __init__(self, network: Network, weights: Mapping[str, torch.Tensor]) -> None:
-        self._network, self._dtype = network, dtype_of(weights)
-        self._module = network.build(self._dtype, torch.device("cpu"), seed=0)
+        self._network, self.dtype = network, dtype_of(weights)
+        """What it computes in."""
+        self._device = torch.device("cpu")
+        self._module = network.build(self.dtype, self._device, seed=0)
         self._module.load_state_dict(weights)
         self._module.eval()
 
     @property
     def n_outputs(self) -> int:
-        return self._network.n_outputs
+        found = self._network.n_outputs
+        check(isinstance(found, int), "several dimensions of outputs", found)
+        assert isinstance(found, int)
+        return found
+
+    @property
+    def sizes(self) -> tuple[Size, Size]:
+        """What it takes and what it gives, in a row."""
+        return self._network.n_inputs, self._network.n_outputs
+
+    @property
+    def module(self) -> nn.Module:
+        return self._module
+
+    def to(self, device: str) -> None:
+        self._device = torch.device(device)
+        self._module.to(self._device)
 
     def check_columns(self, columns: Columns) -> None:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
-    @torch.no_grad()
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        x = torch.tensor(one_hot(columns, rows)).to(self._dtype)
-        out = torch.cat([self._module(some) for some in torch.split(x, _ROWS_AT_ONCE)])
+        begins = range(0, max(1, len(rows)), _ROWS_AT_ONCE)  # encoded, all may be too many
+        parts = [one_hot(columns, rows[begin:][:_ROWS_AT_ONCE]) for begin in begins]
+        return np.concatenate([self.outputs_of(torch.from_numpy(p), len(p) or 1) for p in parts])
+
+    @torch.no_grad()
+    def outputs_of(self, x: torch.Tensor, n_at_once: int) -> npt.NDArray[np.float64]:
+        """(N, …) of rows (N, …), so many at once; whole numbers are given as they are."""
+        x = x.to(self.dtype) if x.is_floating_point() else x
+        parts = (some.to(self._device) for some in torch.split(x, n_at_once))
+        out = torch.cat([self._module(some).cpu() for some in parts])
         numbers: npt.NDArray[np.float64] = out.double().numpy()
         return numbers

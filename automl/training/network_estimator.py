@@ -6,28 +6,32 @@ Made ready once per process with a data set; then called for each trial, from an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from automl.config import TrainingConfig
+from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
+from automl.data.facts import Size
 from automl.data.one_hot import n_features
 from automl.training import model_file
 from automl.training.family import Builder, PackKey
 from automl.training.network import Network, NetworkModel
-from automl.training.network_family import NetworkFamily
+from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.objective import TrialContext
+from automl.training.own_data.tensors import OwnData
 from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.plan import WarmUp
 from automl.training.predictor import model_state
 from automl.training.ranks import ALONE, Ranks
+from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
-from automl.training.trainer import Problem, Trainer
+from automl.training.trainer import LEAST_LOSS, Problem, Trainer
 from automl.trial import Params
 
 
@@ -36,27 +40,19 @@ class NetworkEstimator:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | OwnData,
         family: NetworkFamily,
         side: NetworkSide[Any, Any, Any],
         training: TrainingConfig,
+        goal: Goal = LEAST_LOSS,
         *,
         packs_large: bool = False,
     ) -> None:
-        """`packs_large`: see `HeavySide.open_estimator`."""
-        self._dataset, self._family, self._side = dataset, family, side
+        """See `HeavySide.open_estimator`."""
+        self._data, self._family, self._side = dataset, family, side
         self._packs_large = packs_large
-        self.n_epochs = training.epochs
-        self.problem = Problem(
-            task=dataset.task,
-            n_inputs=n_features(dataset.columns),
-            n_outputs=dataset.n_outputs,
-            target_scale=dataset.target_scale,
-            family=family,
-            networks=side,
-            precision=training.precision,
-        )
-        self.data: TensorsOn = DataOnDevices(dataset, self.problem.dtype)
+        self.problem = _problem_of(dataset, family, side, training, goal)
+        self.data: TensorsOn = dataset if isinstance(dataset, OwnData) else DataOnDevices(dataset)
         """Who hands out the tensors; may be replaced before the first trial."""
         self.warm_up: WarmUp | None = None
         """Of a final training with larger batches; such train alone."""
@@ -65,10 +61,15 @@ class NetworkEstimator:
 
     def __call__(self, trial: TrialContext) -> None:
         devices = trial.devices if self.data_parallel else ()
-        trainer = self.trainer(trial.params, trial.device, trial.seed, devices=devices)
+        with self.trainer(trial.params, trial.device, trial.seed, devices=devices) as trainer:
+            self._train(trial, trainer)
+
+    def _train(self, trial: TrialContext, trainer: Trainer) -> None:
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
         for epoch in range(start, self.n_epochs):
+            if trainer.has_stopped:
+                break
             trial.report(
                 epoch,
                 trainer.run_epoch(epoch),
@@ -76,6 +77,12 @@ class NetworkEstimator:
                 best=lambda: self.best_of(trainer),
             )
 
+    @property
+    def n_epochs(self) -> int:
+        """The most of a trial."""
+        return self.problem.training.epochs
+
+    @contextmanager
     def trainer(
         self,
         params: Params,
@@ -84,33 +91,55 @@ class NetworkEstimator:
         *,
         ranks: Ranks = ALONE,
         devices: Sequence[str] = (),
-    ) -> Trainer:
-        """What trains a trial, at its start."""
-        return Trainer(
-            self.problem,
-            self.problem.params(params),
-            self.data.on(device),
-            device=device,
-            seed=seed,
-            warm_up=self.warm_up,
-            ranks=ranks,
-            devices=devices,
-        )
+    ) -> Iterator[Trainer]:
+        """What trains a trial, at its start, until the `with` is left."""
+        checked = self.problem.params(params)
+        problem = self.problem.of(Precision(checked.precision))
+        with self.data.opened(device, problem.dtype) as rows:
+            yield Trainer(
+                problem,
+                checked,
+                rows,
+                device=device,
+                seed=seed,
+                warm_up=self.warm_up,
+                ranks=ranks,
+                devices=devices,
+            )
 
     def best_of(self, trainer: Trainer) -> dict[str, Any]:
         """What `best.pt` holds, should this be the best epoch."""
-        return self._best(trainer.network, trainer.model.state_dict())
+        return self._best(trainer.network, trainer.weights())
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
+        assert isinstance(key, NetworkKey), "a network's own"
+        problem = self.problem.of(key.precision)
+        data = self.data.on(device, problem.dtype)
         trainer = self._side.open_pack(
-            self.problem, key, self.data.on(device), device=device, packs_large=self._packs_large
+            problem, key, data, device=device, packs_large=self._packs_large
         )
-        return OpenPack(trainer, self.n_epochs, self.problem.params, self._best)
+        return OpenPack(trainer, self.n_epochs, problem.params, self._best)
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""
         model = {"model": network.plain(), "weights": weights}
-        return model_state(self._family, self._dataset, model)
+        data = self._data.facts if isinstance(self._data, OwnData) else self._data
+        return model_state(self._family, data, model)
+
+
+def _problem_of(
+    data: Dataset | OwnData,
+    family: NetworkFamily,
+    side: NetworkSide[Any, Any, Any],
+    training: TrainingConfig,
+    goal: Goal,
+) -> Problem:
+    common = (family, side, training.precision, training, goal)
+    if isinstance(data, OwnData):
+        facts = data.facts
+        return Problem(facts.task, facts.n_inputs, facts.n_outputs, 1.0, *common, facts)
+    n_inputs = n_features(data.columns)
+    return Problem(data.task, n_inputs, data.n_outputs, data.target_scale, *common)
 
 
 FamilyT = TypeVar("FamilyT", bound=NetworkFamily, contravariant=True)
@@ -122,7 +151,7 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     """The heavy side of a family of networks; see `family.HeavySide`."""
 
     @abstractmethod
-    def network(self, family: FamilyT, params: ParamsT, n_inputs: int, n_outputs: int) -> Network:
+    def network(self, family: FamilyT, params: ParamsT, n_inputs: Size, n_outputs: Size) -> Network:
         """The network that a trial's params ask for."""
 
     @abstractmethod
@@ -140,12 +169,13 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     def open_estimator(
         self,
         family: NetworkFamily,
-        dataset: Dataset,
+        dataset: Dataset | OwnData,
         training: TrainingConfig,
+        goal: Goal = LEAST_LOSS,
         *,
         packs_large: bool = False,
     ) -> NetworkEstimator:
-        return NetworkEstimator(dataset, family, self, training, packs_large=packs_large)
+        return NetworkEstimator(dataset, family, self, training, goal, packs_large=packs_large)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None

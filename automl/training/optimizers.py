@@ -8,6 +8,8 @@ torch's compiler, 0.9 s. The formulas are torch's, which a pack repeats per lane
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -41,6 +43,19 @@ class FlatParameters:
             parameter.grad = self.grads[start:end].view_as(parameter)  # backward adds in place
             start = end
 
+    @contextmanager
+    def replaced(self, values: torch.Tensor | None) -> Iterator[None]:
+        """The module has these values meanwhile; None: its own."""
+        if values is None:
+            yield
+            return
+        own = self.values.clone()
+        self.values.copy_(values)
+        try:
+            yield
+        finally:
+            self.values.copy_(own)
+
     def clip(self, norm: float) -> None:
         """Scale the gradient down to this norm where it is larger, as torch's clip_grad_norm_."""
         self.grads.mul_((norm / (self.grads.norm() + CLIP_EPS)).clamp(max=1.0))
@@ -49,10 +64,8 @@ class FlatParameters:
 class Optimizer(Protocol):
     """One step along the gradient, in place; its state is plain tensors."""
 
-    lr: float
-    """The learning rate of the next step."""
-
-    def step(self) -> None: ...
+    def step(self, lr_factor: float = 1.0) -> None:
+        """With the learning rate of the params times this."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """The live tensors by name, as a checkpoint takes them."""
@@ -62,17 +75,17 @@ class _SGD:
     """Gradient descent with momentum; weight decay is added to the gradient."""
 
     def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
-        self._flat, self._params, self.lr = flat, params, params.lr
+        self._flat, self._params = flat, params
         self._momentum = torch.zeros_like(flat.values)
 
-    def step(self) -> None:
+    def step(self, lr_factor: float = 1.0) -> None:
         sgd(
             [self._flat.values],
             [self._flat.grads],
             [self._momentum],
             weight_decay=self._params.weight_decay,
             momentum=self._params.momentum,
-            lr=self.lr,
+            lr=self._params.lr * lr_factor,
             dampening=0.0,
             nesterov=False,
             maximize=False,
@@ -87,13 +100,13 @@ class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
     def __init__(self, flat: FlatParameters, params: TrainingParams) -> None:
-        self._flat, self._params, self.lr = flat, params, params.lr
+        self._flat, self._params = flat, params
         self._function: Any = adamw if params.optimizer == "adamw" else adam
         self._mean = torch.zeros_like(flat.values)
         self._square = torch.zeros_like(flat.values)
         self._n_steps = torch.zeros((), dtype=torch.float32, device=flat.values.device)
 
-    def step(self) -> None:
+    def step(self, lr_factor: float = 1.0) -> None:
         self._function(
             [self._flat.values],
             [self._flat.grads],
@@ -104,7 +117,7 @@ class _Adam:
             amsgrad=False,
             beta1=self._params.beta1,
             beta2=self._params.beta2,
-            lr=self.lr,
+            lr=self._params.lr * lr_factor,
             weight_decay=self._params.weight_decay,
             eps=_EPS,
             maximize=False,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
-from automl.trial import ParamValue
+from automl.config import Precision, Schedule, TrainingConfig
+from automl.trial import Params, ParamValue
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
@@ -33,6 +34,13 @@ class TrainingParams:
     clip_norm: float | None = None
     """The largest norm of a step's gradient over all weights; larger ones are scaled down to it
     (Pascanu et al., 2013). None: they are not."""
+    precision: str = Precision.float32.value
+    """This and what follows are the study's settings where the trial has no such param; what they
+    mean stands in `TrainingConfig`."""
+    schedule: str = Schedule.constant.value
+    ema_decay: float = 0.0
+    patience_epochs: int | None = None
+    accumulate_steps: int = 1
 
     def __post_init__(self) -> None:
         for name in TRAINING_NAMES:
@@ -40,6 +48,20 @@ class TrainingParams:
 
 
 TRAINING_NAMES = tuple(entry.name for entry in fields(TrainingParams))
+_PRECISIONS = tuple(precision.value for precision in Precision)
+_SCHEDULES = tuple(schedule.value for schedule in Schedule)
+
+
+def with_settings(given: Params, training: TrainingConfig) -> Params:
+    """A trial's params, and the study's settings where it has no param of their name."""
+    return {
+        "precision": training.precision.value,
+        "schedule": training.schedule.value,
+        "ema_decay": training.ema_decay,
+        "patience_epochs": training.patience_epochs,
+        "accumulate_steps": training.accumulate_steps,
+        **given,
+    }
 
 
 Rule: TypeAlias = tuple[Callable[[ParamValue], bool], str]
@@ -70,6 +92,14 @@ RULES: Mapping[str, Rule] = {
         lambda value: value is None or is_number(math.ulp(0.0))(value),
         "a finite number greater than 0, or null",
     ),
+    "precision": (lambda value: value in _PRECISIONS, f"one of {', '.join(_PRECISIONS)}"),
+    "schedule": (lambda value: value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"),
+    "ema_decay": (is_number(0, below=1), "a number from 0 to below 1"),
+    "patience_epochs": (
+        lambda value: value is None or is_whole(1)(value),
+        "a whole number from 1, or null",
+    ),
+    "accumulate_steps": (is_whole(1), "a whole number from 1"),
 }
 
 

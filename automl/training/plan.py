@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from automl.config import (
+    LOSSES,
     DataConfig,
     DataKind,
     ObjectiveConfig,
@@ -19,6 +20,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.dataset import Dataset
+from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
@@ -26,7 +28,8 @@ from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
-from automl.training.resolve import resolve_objective
+from automl.training.reports import Goal
+from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec, Work
 
 _METRICS = {
@@ -88,6 +91,12 @@ class TrainingPlan:
     """None: a trial of a search."""
 
     @property
+    def goal(self) -> Goal:
+        """What a trial is judged by."""
+        keeps_last = self.refit is not None and self.refit.keeps_last
+        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last)
+
+    @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names a function of the user's; None: there is none."""
         if self.objective.kind is ObjectiveKind.command:
@@ -95,6 +104,17 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return "objective.target", str(self.objective.target)
         return self.family.users_target
+
+    @property
+    def users_code(self) -> tuple[tuple[str, str], ...]:
+        """Likewise of all settings that name one: a process that has no torch calls none."""
+        if self.objective.kind is ObjectiveKind.command:
+            return ()
+        found = [] if self.users_target is None else [self.users_target]
+        if self.objective.kind is ObjectiveKind.builtin:
+            others = {"training.loss": self.training.loss_target, "data.source": self.data.source}
+            found += [(key, target) for key, target in others.items() if target is not None]
+        return tuple(found)
 
     def request(self, params: Params, dataset: Dataset | None) -> Request:
         """What a trial will want, as far as arithmetic tells."""
@@ -127,6 +147,10 @@ class SessionSetup:
     """Read once, by the parent; None for an objective of the user's, which reads its own."""
     n_threads: int = 1
     """torch's threads in a trial. Two are no faster for small networks (0.8 to 1.0 times one)."""
+    facts: DataFacts | None = None
+    """Of data that a function of the user's gives to each such process, in place of `dataset`."""
+    request_bytes: int | None = None
+    """What the user declared that a trial wants."""
     packs_large: bool = False
     """Whether a user's networks train together where they are too large to gain by it."""
     inside: Entry | None = None
@@ -156,6 +180,8 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     Raises ConfigError where that module is missing or fails, with its own message.
     """
     if plan.objective.kind is ObjectiveKind.builtin:
+        if plan.training.loss_target is not None:
+            resolve_loss(plan.training.loss_target)
         taken, required = plan.family.param_names()
         return Declaration(taken, required, metrics_of(_task(plan, dataset)))
     if plan.objective.kind is ObjectiveKind.command:
@@ -215,12 +241,24 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
 
 
-def check_batch(dataset: Dataset, smallest: int) -> None:
+def check_loss(name: str, task: Task) -> None:
+    """Raise ConfigError where `training.loss` is not one of such targets."""
+    suits = "squared_error" if task is Task.regression else "cross_entropy"
+    if name not in (suits, "auto") and name in LOSSES:
+        targets = "numbers" if task is Task.regression else "classes"
+        other = Task.classification if task is Task.regression else Task.regression
+        raise ConfigError(
+            f"training.loss={name}: the targets are {targets} (data.task={task.value}), whose loss "
+            f"is {suits}. Leave training.loss out, or set data.task={other.value} if they are "
+            "meant otherwise."
+        )
+
+
+def check_batch(name: str, n_train: int, smallest: int) -> None:
     """Raise ConfigError where even the smallest batch of a space needs more rows than there are."""
-    n_train = len(dataset.train)
     if smallest > n_train:
         raise ConfigError(
-            f"space.batch_size={smallest}: the training part of {dataset.name} has only {n_train} "
+            f"space.batch_size={smallest}: the training part of {name} has only {n_train} "
             f"rows, fewer than the smallest batch. Allow batches of {n_train} or less, or give "
             "more rows."
         )

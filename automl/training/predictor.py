@@ -6,18 +6,26 @@ import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.dataset import Dataset
+from automl.data.columns import Columns
+from automl.data.dataset import Dataset, Label, Rows, Targets
+from automl.data.facts import DataFacts
+from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
-from automl.record.files import BEST, LAST
+from automl.record.files import BEST, CHECKPOINTS, LAST, REFIT, StudyFiles
 from automl.training import checkpoint, model_file
+from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
 from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
 from automl.training.mean_model import MeanModel
+
+if TYPE_CHECKING:
+    from automl.data.frame import Frame
+    from automl.data.preprocessing import Preprocessing
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -27,11 +35,16 @@ _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
 
-def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> dict[str, Any]:
+def model_state(
+    family: Family, data: Dataset | DataFacts, model: Mapping[str, Any]
+) -> dict[str, Any]:
     """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
 
     `model` is what the heavy side's `read_model` takes.
     """
+    if isinstance(data, DataFacts):
+        return array_state(name_of(family), data, model)
+    dataset = data
     return {
         "format": FORMAT,
         "family": name_of(family),
@@ -41,22 +54,42 @@ def model_state(family: Family, dataset: Dataset, model: Mapping[str, Any]) -> d
         "classes": dataset.classes,
         "target_mean": dataset.target_mean,
         "target_scale": dataset.target_scale,
+        "target": dataset.target,
+        "data": dataset.digest,
     }
 
 
 class Predictor:
-    """A trained model with its table's preprocessing: raw rows in, labels or values out."""
+    """A trained model with its table's preprocessing: raw rows in, labels or values out.
+
+    It computes on the CPU until it is moved with `to`.
+    """
 
     def __init__(
-        self, state: Mapping[str, Any], params: object, file_bytes: int, build: Builder | None
+        self,
+        content: Mapping[str, Any],
+        path: Path,
+        file_bytes: int,
+        build: Builder | None,
     ) -> None:
-        """Raises whatever a state of unknown origin brings about; `file_bytes` is its size."""
+        """Of a file's `content`. Raises whatever one of unknown origin brings about; `file_bytes`
+        is its size."""
+        state = content["state"]
         self.task = model_file.task_of(state)
         self._model = _model(state, file_bytes, build)
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
-        self.params = model_file.params_of(params)
+        self.params = model_file.params_of(content["params"])
         """The hyperparameters it was trained with."""
+        self.metrics = model_file.metrics_of(content.get("metrics", {}))
+        """What its trial reported with it, its best report: `val_loss` and the like. A mean of
+        several has none."""
+        self.path = path
+        """The file that it was loaded from."""
+        self.target = model_file.text(state, "target")
+        """Name of the column that it predicts; empty: not known."""
+        self.data_digest = model_file.text(state, "data")
+        """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
         self._scale = model_file.number(state, "target_scale")
         # Here, because training processes import this module too: scikit-learn takes 1.6 s.
@@ -71,7 +104,7 @@ class Predictor:
         `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
         (N, D) where the training data had no columns.
         """
-        out = self._outputs(frame)
+        out = self.outputs(self.read(frame))
         if self.task is Task.regression:
             return np.asarray(out[:, 0] * self._scale + self._mean)
         return np.asarray(np.array(self.classes)[out.argmax(1)])
@@ -80,14 +113,99 @@ class Predictor:
         """(N, C) probabilities, columns as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        out = self._outputs(frame)
+        out = self.outputs(self.read(frame))
         shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
         probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
 
-    def _outputs(self, frame: Any) -> npt.NDArray[np.float64]:
-        rows = self._preprocessing.read(frame)
-        return self._model.outputs(self._preprocessing.columns, rows)
+    @property
+    def trained(self) -> Model:
+        """The model without its table."""
+        return self._model
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What reads raw rows."""
+        return self._preprocessing
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Mean and scale of the target in its own unit; 0 and 1 for classes."""
+        return self._mean, self._scale
+
+    def score(self, frame: Any, y: Any = None) -> dict[str, float]:
+        """Every metric of the task: `loss`, `error`, `f1` (and `auc` of two classes); or `loss`,
+        `rmse`, `mae`, `r2`.
+
+        The targets are `y` (N,), or the column of `frame` that was the target in training; rows
+        without one are left out. Raises AutoMLError where there are none, or unknown classes.
+        """
+        rows, targets = self._labelled(frame, y)
+        return self._predictions(rows, targets).scored()
+
+    def explain(self, frame: Any, y: Any = None, *, n_repeats: int = 5, seed: int = 0) -> Frame:
+        """How much each column matters: a DataFrame by `column` of `importance`, by how much the
+        loss rises where the column's cells are shuffled among the rows, and `std` over the
+        `n_repeats`; the most important first (Breiman 2001, permutation importance).
+
+        `frame` and `y` as in `score`. Of two columns that tell the same, neither may seem to
+        matter.
+        """
+        rows, targets = self._labelled(frame, y)
+
+        def loss(some: Rows) -> float:
+            return self._predictions(some, targets).scored()["loss"]
+
+        from automl.data.importance import importances
+
+        return importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
+
+    @property
+    def model(self) -> Any:
+        """The `torch.nn.Module`, which takes the encoded columns; a list of them where the model is
+        the mean of several; None where it is no network."""
+        return self._model.module
+
+    def to(self, device: str) -> Predictor:
+        """Compute on this device from now on, as torch names it (`cuda:0`); returns itself."""
+        self._model.to(device)
+        return self
+
+    @property
+    def study(self) -> str | None:
+        """Name of the study in whose folder its file lies; None: it lies elsewhere."""
+        folders = self.path.absolute().parents
+        if self.path.name == REFIT:
+            folder = folders[0]
+        elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
+            return None
+        else:
+            folder = folders[2]
+        return folder.name if StudyFiles(folder).events.exists() else None
+
+    @property
+    def columns(self) -> Columns:
+        """What it learned of each column that it takes."""
+        return self._preprocessing.columns
+
+    def read(self, frame: Any) -> Rows:
+        """Raw rows as `outputs` takes them. Raises ConfigError for columns that are not there."""
+        return self._preprocessing.read(frame)
+
+    def outputs(self, rows: Rows) -> npt.NDArray[np.float64]:
+        """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
+        return self._model.outputs(self.columns, rows)
+
+    def _labelled(self, frame: Any, y: Any) -> tuple[Rows, Targets]:
+        from automl.data.target import Target, labelled
+
+        classes = cast("tuple[Label, ...]", self.classes)
+        target = Target(self.target, self.task, classes, "")
+        frame, targets = labelled(frame, y, target)
+        return self.read(frame), targets
+
+    def _predictions(self, rows: Rows, y: Targets) -> Predictions:
+        return predictions(self.task, self.outputs(rows), y, self._mean, self._scale)
 
 
 def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:
@@ -113,8 +231,9 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
     return known[name]
 
 
-def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
-    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt`, on the CPU.
+def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor | ArrayPredictor:
+    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt`, on the CPU;
+    of data of your own (data=python) it takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be
@@ -132,7 +251,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
             "torch.load(path, weights_only=True)['state']."
         )
     try:
-        return Predictor(state, content["params"], Path(path).stat().st_size, build)
+        return _open(content, Path(path), build)
     except model_file.NeedsBuilder as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
     except Exception as error:  # whatever a file of unknown origin, or `build`, brings about
@@ -143,6 +262,17 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
         ) from error
 
 
+def load_of_table(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor:
+    """`load`, for whoever has rows of a table; raises AutoMLError for a model of others, too."""
+    model = load(path, build=build)
+    if not isinstance(model, Predictor):
+        raise AutoMLError(
+            f"{path}: this model takes arrays (data=python), and here it is given rows of a table: "
+            "automl.load(path).predict(rows) asks it."
+        )
+    return model
+
+
 def state_of(path: str | PathLike[str]) -> Any:
     """What an objective of the user's own gave for a `best.pt`; None: it is one that `load` reads.
 
@@ -150,6 +280,16 @@ def state_of(path: str | PathLike[str]) -> Any:
     """
     state = _content(path).get("state")
     return None if isinstance(state, Mapping) and is_model(state) else state
+
+
+def _open(
+    content: Mapping[str, Any], path: Path, build: Builder | None
+) -> Predictor | ArrayPredictor:
+    state, file_bytes = content["state"], path.stat().st_size
+    if state["format"] != ARRAY_FORMAT:
+        return Predictor(content, path, file_bytes, build)
+    model = heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
+    return ArrayPredictor(state, content["params"], model)
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
@@ -163,7 +303,7 @@ def _content(path: str | PathLike[str]) -> dict[str, Any]:
 
 def is_model(state: Mapping[str, Any]) -> bool:
     """Whether `load` may read it: an estimator of ours gave it."""
-    return state.get("format") in (FORMAT, *_FAMILIES_BEFORE)
+    return state.get("format") in (FORMAT, ARRAY_FORMAT, *_FAMILIES_BEFORE)
 
 
 def _how_to_build(path: str | PathLike[str], target: str) -> str:

@@ -33,6 +33,8 @@ def write(asked: RefitFile) -> None:
     """Write the file; whole, or the one of before stands. Raises AutoMLError."""
     contents = [_read(Path(seed)) for seed in asked.seeds]
     content = contents[0] | {"state": _mean([content["state"] for content in contents])}
+    if len(contents) > 1:
+        content["metrics"] = {}  # nobody measured their mean
     content |= {"study": asked.study, "refit_of": asked.trial}
     path = Path(asked.path)
     checkpoint.save(path.parent, {path.name: content})

@@ -36,6 +36,22 @@ def resolve_builder(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def resolve_source(target: str) -> Callable[..., Any]:
+    """The function that `data.source` names. Raises ConfigError as above."""
+    found = _resolve("data.source", target)
+    if not callable(found):
+        raise _no_function("data.source", target, found, "no arguments, and returns the data")
+    return found  # type: ignore[no-any-return]
+
+
+def resolve_loss(target: str) -> Callable[..., Any]:
+    """The function that `training.loss` names. Raises ConfigError as above."""
+    found = _resolve("training.loss", target)
+    if not callable(found):
+        raise _no_function("training.loss", target, found, "outputs and targets, both tensors")
+    return found  # type: ignore[no-any-return]
+
+
 def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Names of the params that `model.target` takes (None: any), and of those it must be given.
 

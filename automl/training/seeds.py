@@ -18,6 +18,8 @@ class Stream(enum.IntEnum):
     WEIGHTS = 0
     SHUFFLE = 1
     DROPOUT = 2
+    ROWS = 3
+    """What the user's own rows draw as they are loaded."""
 
 
 def trial_seed(study_seed: int, number: int) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 
-from automl.config import ObjectiveKind
+from automl.config import DataKind, ObjectiveKind
 from automl.record.inside import Inside, NothingInside
 from automl.record.texts import fit_line
 from automl.training import outcome, steps
@@ -23,14 +24,16 @@ from automl.training.logged import LoggedSide
 from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
+from automl.training.own_data.source import open_data
 from automl.training.packs.pack import OpenPack, Pack
 from automl.training.parallel.launcher import Launcher
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
-from automl.training.reports import Goal, TrialReports
-from automl.training.resolve import resolve_objective
+from automl.training.reports import TrialReports
+from automl.training.resolve import resolve_builder, resolve_objective
 from automl.training.seeds import trial_seed
 from automl.trial import (
+    Apart,
     Feed,
     Line,
     OnEvent,
@@ -60,11 +63,16 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
-        assert setup.dataset is not None, "the built-in objective is given its data"
         if plan.refit is not None and plan.refit.n_ranks > 1:
             return Launcher(setup, plan.refit.n_ranks)
+        data: Any = setup.dataset
+        if plan.data.kind is DataKind.python:
+            data = open_data(setup)
+        assert data is not None, "the built-in objective is given its data"
+        if plan.users_target is not None:  # what its module does at its top is of no trial
+            resolve_builder(plan.users_target[1])
         estimator = heavy_side(type(plan.family)).open_estimator(
-            plan.family, setup.dataset, plan.training, packs_large=setup.packs_large
+            plan.family, data, plan.training, plan.goal, packs_large=setup.packs_large
         )
         if plan.refit is not None and plan.refit.trains_alone:
             networks = cast(NetworkEstimator, estimator)
@@ -89,12 +97,11 @@ class TrainingSession:
         inside: Inside | None = None,
     ) -> None:
         self._plan, self._objective = plan, objective
-        keeps_last = plan.refit is not None and plan.refit.keeps_last
-        self._goal = Goal(plan.metric, plan.direction, plan.space, keeps_last=keeps_last)
         self._inside = inside or NothingInside()
         self._devices = _Devices()
         self._peaks = MemoryPeaks()
         self._caps = MemoryCaps()
+        self._apart: Apart = _Together()
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -111,7 +118,8 @@ class TrainingSession:
             on_gpu = not placement.on_host
             trial, record = self._open_trial(devices, spec, on_event, teller, on_gpu=on_gpu)
             record.line = line
-            ended = self._carry_out(trial, record)
+            with self._apart():
+                ended = self._carry_out(trial, record)
             peaks = [*teller.last(spec.number)]
         if isinstance(ended, OutOfMemory):
             self.give_back_memory()
@@ -129,24 +137,34 @@ class TrainingSession:
         first = feed.next()
         if first is None:
             return
+        key = self._plan.pack_key(first.params, on_host=placement.on_host)
+        if key is None or not self._run_together(key, _Begun(first, feed), placement, on_events):
+            self._run_singly(_Begun(first, feed), placement, on_events)
+
+    def _run_singly(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
+        spec = feed.next()
+        while spec is not None:
+            self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+            spec = None if self._apart.spent else feed.next()
+
+    def _run_together(
+        self, key: PackKey, feed: Feed, placement: Placement, on_events: OnEvents
+    ) -> bool:
+        """Whether they can be; then all is done."""
         devices = self._devices.of(placement)
         key_of = partial(self._plan.pack_key, on_host=placement.on_host)
-        key = key_of(first.params)
-        opened = None if key is None else self._open_pack(key, devices[0])
-        if opened is None:
-            spec: TrialSpec | None = first
-            while spec is not None:
-                self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
-                spec = feed.next()
-            return
-        with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
-            Pack(
-                opened,
-                can_join=lambda params: key_of(params) == key,
-                open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
-                on_events=on_events,
-                teller=PeakTeller(get_peak),
-            ).run(_Begun(first, feed))
+        with self._apart():
+            if (opened := self._open_pack(key, devices[0])) is None:
+                return False
+            with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
+                Pack(
+                    opened,
+                    can_join=lambda params: key_of(params) == key,
+                    open_trial=partial(self._open_trial, devices, on_gpu=not placement.on_host),
+                    on_events=on_events,
+                    teller=PeakTeller(get_peak),
+                ).run(feed)
+        return True
 
     def _open_pack(self, key: PackKey, device: str) -> OpenPack | None:
         """A pack for trials of this key; None: they train alone."""
@@ -183,6 +201,11 @@ class TrainingSession:
         if _uses_cuda():
             self._caps.apply(caps_bytes[: torch.cuda.device_count()])
 
+    def keep_apart(self, apart: Apart) -> None:
+        """See `Session.keep_apart`. What is built in leaves nothing behind."""
+        if self._plan.users_target is not None:
+            self._apart = apart
+
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
         if _uses_cuda():
@@ -203,7 +226,7 @@ class TrainingSession:
         """What the objective sees of a trial, and the side of it that the objective does not."""
         record = TrialReports(
             spec=spec,
-            goal=self._goal,
+            goal=self._plan.goal,
             on_event=on_event,
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),
@@ -233,6 +256,15 @@ class TrainingSession:
             record.conclude(returned)
         record.write()
         return returned
+
+
+class _Together:
+    """An `Apart` where there is nothing to keep apart."""
+
+    spent = False
+
+    def __call__(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class _Begun:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,32 @@ from automl.config import Task
 from automl.data.dataset import Dataset, Targets
 from automl.data.one_hot import one_hot
 
+Pair: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+"""Rows and their targets."""
+
+
+class Rows(Protocol):
+    """One part of a data set, as batches on a device."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, order: torch.Tensor, n_rows: int, seed: int) -> Iterator[Pair]:
+        """All rows in an order (N,), that stands on the CPU, so many at once. What rows draw as
+        they are loaded follows from the seed."""
+
+    def pieces(self, n_rows: int) -> Iterator[Pair]:
+        """All rows as they come, so many at once."""
+
+
+class TrainingRows(Protocol):
+    """Both parts."""
+
+    @property
+    def train(self) -> Rows: ...
+
+    @property
+    def validation(self) -> Rows: ...
+
 
 @dataclass(frozen=True)
 class PartTensors:
@@ -21,6 +49,16 @@ class PartTensors:
 
     x: torch.Tensor
     y: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def batches(self, order: torch.Tensor, n_rows: int, seed: int) -> Iterator[Pair]:
+        for rows in torch.split(order.to(self.x.device), n_rows):
+            yield self.x.index_select(0, rows), self.y.index_select(0, rows)
+
+    def pieces(self, n_rows: int) -> Iterator[Pair]:
+        return zip(torch.split(self.x, n_rows), torch.split(self.y, n_rows), strict=True)
 
 
 @dataclass(frozen=True)
@@ -34,34 +72,43 @@ class DataTensors:
 class TensorsOn(Protocol):
     """Hands out the tensors of a data set."""
 
-    def on(self, device: str) -> DataTensors:
-        """Those to train with on `device`; any thread."""
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Those to train with on `device`, numbers of this type; any thread. Raises ValueError
+        where they are not kept there."""
+
+    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        """The rows that a trial trains on alone, until the `with` is left."""
 
 
 class DataOnDevices:
     """Hands out the tensors of a data set for a device; any thread."""
 
-    def __init__(self, dataset: Dataset, dtype: torch.dtype) -> None:
-        self._dataset, self._dtype = dataset, dtype
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
         self._lock = threading.Lock()
-        self._by_device: dict[str, DataTensors] = {}
+        self._there: dict[tuple[str, torch.dtype], DataTensors] = {}
 
-    def on(self, device: str) -> DataTensors:
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
         """The tensors on `device`; the first call there copies, and other threads wait for it."""
         with self._lock:
-            if device not in self._by_device:
+            if (device, dtype) not in self._there:
                 x_train, x_validation = self._dataset.view(one_hot)
-                self._by_device[device] = DataTensors(
-                    self._part(x_train, self._dataset.train.y, device),
-                    self._part(x_validation, self._dataset.validation.y, device),
+                self._there[device, dtype] = DataTensors(
+                    self._part(x_train, self._dataset.train.y, device, dtype),
+                    self._part(x_validation, self._dataset.validation.y, device, dtype),
                 )
-            return self._by_device[device]
+            return self._there[device, dtype]
 
-    def _part(self, x: npt.NDArray[np.float32], y: Targets, device: str) -> PartTensors:
+    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.on(device, dtype))
+
+    def _part(
+        self, x: npt.NDArray[np.float32], y: Targets, device: str, dtype: torch.dtype
+    ) -> PartTensors:
         # Class numbers stay integers, targets are scaled before they lose digits.
         if self._dataset.task is Task.regression:
             scaled = (y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
-            target = torch.tensor(scaled, dtype=self._dtype)
+            target = torch.tensor(scaled, dtype=dtype)
         else:
             target = torch.tensor(y, dtype=torch.int64)
-        return PartTensors(torch.tensor(x).to(device, self._dtype), target.to(device))
+        return PartTensors(torch.tensor(x).to(device, dtype), target.to(device))

@@ -9,27 +9,36 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from automl.config import Precision, Task
+from automl.config import Precision, Task, TrainingConfig
+from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
+from automl.training.losses import Loss, make_loss
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
-from automl.training.params import TrainingParams
+from automl.training.params import TrainingParams, with_settings
+from automl.training.patience import Patience
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Ranks
+from automl.training.reports import Goal
+from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
-from automl.training.tensors import DataTensors
-from automl.trial import Params
+from automl.training.tensors import TrainingRows
+from automl.trial import Direction, Params
 
-_EVALUATION_ROWS = 8192  # rows per pass without gradients: bounds the memory of activations
+_EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
+_LOOK_NUMBERS = 2**16  # of the user's own rows, in such a pass
+
+
+LEAST_LOSS = Goal("val_loss", Direction.minimize)
 
 
 class DivergedError(ArithmeticError):
@@ -41,14 +50,66 @@ class Problem:
     """What is the same for all trials of a study."""
 
     task: Task
-    n_inputs: int
-    n_outputs: int
-    """Classes, or 1 for regression."""
+    n_inputs: Size
+    """Columns of a row; of the user's own data its shape, where it has more dimensions."""
+    n_outputs: Size
+    """Classes; for regression 1, or what a row's targets are."""
     target_scale: float
     """Turns errors of scaled targets into the target's own unit."""
     family: NetworkFamily
     networks: Networks
     precision: Precision
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    goal: Goal = LEAST_LOSS
+    """What early stopping waits for."""
+    facts: DataFacts | None = None
+    """Of the user's own data; None: a table."""
+
+    def of(self, precision: Precision) -> Problem:
+        """The same in another precision, which a trial may have as a param."""
+        return self if precision is self.precision else replace(self, precision=precision)
+
+    @cached_property
+    def loss(self) -> Loss:
+        return make_loss(self.training.loss_target, self.outputs, self.n_outputs)
+
+    @property
+    def outputs(self) -> Outputs:
+        """What networks give."""
+        if self.facts is not None:
+            return self.facts.outputs
+        return Outputs.NUMBERS if self.task is Task.regression else Outputs.SCORES
+
+    def n_look_rows(self, batch_size: int, most: int) -> int:
+        """Rows in a pass without gradients, which bounds the memory of activations."""
+        if self.facts is None:
+            return most
+        size = self.n_inputs
+        n_numbers = size if isinstance(size, int) else math.prod(size)
+        return min(most, max(batch_size, _LOOK_NUMBERS // n_numbers))
+
+    def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
+        """See `Trainer.run_epoch`; from sums over rows: of both losses, and of misses."""
+        train_sum, val_sum, miss_sum = sums
+        metrics = {"train_loss": train_sum / n_train}
+        if not n_validation:
+            return metrics
+        metrics["val_loss"] = val_sum / n_validation
+        if self.outputs is Outputs.NUMBERS:
+            metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
+        elif self.outputs is Outputs.SCORES:
+            metrics["val_error"] = miss_sum / n_validation
+        return metrics
+
+    def patience(self, params: TrainingParams) -> Patience:
+        """That of a trial at its start; without rows to tell a better epoch by, it never ends."""
+        limit = None if self.goal.keeps_last else params.patience_epochs
+        return Patience(self.goal, limit)
+
+    def n_epoch_steps(self, params: TrainingParams, n_train: int) -> int:
+        """Steps of the optimizer in an epoch."""
+        n_batches = math.ceil(n_train / min(params.batch_size, n_train))
+        return math.ceil(n_batches / params.accumulate_steps)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -57,7 +118,7 @@ class Problem:
 
     def params(self, given: Params) -> TrainingParams:
         """A trial's params, checked. Raises ValueError or TypeError."""
-        return self.family.params(given)
+        return self.family.params(with_settings(given, self.training))
 
     def network(self, params: TrainingParams) -> Network:
         """The network that a trial's params ask for."""
@@ -71,7 +132,7 @@ class Trainer:
         self,
         problem: Problem,
         params: TrainingParams,
-        data: DataTensors,
+        data: TrainingRows,
         *,
         device: str,
         seed: int,
@@ -83,7 +144,9 @@ class Trainer:
         `devices` torch's DataParallel trains on all."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
-        self._batch_size = min(params.batch_size, len(data.train.x))
+        self._batch_size = min(params.batch_size, len(data.train))
+        self._n_epoch_steps = problem.n_epoch_steps(params, len(data.train))
+        self._patience = problem.patience(params)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, Stream.WEIGHTS)
@@ -100,32 +163,49 @@ class Trainer:
             self._forward = nn.DataParallel(self.model, [torch.device(d) for d in devices])
         self._optimizer = make_optimizer(self._flat, params)
         self._warm_up, self._ranks = warm_up, ranks
+        self._average = self._flat.values.clone() if params.ema_decay > 0 else None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it waited long enough for a better value."""
+        return self._patience.is_over
 
     def run_epoch(self, epoch: int) -> dict[str, float]:
         """Train one epoch, counted from 0, and return its metrics.
 
         `train_loss` is the mean over the epoch's steps, with dropout; `val_loss`, and `val_error`
-        (share of wrong classes) or `val_rmse` (in the target's unit), are those after it. Losses of
-        regression are mean squared errors of the scaled target. Without a validation part there is
-        the first alone. Raises DivergedError.
+        (share of wrong classes) or `val_rmse` (in the target's unit), are those after it, of the
+        averaged weights where there are such. Losses of regression are mean squared errors of the
+        scaled target. Without a validation part there is the first alone. Raises DivergedError.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
-        self._evaluate(sums)
+        with self._flat.replaced(self._average):
+            self._evaluate(sums)
         self._ranks.add(sums)
-        train_sum, val_sum, miss_sum = sums.tolist()  # the one wait for the device in an epoch
-        train_loss = train_sum / len(self._data.train.x)
-        n_validation = len(self._data.validation.x)
-        metrics = epoch_metrics(self.problem, train_loss, val_sum, miss_sum, n_validation)
+        found = sums.tolist()  # the one wait for the device in an epoch
+        n_train, n_validation = len(self._data.train), len(self._data.validation)
+        metrics = self.problem.metrics(found, n_train, n_validation)
         check_finite(metrics, epoch, self.params)
+        self._patience = self._patience.after(metrics)
         return metrics
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Those that the last epoch's metrics of the validation part are of."""
+        if self._average is None:
+            return self.model.state_dict()
+        with self._flat.replaced(self._average):
+            return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`; random draws follow from seed and epoch."""
+        average = {} if self._average is None else {"average": self._average}
         return {
             "epoch": epoch,
             "weights": self.model.state_dict(),
             "optimizer": self._optimizer.state(),
+            **average,
+            **self._patience.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> int:
@@ -133,63 +213,88 @@ class Trainer:
         self.model.load_state_dict(state["weights"])  # copies in place: the views stay
         for name, tensor in self._optimizer.state().items():
             tensor.copy_(state["optimizer"][name])
+        if self._average is not None:
+            self._average.copy_(state["average"])
+        self._patience = self._patience.restored(state)
         return int(state["epoch"]) + 1
 
     def _train(self, epoch: int, sums: torch.Tensor) -> None:
-        n_train, clip_norm = len(self._data.train.x), self.params.clip_norm
+        train, step = self._data.train, epoch * self._n_epoch_steps
         self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
         drawing = epoch * self._ranks.n_ranks + self._ranks.rank
         self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, drawing))
         self.model.train()
-        order = torch.randperm(n_train, generator=self._shuffle).to(self._device)
+        order = torch.randperm(len(train), generator=self._shuffle)
+        seed = stream_seed(self._seed, Stream.ROWS, epoch)
+        n_group, n_left, in_group = 0, len(train), 0
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            for index, rows in enumerate(torch.split(order, self._batch_size)):
-                self._warm(epoch, index * self._batch_size / len(order))
-                self._flat.grads.zero_()
-                own, weight = self._ranks.share(rows)
-                sums[0].add_(self._find_gradient(own, weight), alpha=weight * len(rows))
-                self._ranks.add(self._flat.grads)
-                if clip_norm is not None:
-                    self._flat.clip(clip_norm)
-                self._optimizer.step()
+            for x, y in train.batches(order, self._batch_size, seed):
+                if in_group == 0:
+                    n_group = min(n_left, self._batch_size * self.params.accumulate_steps)
+                    self._flat.grads.zero_()
+                self._add_gradient(x, y, len(y) / n_group, sums)
+                n_left, in_group = n_left - len(y), in_group + len(y)
+                if in_group < n_group:
+                    continue
+                self._step(step)
+                step, in_group = step + 1, 0
                 if steps.tell(self._flat.values):
                     break
 
-    def _find_gradient(self, rows: torch.Tensor, weight: float) -> torch.Tensor:
-        """The mean loss of these rows; its gradient, of such a weight, is added to the flat one."""
-        train = self._data.train
+    def _add_gradient(
+        self, x: torch.Tensor, y: torch.Tensor, share: float, sums: torch.Tensor
+    ) -> None:
+        """Of the mean loss of these rows, which are this share of a step's."""
+        n_rows = len(y)
+        (x, weight), (y, _) = self._ranks.share(x), self._ranks.share(y)
         with self._autocast():
-            out = self._forward(train.x.index_select(0, rows))
-        loss = self._loss(out, train.y.index_select(0, rows), "mean")
-        weighted = loss if weight == 1 else loss * weight
-        weighted.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+            out = self._forward(x)
+        loss = self._loss(out, y)
+        share *= weight
+        own = loss if share == 1 else loss * share
+        own.backward()  # type: ignore[no-untyped-call]
+        sums[0].add_(loss.detach(), alpha=weight * n_rows)
 
-    def _warm(self, epoch: int, share: float) -> None:
-        """The learning rate of the next step, when such a share of the epoch is over."""
+    def _step(self, step: int) -> None:
+        """One of the optimizer, counted from 0 over the whole trial."""
+        self._ranks.add(self._flat.grads)
+        if self.params.clip_norm is not None:
+            self._flat.clip(self.params.clip_norm)
+        self._optimizer.step(self._lr_factor(step))
+        if self._average is not None:
+            rate = average_rate(self.params.ema_decay, step)
+            self._average.lerp_(self._flat.values, rate)
+
+    def _lr_factor(self, step: int) -> float:
+        n_steps = self.problem.training.epochs * self._n_epoch_steps
+        factor = lr_factor(self.params.schedule, step, n_steps)
         if self._warm_up is not None:
-            self._optimizer.lr = self.params.lr * self._warm_up.factor(epoch, share)
+            epoch, done = divmod(step, self._n_epoch_steps)
+            factor *= self._warm_up.factor(epoch, done / self._n_epoch_steps)
+        return factor
 
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
         self._ranks.follow_first(self.model.buffers())
-        own = [self._ranks.part(t) for t in (self._data.validation.x, self._data.validation.y)]
-        if not len(own[0]):
-            return
         self.model.eval()
-        pieces = (torch.split(t, _EVALUATION_ROWS) for t in own)
-        for x, y in zip(*pieces, strict=True):
+        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        for piece in self._data.validation.pieces(n_rows):
+            x, y = map(self._ranks.part, piece)
+            if not len(y):
+                continue
             with self._autocast():
                 out = self.model(x)
-            loss = self._loss(out, y, "sum")
-            sums[1] += loss
-            sums[2] += loss if self.problem.task is Task.regression else (out.argmax(1) != y).sum()
+            loss = self.problem.loss
+            loss.check(out, y)
+            out = out.to(self.problem.dtype)  # autocast leaves bfloat16
+            total = loss.total(out, y)
+            sums[1] += total
+            sums[2] += loss.misses(out, y, total)
 
-    def _loss(self, out: torch.Tensor, y: torch.Tensor, reduction: str) -> torch.Tensor:
-        check_output(out, len(y), self.network)
-        # Autocast leaves bfloat16.
-        return loss_of(self.problem.task, out.to(self.problem.dtype), y, reduction)
+    def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.problem.loss.check(out, y)
+        return self.problem.loss.mean(out.to(self.problem.dtype), y)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Left after every step, because autocast keeps its copies of the weights until then."""
@@ -200,38 +305,6 @@ class Trainer:
 
 def _has_batch_norm(module: nn.Module) -> bool:
     return any(isinstance(part, _BatchNorm) for part in module.modules())
-
-
-def loss_of(
-    task: Task, out: torch.Tensor, y: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
-    """Squared error of one value (B, 1), or cross entropy of class scores (B, C)."""
-    if task is Task.regression:
-        return F.mse_loss(out.squeeze(1), y, reduction=reduction)
-    return F.cross_entropy(out, y, reduction=reduction)
-
-
-def epoch_metrics(
-    problem: Problem, train_loss: float, val_sum: float, miss_sum: float, n_validation: int
-) -> dict[str, float]:
-    """An epoch's metrics; the sums are over the validation part, which may be empty."""
-    metrics = {"train_loss": train_loss}
-    if n_validation:
-        metrics["val_loss"] = val_sum / n_validation
-        if problem.task is Task.regression:
-            metrics["val_rmse"] = problem.target_scale * math.sqrt(miss_sum / n_validation)
-        else:
-            metrics["val_error"] = miss_sum / n_validation
-    return metrics
-
-
-def check_output(out: torch.Tensor, n_rows: int, network: Network) -> None:
-    """Raise ValueError where a network does not give what the loss takes."""
-    if out.shape != (n_rows, network.n_outputs):
-        raise ValueError(
-            f"the network returned {tuple(out.shape)} for {n_rows} rows; it must return "
-            f"(rows, n_outputs), here ({n_rows}, {network.n_outputs})."
-        )
 
 
 def check_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:

@@ -96,12 +96,12 @@ def open_bench(device: str) -> Bench:
         SIDE,
         Precision.float32,
     )
-    return Bench(problem, DataOnDevices(dataset, problem.dtype).on(device), device)
+    return Bench(problem, DataOnDevices(dataset).on(device, problem.dtype), device)
 
 
 def row(bench: Bench, width: int, lanes: Sequence[int], deadline: float) -> list[str]:
     """The cells of one width; `-` for a pack that might not be done before the deadline."""
-    key = MLPKey(bench.device == "cpu", "sgd", 100, Precision.float32, width)
+    key = MLPKey(bench.device == "cpu", "sgd", 100, Precision.float32, width=width)
     alone = bench.alone(width)
     cells, best = [f"{width}", str(alone)], (alone.seconds, 1)
     for n_lanes in lanes:

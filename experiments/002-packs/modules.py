@@ -57,9 +57,13 @@ CASES = (
 def draw(problem: Problem) -> DataTensors:
     generator = torch.Generator().manual_seed(0)
 
+    n_inputs, n_outputs = problem.n_inputs, problem.n_outputs
+    assert isinstance(n_inputs, int)
+    assert isinstance(n_outputs, int)
+
     def part(n_rows: int) -> PartTensors:
-        x = torch.rand(n_rows, problem.n_inputs, generator=generator)
-        return PartTensors(x, (3 * x.sum(1)).long() % problem.n_outputs)
+        x = torch.rand(n_rows, n_inputs, generator=generator)
+        return PartTensors(x, (3 * x.sum(1)).long() % n_outputs)
 
     return DataTensors(part(1000), part(500))
 

@@ -156,3 +156,11 @@ def test_main_memory_is_never_over_committed(free: int, peak: int, held: list[in
     ledger.note(now, [])
     if isinstance(decide(now, ledger), Placement):
         assert sum(peak - size for size in sizes.values()) + peak <= free
+
+
+def test_processes_that_a_trial_starts_count_with_its_own() -> None:
+    ledger, limits = Ledger(), replace(LIMITS, helpers_bytes=GIB // 2)
+    ledger.reserve(0, placed("GPU-a", GIB))
+    ledger.note(reading(2), [])
+    assert isinstance(decide(reading(2), ledger), Placement)
+    assert "1.5 GiB of main memory" in refused(decide(reading(2), ledger, limits)).reason

@@ -324,3 +324,15 @@ def test_several_devices_are_asked_for_where_there_are_gpus_and_nowhere_else_the
 def test_one_that_ran_out_asks_for_as_many_devices_again() -> None:
     requests = Requests(in_gib, None, 2)
     assert [requests.of(PARAMS, n, {GPU}).n_devices for n in (1, 2)] == [2, 2]
+
+
+def test_processes_that_a_trial_starts_count_in_main_memory_beside_what_it_held() -> None:
+    alone, helped = (Requests(unknown, None, helpers_bytes=size) for size in (0, 100))
+    for requests in (alone, helped):
+        requests.learn(PARAMS, peak(1, 1000), CPU)
+        requests.learn(PARAMS, peak(2, 1000), GPU)
+    held, asked = (r.of(PARAMS, where={CPU}).memory_bytes for r in (alone, helped))
+    assert held is not None
+    assert asked == held + 100
+    assert helped.of(PARAMS, where={GPU}) == alone.of(PARAMS, where={GPU})
+    assert Requests(unknown, 7, helpers_bytes=100).of(PARAMS, where={CPU}).memory_bytes == 7

@@ -92,6 +92,7 @@ def test_every_public_name_can_be_called_twice(
         assert len(automl.open_study("twice").trials()) == 3
         assert automl.load(MODEL).predict(np.zeros((1, 2))).shape == (1,)
         assert automl.objective(params=["lr"])(returns) is returns
+        automl.register_configs()
         for name in ("TrialPruned", "TrialInterrupted", "AutoMLError"):
             assert str(getattr(automl, name)("why")) == "why"
     assert {name: getattr(automl, name) for name in automl.__all__} == public

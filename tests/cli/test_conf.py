@@ -21,6 +21,7 @@ from tests.cli.conftest import Compose, Refuse
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))
 NEEDED = {
     "data/csv": ["data.path=a.csv", "data.target=b"],
+    "data/python": ["data.source=a:b"],
     "objective/command": ["objective.command=train"],
     "objective/python": ["objective.target=a:b"],
     "model/python": ["model.target=a:b"],

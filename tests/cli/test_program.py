@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.cli import main
 from automl.cli.paths import conf_dir
 from automl.cli.registry import COMMANDS
 from tests.cli.conftest import Compose
@@ -131,10 +132,7 @@ sys.exit(any(name in sys.modules for name in ("hydra", "omegaconf", "yaml")))
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
 
 
-def candidates(line: str) -> list[str]:
-    done = run("-sc", "query=bash", script=True, COMP_LINE=line)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split()
+QUERY = ("-sc", "query=bash")
 
 
 @pytest.mark.parametrize(
@@ -152,13 +150,26 @@ def candidates(line: str) -> list[str]:
         ("automl space.lr='interval(", []),
     ],
 )
-def test_completion(line: str, found: list[str], folder: Path, composed: Compose) -> None:
+def test_completion(
+    line: str,
+    found: list[str],
+    folder: Path,
+    composed: Compose,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     store(folder, "one", composed().stored_config)
-    assert candidates(line) == found
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *QUERY])
+    monkeypatch.setenv("COMP_LINE", line)
+    assert main(QUERY) == 0
+    out, err = capsys.readouterr()
+    assert (out.split(), err) == (found, "")
 
 
 def test_commands_and_settings_complete_an_empty_line() -> None:
-    found = candidates("automl ")
+    done = run(*QUERY, script=True, COMP_LINE="automl ")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = done.stdout.split()
     assert set(COMMANDS) < set(found)
     assert {"study.", "sampler="} < set(found)
 

@@ -126,6 +126,18 @@ def test_an_objective_that_asks_takes_no_space_of_a_file_away(
     assert "optimizer" in composed(*words, "objective.target=a:b").config.space
 
 
+def test_a_config_of_the_users_that_asks_has_the_space_that_it_writes(
+    composed: Compose, folder: Path
+) -> None:
+    asks = "defaults: [sweep, {override objective: optuna}, _self_]\nobjective: {target: a:b}\n"
+    (folder / "asks.yaml").write_text(asks)
+    (folder / "writes.yaml").write_text(asks + "space: {lr: 0.1}\n")
+    for name, space in (("asks", {}), ("writes", {"lr": 0.1})):
+        words = ("--config-dir", str(folder), "--config-name", name)
+        assert composed(*words).config.space == space
+        assert composed(*words, "space.width=8").config.space == {**space, "width": 8}
+
+
 def test_sweep_notation_in_a_file(composed: Compose, own_config: Path) -> None:
     words = ("--config-dir", str(own_config), "--config-name", "own", "study.seed=7")
     assert composed(*words).config.space == {

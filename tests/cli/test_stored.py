@@ -108,6 +108,13 @@ def test_whether_it_is_a_copy_is_no_setting_of_the_study(composed: Compose) -> N
     assert flat_settings(asked.config) == flat_settings(composed().config)
 
 
+def test_where_its_parts_are_written_is_no_setting_of_the_study(composed: Compose) -> None:
+    asked = composed("data.split_to=parts")
+    assert asked.config.data.split_to == "parts"
+    assert asked.stored_config == composed().stored_config
+    assert flat_settings(asked.config) == flat_settings(composed().config)
+
+
 def test_references_stay_references(
     composed: Compose, refused: Refuse, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
-from tests.features import width
+from tests.features import load_test, width
 
 GOOD = ("a,y", "1,u", "2,v")
 

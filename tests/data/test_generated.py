@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
-from tests.features import features, width, x_of
+from tests.features import features, load_test, width, x_of
 
 
 def test_disc_has_the_points_and_labels_of_its_formula() -> None:
@@ -61,7 +61,7 @@ def test_the_disc_takes_raw_points_at_prediction() -> None:
 def test_the_disc_loads_neither_pandas_nor_scikit_learn() -> None:
     code = (
         "import sys; from automl.config import DataConfig; from automl.data.load import *;"
-        "load_dataset(DataConfig()); load_test(DataConfig());"
+        "load_with_test(DataConfig(), None);"
         "sys.exit(str([m for m in ('pandas', 'sklearn', 'torch') if m in sys.modules] or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

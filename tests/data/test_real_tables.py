@@ -8,9 +8,9 @@ import pytest
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Part
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
-from tests.features import features, width, x_of
+from tests.features import features, load_test, width, x_of
 from tests.shared_data import shared_table
 
 

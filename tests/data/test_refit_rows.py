@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.dataset import Dataset, Part, RefitRows, joined
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset, load_with_test
 from automl.errors import ConfigError
 
 DISC = DataConfig(n_train=60, n_validation=40)
@@ -47,7 +48,7 @@ def sizes(data: Dataset) -> tuple[int, int]:
 def test_of_a_table(
     rows: str, hold_out: float | None, expected: tuple[int, int], table: DataConfig
 ) -> None:
-    before, test = load_dataset(table), load_test(table)
+    before, test = load_dataset(table), load_with_test(table, None)[1]
     data = load_dataset(table, RefitRows(rows, hold_out))
     assert sizes(data) == expected
     of = {"train": (before.train,), "train+validation": (before.train, before.validation)}
@@ -65,7 +66,7 @@ def test_of_a_table(
 def test_what_is_learned_of_columns_is_from_the_rows_that_train(tmp_path: Path) -> None:
     values = np.arange(100.0)
     pd.DataFrame({"n": values % 7, "y": values}).to_csv(tmp_path / "t.csv", index=False)
-    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", Task.regression)
+    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", task=Task.regression)
     data = load_dataset(config, RefitRows("all"))
     assert data.target_mean == pytest.approx(49.5)
     assert data.target_scale == pytest.approx(values.std())
@@ -84,8 +85,31 @@ def test_of_the_disc(rows: str, hold_out: float | None, expected: tuple[int, int
     data = load_dataset(DISC, RefitRows(rows, hold_out))
     assert sizes(data) == expected
     if rows == "all":
-        whole = [load_dataset(DISC).train, load_dataset(DISC).validation, load_test(DISC)]
+        whole = [
+            load_dataset(DISC).train,
+            load_dataset(DISC).validation,
+            load_with_test(DISC, None)[1],
+        ]
         assert numbers(joined(data.train, data.validation)) == numbers(joined(*whole))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [("train", (60, 20)), ("train+validation", (80, 0))])
+def test_of_a_search_on_a_part(rows: str, expected: tuple[int, int], table: DataConfig) -> None:
+    part = replace(table, sweep_rows=0.5)
+    data, whole = load_dataset(part, RefitRows(rows)), load_dataset(table, RefitRows(rows))
+    assert len(load_dataset(part).train) == 30
+    assert sizes(data) == expected
+    assert numbers(data.train) == numbers(whole.train)
+
+
+def test_the_parts_that_were_written_stay_those_of_the_search(
+    table: DataConfig, tmp_path: Path
+) -> None:
+    written = replace(table, split_to=str(tmp_path / "parts"))
+    load_dataset(written)
+    before = {path: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    load_dataset(written, RefitRows("all"))
+    assert {path: path.read_bytes() for path in (tmp_path / "parts").iterdir()} == before
 
 
 def test_too_few_are_refused() -> None:

@@ -71,3 +71,41 @@ def test_the_seed_decides() -> None:
     np.testing.assert_array_equal(first.train, again.train)
     assert first.train.tolist() != other.train.tolist()
     assert first.test.tolist() != other.test.tolist()
+
+
+# --- a part of the training rows ------------------------------------------------------------------
+
+
+@given(n=st.integers(20, 300), seed=st.integers(0, 2**32 - 1), share=st.floats(0.05, 0.9))
+def test_a_part_of_the_training_rows_moves_no_other_row(n: int, seed: int, share: float) -> None:
+    y = np.arange(n) % 2
+    whole = split_rows(y, DataConfig(split_seed=seed))
+    try:
+        part = split_rows(y, DataConfig(split_seed=seed, sweep_rows=share))
+    except ConfigError as error:
+        assert "data.sweep_rows=" in str(error)  # noqa: PT017 - most draws raise none
+        return
+    np.testing.assert_array_equal(part.validation, whole.validation)
+    np.testing.assert_array_equal(part.test, whole.test)
+    assert len(part.train) == round(share * len(whole.train))
+    assert sorted([*part.train, *part.left]) == whole.train.tolist()
+    assert not len(whole.left)
+
+
+def test_a_part_has_each_class_in_its_share() -> None:
+    y = np.repeat([0, 1, 2], [700, 250, 50])
+    split = split_rows(y, DataConfig(sweep_rows=100))
+    assert split.stratified
+    assert np.bincount(y[split.train]).tolist() == [70, 25, 5]
+
+
+@pytest.mark.parametrize("sweep_rows", [600.0, 60_000, 0.001])
+def test_what_is_no_part_is_refused(sweep_rows: float) -> None:
+    with pytest.raises(ConfigError, match=r"data.sweep_rows=.* of the 600 training rows"):
+        split_rows(np.arange(1000) % 2, DataConfig(sweep_rows=sweep_rows))
+
+
+@pytest.mark.parametrize("sweep_rows", [0, 1, -0.5, 2.5, float("nan")])
+def test_what_is_no_number_of_rows_is_refused(sweep_rows: float) -> None:
+    with pytest.raises(ConfigError, match="must be a number of rows"):
+        DataConfig(sweep_rows=sweep_rows)

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset
 from automl.data.table import TableFile
 from tests.data.conftest import WriteTable
-from tests.features import width, x_of
+from tests.features import load_test, width, x_of
 
 
 def read(path: str | None, target: str = "y") -> pd.DataFrame:

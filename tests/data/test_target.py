@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from automl.config import Task
-from automl.data.load import load_dataset, load_test
+from automl.data.load import load_dataset
 from tests.data.conftest import WriteTable
-from tests.features import x_of
+from tests.features import load_test, x_of
 
 
 def rows(*targets: object) -> list[str]:

@@ -12,9 +12,16 @@ import pytest
 from automl.cli import main
 from tests.end_to_end.program import Done, Program
 from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
-from tests.nvml_stub.fixtures import nvml_library, nvml_stub
+from tests.nvml_stub.fixtures import loaded_nvml_stub, nvml_library, nvml_stub
 
-__all__ = ["empty_database", "folder", "mlflow_environment", "nvml_library", "nvml_stub"]
+__all__ = [
+    "empty_database",
+    "folder",
+    "loaded_nvml_stub",
+    "mlflow_environment",
+    "nvml_library",
+    "nvml_stub",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

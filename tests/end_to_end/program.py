@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from automl.cli import main
 
 ROOT = Path(__file__).parents[2]
 OBJECTIVES = "tests.end_to_end.objectives"
@@ -117,14 +120,15 @@ class Program:
         return self.start_module("automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:
-        return self._start("-m", module, *words)
+        return self.start_python("-m", module, *words)
 
-    def start_script(self, source: str) -> Running:
+    def start_script(self, source: str, *words: str) -> Running:
         """A script of the user's, `script.py` in the folder."""
         (self.folder / "script.py").write_text(source)
-        return self._start("script.py")
+        return self.start_python("script.py", *words)
 
-    def _start(self, *words: str) -> Running:
+    def start_python(self, *words: str) -> Running:
+        """`python WORDS`."""
         running = Running([sys.executable, *words], self.folder, self.environment)
         self._started.append(running)
         return running
@@ -132,6 +136,16 @@ class Program:
     def run(self, *words: str) -> Done:
         """`python -m automl WORDS`, to its end."""
         return self.start(*words).wait()
+
+    def call(self, *words: str) -> Done:
+        """The same command line in this process, which has torch and MLflow loaded already.
+
+        For what does not ask for a process of its own; it has this one's environment.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        return Done(code, out.getvalue(), err.getvalue())
 
     def end_all(self) -> None:
         for running in self._started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -11,12 +12,21 @@ CREATE = "/mlflow/runs/create"
 
 
 class Proxy:
-    """Passes requests on to the server at `port`; each create is delivered twice.
+    """Passes requests on to the server at `port`; each create is delivered twice, if it `doubles`.
 
     A request whose body holds a word of `refused` is answered as by a server that fails over it.
+    It listens to the port `at` (0: one that is free).
     """
 
-    def __init__(self, port: int, refused: bytes = b"", *, takes_files: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        refused: bytes = b"",
+        *,
+        takes_files: bool = True,
+        doubles: bool = True,
+        at: int = 0,
+    ) -> None:
         self.n_doubled = 0
         self.n_refused = 0
         proxy = self
@@ -43,7 +53,7 @@ class Proxy:
                     proxy.n_refused += 1
                     self._answer(500, b'{"error_code": "INTERNAL_ERROR", "message": "no such"}')
                     return
-                if self.path.endswith(CREATE):
+                if doubles and self.path.endswith(CREATE):
                     proxy.n_doubled += 1
                     self._pass_on(body)
                 self._answer(*self._pass_on(body))
@@ -69,9 +79,12 @@ class Proxy:
             def log_message(self, *args: object) -> None:
                 """Nothing: tests look at what arrived."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", at), Handler)
         self.uri = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self) -> None:
+        self._server.serve_forever()
 
     def __enter__(self) -> Proxy:
         self._thread.start()
@@ -86,3 +99,7 @@ class Proxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+if __name__ == "__main__":  # a server that a test can kill, and have again at once
+    Proxy(int(sys.argv[1]), at=int(sys.argv[2]), doubles=False).serve()

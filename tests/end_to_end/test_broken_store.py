@@ -84,7 +84,7 @@ def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> No
     assert causes[0] == "did not report within study.grace_seconds=0.5"
     assert "the sweep stops; interrupted after step" in causes[2]
 
-    resumed = program.run("resume", "study.name=silent")
+    resumed = program.call("resume", "study.name=silent")
     assert (resumed.code, resumed.stderr) == (0, "")
     assert records.optuna_states() == dict.fromkeys(range(3), "COMPLETE")
     assert all(isinstance(outcome, Finished) for outcome in records.outcomes().values())

@@ -35,9 +35,9 @@ open("model.pt", "w").write("the last one's")
 SPACE = "space={learning_rate: {choices: [0.1, 0.2, 5.0, 9.0]}, nesterov: {choices: [true, false]}}"
 
 
-def test_a_program_is_swept_unchanged(program: Program) -> None:
-    (program.folder / "train.py").write_text(TRAIN)
-    done = program.run(
+def test_a_program_is_swept_unchanged(folder: Path, call: Call) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    done = call(
         "objective=command",
         f"objective.command={PYTHON} train.py",
         SPACE,
@@ -48,13 +48,13 @@ def test_a_program_is_swept_unchanged(program: Program) -> None:
         "devices=host",
     )
     assert (done.code, done.stderr) == (0, ""), done.stderr
-    records = Records(program.folder, "swept")
+    records = Records(folder, "swept")
     outcomes = records.outcomes()
     assert {type(outcome) for outcome in outcomes.values()} == {Finished, Pruned}
     best = min(outcome.value for outcome in outcomes.values() if isinstance(outcome, Finished))
     assert best == 0.1 + 1 / 9
     assert "model.pt was written by more than one trial" in done.stdout
-    client, runs = MlflowClient(f"sqlite:///{program.folder / 'mlflow.db'}"), records.trial_runs()
+    client, runs = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}"), records.trial_runs()
     for number, run in runs.items():
         path = client.download_artifacts(run.info.run_id, "files/plots/curve.txt")
         n_lines = Path(path).read_text().count("\n")
@@ -94,7 +94,7 @@ def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -
     sweep.kill()
     pid = int(pid_file.read_text())
     wait_until(lambda: not is_alive(pid), "a session of its own does not save it")
-    done = program.run("resume", "study.name=killed")
+    done = program.call("resume", "study.name=killed")
     assert (done.code, done.stderr) == (0, "")
     assert [step for _, step in records.losses()] == [0, 1, 2, 3]
     assert [e.value for e in records.outcomes().values() if isinstance(e, Finished)] == [0.5]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import mine
 from tests.end_to_end.records import Records
 
 CAUSES = {
@@ -19,13 +21,13 @@ CAUSES = {
 }
 
 
-def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(program: Program) -> None:
+def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(folder: Path, call: Call) -> None:
     how = ",".join([*CAUSES, "well"])
     words = (*mine("ends_as_told"), f"space={{how: {{choices: [{how}]}}}}", "sampler=grid")
-    done = program.run("study.name=odd", "study.n_trials=20", "devices=host", *words)
+    done = call("study.name=odd", "study.n_trials=20", "devices=host", *words)
     assert done.code == 0, done.stderr
     assert "odd: 1 finished, 7 failed" in done.stdout
-    records = Records(program.folder, "odd")
+    records = Records(folder, "odd")
     runs = {run.data.params["how"]: run for run in records.trial_runs().values()}
     assert set(runs) == {*CAUSES, "well"}
     assert runs["well"].info.status == "FINISHED"
@@ -76,17 +78,16 @@ def test_an_objective_that_does_not_fit_stops_after_its_first_trial(
     assert there in error
 
 
-@pytest.mark.usefixtures("folder")
-def test_memory_of_the_host_that_runs_out_is_no_failure(program: Program) -> None:
+def test_memory_of_the_host_that_runs_out_is_no_failure(folder: Path, call: Call) -> None:
     """The same trial goes on in the same run from its checkpoint, with more, then with all."""
     words = ("study.name=grows", "study.n_trials=1", "devices=host", "sampler=grid")
     settings = ("admission.request=64MiB", "training.checkpoint_every_seconds=0")
     space = "space={times: {choices: [2]}}"
-    done = program.run(*words, *settings, *mine("runs_out_of_memory"), space)
+    done = call(*words, *settings, *mine("runs_out_of_memory"), space)
     assert done.code == 0, done.stderr
     assert "declare admission.request=" in done.stdout
     assert done.stdout.count("ran out of memory: admission.request=64MiB is too little") == 1
-    records = Records(program.folder, "grows")
+    records = Records(folder, "grows")
     assert sorted(records.losses()) == [(0, step) for step in range(4)]
     kinds = [type(event).__name__ for event in records.of_trial(0)]
     assert (kinds.count("Started"), kinds.count("OutOfMemory"), kinds[-1]) == (3, 2, "Finished")
@@ -95,15 +96,15 @@ def test_memory_of_the_host_that_runs_out_is_no_failure(program: Program) -> Non
     assert records.steps(run, "val_loss") == [0, 1, 2, 3]
 
 
-def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(program: Program) -> None:
+def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(folder: Path, call: Call) -> None:
     """Also when a kill came before the study was told: its event log knows the excess."""
     words = ("study.name=wall", "devices=host", "study.n_trials=2", "sampler=grid")
     space = "space={times: {choices: [4, 5]}}"
-    done = program.run(*words, *mine("always_runs_out"), space)
+    done = call(*words, *mine("always_runs_out"), space)
     assert done.code == 1
     assert "wall: 2 pruned" in done.stdout
     assert "no trial finished; the last error: does not fit, even alone" in done.stderr
-    records = Records(program.folder, "wall")
+    records = Records(folder, "wall")
     told = [trial.constraints for trial in records.optuna_study().trials]
     assert len(told) == 2
     assert all(told)
@@ -112,7 +113,7 @@ def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(program: Program) -
     lines = journal.read_bytes().splitlines(keepends=True)
     first = next(n for n, line in enumerate(lines) if b"constraints" in line)
     journal.write_bytes(b"".join(lines[:first]))
-    again = program.run("resume", "study.name=wall")
+    again = call("resume", "study.name=wall")
     assert again.code == 1, again.stderr
     assert "wall: 2 pruned" in again.stdout
     assert [trial.constraints for trial in records.optuna_study().trials] == told

@@ -68,7 +68,7 @@ def test_a_disk_that_fills_up_is_named_and_the_study_goes_on(program: Program, d
     assert "go on with: python -m automl resume study.name=full" in done.stdout
 
     filler.unlink()
-    resumed = program.run("resume", "study.name=full")
+    resumed = program.call("resume", "study.name=full")
     assert (resumed.code, resumed.stderr) == (0, "")
     records.check_exact(2, N_EPOCHS, ["train_loss", "val_loss"])
 

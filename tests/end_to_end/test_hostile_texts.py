@@ -48,7 +48,7 @@ def test_a_long_word_holds_nobody_up(program: Program) -> None:
             line |= {"cause": f"a=b@c {LONG_WORD}", "details": f"a=b@c {LONG_WORD}"}
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (records.path / "events.delivered").unlink()
-    resumed = program.run("resume", "study.name=long")
+    resumed = program.call("resume", "study.name=long")
     assert resumed.code == 0, resumed.stderr
     assert "long: 1 finished, 1 failed" in resumed.stdout
     assert records.trial_runs()[1].data.tags["automl.cause"].startswith("a=b@c ab01")

@@ -32,7 +32,7 @@ def test_nothing_is_lost_or_done_twice(program: Program) -> None:
         n_more = chance.randint(1, N_TRIALS * N_EPOCHS // 4)
         kill_after_events(program.start(*WORDS), records, n_more)
     kill_after_seconds(program.start("resume", "study.name=killed"), chance.uniform(0.5, 4))
-    last = program.run("resume", "study.name=killed")
+    last = program.call("resume", "study.name=killed")
     assert (last.code, last.stderr) == (0, "")
     assert f"killed: {N_TRIALS} finished" in last.stdout
     records.check_exact(N_TRIALS, N_EPOCHS, ["train_loss", "val_loss"])

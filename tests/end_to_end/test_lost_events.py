@@ -32,7 +32,7 @@ WORDS = (
 @pytest.fixture(scope="module")
 def ended(story: Program) -> Program:
     """A study of four finished and four failed trials, all in MLflow."""
-    done = story.run(*WORDS)
+    done = story.call(*WORDS)
     assert "lost: 4 finished, 4 failed" in done.stdout, done.stderr
     return story
 

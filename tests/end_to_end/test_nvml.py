@@ -193,10 +193,10 @@ def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(
         ),
     ],
 )
+@pytest.mark.usefixtures("loaded_nvml_stub")
 def test_more_than_the_gpus_are_is_refused_before_anything_is_written(
-    program: Program, nvml_stub: NvmlStub, words: tuple[str, ...], message: str
+    folder: Path, call: Call, words: tuple[str, ...], message: str
 ) -> None:
-    program.environment = nvml_stub.environment(program.environment)
-    done = program.run("study.name=much", *IN_RANKS, *words)
+    done = call("study.name=much", *IN_RANKS, *words)
     assert (done.code, done.stderr) == (2, f"automl: {message}\n")
-    assert not (program.folder / "studies").exists()
+    assert not (folder / "studies").exists()

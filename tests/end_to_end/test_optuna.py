@@ -32,7 +32,7 @@ def ended(story: Program) -> Done:
     sweep.wait_until((story.folder / "hangs").exists, "the second trial")
     sweep.kill()
     (story.folder / "killed").touch()
-    return story.run("resume", "study.name=asks")
+    return story.call("resume", "study.name=asks")
 
 
 @pytest.fixture

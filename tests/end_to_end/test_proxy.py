@@ -1,8 +1,9 @@
-"""A tracking server that gets requests twice, or never takes a value: the runs stay exact."""
+"""A tracking server that gets requests twice, never takes a value, or dies: the runs stay exact."""
 
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.proxy import Proxy
 from tests.end_to_end.records import Records
-from tests.end_to_end.test_dead_server import serve
-from tests.end_to_end.test_sweep import free_port
+from tests.end_to_end.server import free_port, serve, start_proxy
 
 N_TRIALS = 4
 LOSSES = ["train_loss", "val_loss"]
@@ -97,3 +97,36 @@ def spoil(log: Path) -> None:
         lines.append(json.dumps(event))
     log.write_text("\n".join(lines) + "\n")
     log.with_suffix(".delivered").unlink()
+
+
+def test_a_sweep_outlives_its_server(
+    program: Program, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What dies is the process at its address; the sweep ends well, and `sync` catches up."""
+    monkeypatch.setattr(automl.tracking.delivery, "PATIENCE_SECONDS", 1.0)  # it is dead for good
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    proxy = start_proxy(program, server.port, port)
+    (program.folder / "server.pid").write_text(str(proxy.process.pid))
+    done = call(
+        "study.name=alone",
+        f"study.n_trials={N_TRIALS}",
+        f"tracking.uri={uri}",
+        "admission.max_concurrent_trials=1",
+        "devices=host",
+        *mine("kills_the_server"),
+    )
+    assert done.code == 0, done.stderr
+    assert f"alone: {N_TRIALS} finished" in done.stdout
+    assert "MLflow has not taken" in done.stdout
+    assert "python -m automl sync study.name=alone" in done.stdout
+
+    assert proxy.process.wait() == -signal.SIGKILL
+    start_proxy(program, server.port, port)
+    synced = call("sync", "study.name=alone")
+    assert synced.code == 0, synced.stderr
+    assert "MLflow has all of study alone" in synced.stdout
+    records = Records(program.folder, "alone", uri)
+    records.check_exact(N_TRIALS, 3, ["train_loss", "val_loss"])
+    for run in records.trial_runs().values():
+        assert records.artifacts(run) == {"last.pt", "best.pt"}

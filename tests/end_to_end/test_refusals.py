@@ -26,7 +26,7 @@ WHO_WAS_HERE = ("studies/kept/lock", "studies/kept/events.delivered", "studies/k
 
 @pytest.fixture(scope="module")
 def kept(story: Program) -> Program:
-    assert story.run(*WORDS).code == 0
+    assert story.call(*WORDS).code == 0
     return story
 
 

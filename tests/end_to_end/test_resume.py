@@ -44,7 +44,7 @@ class Story:
 @pytest.fixture(scope="module")
 def told(story: Program) -> Story:
     whole, halves = Records(story.folder, "whole"), Records(story.folder, "halves")
-    assert story.run("study.name=whole", *WORDS).code == 0
+    assert story.call("study.name=whole", *WORDS).code == 0
 
     first = story.start("study.name=halves", *WORDS)
     first.wait_until(lambda: halves.n_lines() > 10, "ten events")

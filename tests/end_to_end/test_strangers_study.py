@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 @pytest.fixture(scope="module")
 def swept(story: Program) -> Path:
     """A folder with a small study in it."""
-    assert story.run(*WORDS).code == 0
+    assert story.call(*WORDS).code == 0
     return story.folder
 
 
@@ -120,6 +120,8 @@ def test_in_ones_own_study_nothing_is_retyped(study: Path, call: Call) -> None:
         ("study.storage", "postgresql://127.0.0.1:1/x", "study.storage='postgresql://"),
         ("objective.target", "os:system", "objective.target='os:system'"),
         ("objective.command", "rm -r x", "objective.command='rm -r x'"),
+        ("data.source", "os:getcwd", "data.source='os:getcwd'"),
+        ("training.loss", "os:system", "training.loss='os:system'"),
         ("study.metric", "\x1b[2J${oc.env:A_SECRET}", "study.metric="),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import automl
 from tests.end_to_end.browser import Look, look
 from tests.end_to_end.program import Done, Program, Running, mine
 from tests.end_to_end.records import Records
+from tests.end_to_end.server import free_port
 
 __all__ = ["look"]
 
@@ -184,13 +184,6 @@ def ui(address: str) -> int:
     return int(address.split(":")[2].split("/")[0])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def _end_politely(running: Running) -> None:
     running.process.terminate()
     assert running.wait().code == 0
@@ -283,12 +276,12 @@ def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records
 
 def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
     uri = f"tracking.uri=http://127.0.0.1:{ui}"
-    done = story.run(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
+    done = story.call(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
     assert done.code == 0, done.stderr
     printed = re.search(r"^see it all: (http\S+)$", done.stdout, re.M)
     assert printed is not None, done.stdout
     experiment = experiment_of(ui, printed[1])
     assert experiment["name"] == "remote"
     assert view_of(experiment, printed[1])["orderByAsc"] is False
-    shown = story.run("ui", "study.name=remote")
+    shown = story.call("ui", "study.name=remote")
     assert printed[1] in shown.stdout

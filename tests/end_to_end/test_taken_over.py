@@ -31,7 +31,7 @@ def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> 
     first.wait_until(lambda: len(list(hanging.glob("*/hangs"))) == 2, "two trials that hang")
     first.kill()
 
-    ended = program.run("resume", "study.name=known")
+    ended = program.call("resume", "study.name=known")
     assert ended.code == 1
     assert "known: 1 pruned, 1 failed" in ended.stdout
     assert "declare admission.request=96MiB" in first.stdout + ended.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,22 +27,24 @@ def unruly_one(name: str) -> tuple[str, ...]:
 
 
 def test_a_trial_that_reports_without_end_is_timed_out(program: Program) -> None:
-    limit = "execution.trial_timeout_seconds=1"
+    limit = "execution.trial_timeout_seconds=0.3"
     running = program.start(*unruly_one("reports_without_end"), limit, "study.n_trials=1")
     assert running.process.wait(40) == 1
     (outcome,) = Records(program.folder, "reports_without_end").outcomes().values()
     assert isinstance(outcome, Failed)
-    assert outcome.cause == "exceeded execution.trial_timeout_seconds=1"
+    assert outcome.cause == "exceeded execution.trial_timeout_seconds=0.3"
 
 
-def test_what_a_trial_does_to_its_process_is_not_the_next_ones_trouble(program: Program) -> None:
-    running = program.start(*unruly_one("breaks_its_process"), "study.n_trials=8")
-    assert running.process.wait(60) == 0
-    records = Records(program.folder, "breaks_its_process")
+def test_what_a_trial_does_to_its_process_is_not_the_next_ones_trouble(
+    folder: Path, call: Call
+) -> None:
+    done = call(*unruly_one("breaks_its_process"), "study.n_trials=8")
+    assert done.code == 0, done.stderr
+    records = Records(folder, "breaks_its_process")
     assert {n: type(o) for n, o in records.outcomes().items()} == dict.fromkeys(range(8), Finished)
     log = records.path / "logs" / f"trial-{unruly.WELL_BEHAVED:05d}.log"
     assert log.read_text() == f"said by trial {unruly.WELL_BEHAVED}\n"
-    (told,) = re.findall(r"worker \d+ ended .*", running.stdout)
+    (told,) = re.findall(r"worker \d+ ended .*", done.stdout)
     assert "after its last trial" in told
     assert "RuntimeError: the driver is gone" in told
 

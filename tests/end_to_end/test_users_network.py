@@ -14,7 +14,7 @@ from tests.training.networks import normed
 
 
 def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -> None:
-    done = story.run(
+    done = story.call(
         "study.name=nets",
         "study.n_trials=6",
         "model=python",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from automl.errors import StorageError
 from automl.trial import (
+    Apart,
     Failed,
     Feed,
     Finished,
@@ -110,6 +111,9 @@ class ScriptedSession:
 
     def close(self) -> None:
         """Nothing is to be ended."""
+
+    def keep_apart(self, apart: Apart) -> None:
+        """See `tests/execution/isolation`."""
 
     def give_back_memory(self) -> None:
         if self._between_trials is not None:

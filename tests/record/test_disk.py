@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.record.disk import opener, replacing, write_atomically, write_durably
+from automl.record.disk import opener, replacing, replacing_folder, write_atomically, write_durably
 from tests.lossy_disk import LossyDisk
 
 
@@ -98,3 +99,63 @@ def test_a_power_cut_leaves_the_old_text_or_the_new_one(
 def test_a_picture_costs_no_flush(tmp_path: Path, lossy_disk: LossyDisk) -> None:
     write_atomically(tmp_path / "status.json", "{}")
     assert lossy_disk.flushed.empty()
+
+
+def write_folder(path: Path, text: str) -> None:
+    with replacing_folder(path) as folder:
+        (folder / "a").write_text(text)
+        (folder / "b").write_text(text)
+
+
+def texts_in(path: Path) -> list[str]:
+    return [file.read_text() for file in sorted(path.iterdir())]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_folder_is_replaced_whole_and_nothing_is_left_beside(
+    tmp_path: Path, lossy_disk: LossyDisk, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:  # a C library that does not know how
+        monkeypatch.setattr(ctypes, "CDLL", lambda *args, **more: object())
+    path = tmp_path / "out"
+    seen, left = list[list[str]](), list[list[str]]()
+
+    def look() -> None:
+        if path.exists():
+            seen.append(texts_in(path))
+        for cut in lossy_disk.both_power_cuts():
+            if (cut / "out").exists():
+                left.append(texts_in(cut / "out"))  # each is gone with the next
+
+    lossy_disk.on_step = look
+    for text in ("old", "new"):
+        write_folder(path, text)
+        assert seen[-1] == [text] * 2
+        on_disk = texts_in(lossy_disk.after_power_cut() / "out")
+        assert on_disk == [text] * 2, "it is there when it returns"
+    assert seen == sorted(seen, reverse=True), "the old one, then the new one, and never a part"
+    assert {*map(tuple, seen), *map(tuple, left)} == {("old",) * 2, ("new",) * 2}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_old_folder_is_there_until_the_new_one_is(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    write_folder(path, "old")
+    kept = os.open(path, os.O_RDONLY)
+    write_folder(path, "new")
+    with pytest.raises(UnicodeEncodeError):
+        write_folder(path, "\ud800")
+    assert texts_in(path) == ["new"] * 2
+    assert list(tmp_path.iterdir()) == [path]
+    assert os.listdir(kept) == []
+    os.close(kept)
+
+
+def test_what_a_killed_writer_of_a_folder_left_is_no_part_of_the_new_one(tmp_path: Path) -> None:
+    beside = tmp_path / f".out.{os.getpid()}.part"
+    beside.mkdir()
+    (beside / "c").write_text("of another")
+    with umask(0o002):
+        write_folder(tmp_path / "out", "new")
+    assert texts_in(tmp_path / "out") == ["new"] * 2
+    assert {mode(file) for file in (tmp_path / "out").iterdir()} == {0o644}

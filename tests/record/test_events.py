@@ -24,10 +24,13 @@ from automl.trial import (
     Checkpointed,
     CheckpointKind,
     DeviceKind,
+    Difference,
+    Evaluated,
     Event,
     Failed,
     Finished,
     Interrupted,
+    Interval,
     Logged,
     LoggedPoint,
     MemoryPeak,
@@ -37,6 +40,7 @@ from automl.trial import (
     Pruned,
     Reported,
     RequestSource,
+    RowsKind,
     Started,
     SweepEnded,
     SweepStarted,
@@ -69,6 +73,15 @@ EVENTS: list[Event] = [
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
     Paced(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     Paced(10.5, DeviceKind.GPU, 1e9, 0.25),
+    Evaluated(
+        11.5,
+        RowsKind.GIVEN,
+        n_rows=60,
+        digest="ab",
+        trials=(7, 3),
+        scores={"trial-00007": {"loss": Interval(0.25, 0.125, math.inf)}},
+        differences={"linear": {"loss": Difference(0.5, 0.25, 0.75, "worse")}},
+    ),
 ]
 
 

@@ -20,6 +20,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Direction,
+    Evaluated,
     Event,
     Failed,
     Finished,
@@ -30,6 +31,7 @@ from automl.trial import (
     Pruned,
     Reported,
     RequestSource,
+    RowsKind,
     Started,
     SweepEnded,
     SweepStarted,
@@ -140,6 +142,17 @@ def test_trials_stand_in_the_order_of_their_numbers() -> None:
 
 
 # --- the study ------------------------------------------------------------------------------------
+
+
+def test_of_an_evaluation_of_the_same_the_one_that_was_told_last_counts() -> None:
+    def told(time: float, digest: str, *trials: int) -> Evaluated:
+        return Evaluated(time, RowsKind.KEPT, 9, digest, trials, scores={})
+
+    events = [sweep(), *losses(0, 0.5), told(1, "a", 0), told(2, "b", 0), told(3, "a", 0, 1)]
+    again = told(4, "a", 0)
+    record = fold([*events, again])
+    assert record.evaluations == (again, *events[-2:])
+    assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
 def test_sweeps_tell_how_they_ended_and_what_they_changed() -> None:
@@ -265,6 +278,17 @@ def test_the_newest_study_is_the_one_at_work_last(study: Path) -> None:
     assert newest(study / "none") is None
 
 
+EVALUATED: dict[str, object] = {
+    "event": "Evaluated",
+    "time": 1.0,
+    "kind": "kept",
+    "n_rows": 3,
+    "digest": "a",
+    "trials": [0],
+    "scores": {},
+}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -276,6 +300,13 @@ def test_the_newest_study_is_the_one_at_work_last(study: Path) -> None:
         {"event": "Finished", "trial": 0, "time": 1.0, "value": "0.5"},
         {"event": "MemoryPeak", "trial": 0, "time": 1.0, "peak_bytes": None},
         {"event": "SweepStarted", "time": 1.0, "study": "s", "study_uuid": "u", "settings": []},
+        {**EVALUATED, "scores": {"trial-00000": 0.5}},
+        {**EVALUATED, "scores": {"trial-00000": {"loss": [0.5, "x", 1]}}},
+        {**EVALUATED, "trials": 0},
+        {**EVALUATED, "trials": ["one"]},
+        {**EVALUATED, "n_rows": "many"},
+        {**EVALUATED, "kind": "odd"},
+        {**EVALUATED, "differences": {"a": {"loss": [1, 2, 3]}}},
     ],
 )
 def test_a_strangers_line_of_other_types_is_left_out(

@@ -19,19 +19,25 @@ from automl.config import (
     ObjectiveConfig,
     ObjectiveKind,
     StudyConfig,
+    Task,
     TrainingConfig,
 )
+from automl.data.facts import DataFacts, Outputs
 from automl.devices.cgroup import n_oom_kills
+from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
-from automl.running.prepare import prepare
+from automl.running.prepare import LOADER_BYTES, Prepared, prepare
 from automl.search.pruners.halving import Halving
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
+from automl.search.space import parse_space
+from automl.training.declaration import Declaration
 from automl.training.mlp.family import Growth, MLPFamily
+from automl.training.plan import TrainingPlan
 from automl.training.python.family import PythonFamily
-from automl.trial import HOST
+from automl.trial import HOST, Direction
 from tests.places import device_id
 
 GPU = device_id("GPU-a")
@@ -175,3 +181,86 @@ def test_the_built_in_training_has_one_device() -> None:
 def test_who_wants_to_watch_does_not_start_a_sweep() -> None:
     with pytest.raises(ConfigError, match=r"watch=true: is for another command: .* devices"):
         prepare(replace(small({"lr": 0.1}), watch=True))
+
+
+# --- data of the user's own -----------------------------------------------------------------------
+
+
+def with_own_data(
+    size_bytes: int | None,
+    request: str | None = None,
+    *,
+    takes_integers: bool = False,
+    pack: int | str = "auto",
+    **training: Any,
+) -> Prepared:
+    """A study on such data, as it is known once its function was called elsewhere."""
+    config = Config(
+        study=StudyConfig(n_trials=2),
+        model=PythonFamily(target="my_nets:build"),
+        data=DataConfig(kind=DataKind.python, source="my_data:parts"),
+        admission=AdmissionConfig(request=request),
+        training=TrainingConfig(**training),
+        execution=ExecutionConfig(pack=pack),
+        sampler=Random(),
+        pruner=Halving(),
+    )
+    facts = DataFacts(
+        name="my_data:parts",
+        task=Task.classification,
+        outputs=Outputs.SCORES,
+        n_train=10,
+        n_validation=5,
+        n_inputs=64,
+        n_outputs=2,
+        takes_integers=takes_integers,
+        size_bytes=size_bytes,
+        digest="0" * 64,
+        notes=(),
+    )
+    plan = TrainingPlan(
+        config.objective,
+        config.data,
+        PythonFamily("my_nets:build"),
+        config.training,
+        "val_loss",
+        Direction.minimize,
+    )
+    declaration = Declaration(None, (), facts.metrics)
+    return Prepared(config, parse_space({}), plan, None, declaration, (), facts=facts)
+
+
+def test_processes_that_load_rows_count_as_cores_and_main_memory() -> None:
+    loaded = with_own_data(None, loader_workers=usable_cores())
+    stays = with_own_data(1000, loader_workers=usable_cores())
+    assert (loaded.limits.max_on_host, stays.limits.max_on_host) == (1, usable_cores())
+    assert loaded.limits.helpers_bytes == usable_cores() * LOADER_BYTES
+    assert stays.limits.helpers_bytes == 0
+    too_large = with_own_data(2**30, request="1GiB", loader_workers=1)
+    assert too_large.limits.helpers_bytes == LOADER_BYTES
+
+
+def test_only_rows_that_stay_are_trained_on_together() -> None:
+    params = {"lr": 0.1}
+    assert with_own_data(None).pack_of(params, on_host=True) is None
+    assert with_own_data(1000).pack_of(params, on_host=True) is not None
+    large = with_own_data(2**30, request="1GiB")
+    assert large.pack_of(params, on_host=False) is None
+    assert large.pack_of(params, on_host=True) is not None
+
+
+def test_on_a_cpu_tokens_are_trained_on_together_where_that_is_asked_for() -> None:
+    params = {"lr": 0.1}
+    tokens = with_own_data(1000, takes_integers=True)
+    assert tokens.pack_of(params, on_host=True) is None
+    assert tokens.pack_of(params, on_host=False) is not None
+    asked = with_own_data(1000, takes_integers=True, pack=4).pack_of(params, on_host=True)
+    assert asked is not None
+    assert asked[1] == 4
+
+
+def test_how_many_load_rows_may_change_while_a_study_lasts() -> None:
+    few, many = (with_own_data(None, loader_workers=n).identity for n in (0, 3))
+    assert few == many
+    assert few["data"]["digest"] == "0" * 64
+    assert few["data"]["source"] == "my_data:parts"

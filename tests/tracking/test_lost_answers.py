@@ -205,6 +205,8 @@ def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) 
 KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
+from automl.tracking.lean import load_lean
+load_lean("automl.tracking.study_delivery")
 from tests.tracking.deliveries import deliver
 
 study, rng = Path(sys.argv[1]), random.Random(int(sys.argv[2]))

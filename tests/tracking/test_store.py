@@ -16,11 +16,11 @@ from automl.tracking.uri import TrackingUri
 from tests.tracking.scenes import free_port
 
 OPEN = """
-import sys, time
-from pathlib import Path
+import sys
+from automl.tracking.lean import load_lean
+load_lean("automl.tracking.store")
 from automl.tracking.store import open_client
 from automl.tracking.uri import TrackingUri
-from automl.tracking.environment import set_for_delivery
 print("here", flush=True)
 sys.stdin.readline()
 open_client(TrackingUri(f"sqlite:///{sys.argv[1]}", "tracking.uri")).create_experiment(sys.argv[2])

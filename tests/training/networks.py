@@ -74,6 +74,16 @@ class Secret(nn.Module):
         return out
 
 
+def loss_by_row(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(out, y, reduction="none")
+
+
+def weighted(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A loss that counts one class twice."""
+    weights = torch.tensor([1.0, 2.0], dtype=out.dtype)
+    return (nn.functional.cross_entropy(out, y, reduction="none") * weights[y]).mean()
+
+
 def wrong_shape(n_inputs: int, n_outputs: int) -> nn.Module:
     return nn.Linear(n_inputs, n_outputs + 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import warnings
@@ -16,6 +17,7 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import ConfigError
+from automl.training.objective import TrialPruned
 from automl.training.optuna_objective.declared import declaration_of_optunas
 from automl.training.optuna_objective.entries import Categories, float_entry, int_entry
 from automl.training.plan import SessionSetup
@@ -315,9 +317,9 @@ def test_it_is_optunas_trial_to_those_who_look(tmp_path: Path) -> None:
     ("name", "remedy"),
     [
         ("study.best_value", "decide by its own reports"),
-        ("study._storage", "report from the training loop by trial.report"),
+        ("study._storage", 'automl.integrations.lightning.Report(trial, "val_loss")'),
         ("study.stop", "study.n_trials and study.timeout_seconds"),
-        ("storage", "kept by the sweep's own process"),
+        ("storage", "in place of Optuna's callback"),
         ("set_constraint", "raise optuna.TrialPruned"),
         ("whatever", "has suggest_…, report, should_prune"),
     ],
@@ -332,6 +334,29 @@ def test_what_cannot_be_had_is_named_with_a_remedy(tmp_path: Path, name: str, re
     assert isinstance(ended, Failed)
     assert ended.cause.startswith(f"NotInATrialError: trial.{name}: ")
     assert remedy in ended.cause
+
+
+def is_pruned_by_a_callback_of_ours(trial: optuna.Trial) -> None:
+    suggests(trial)
+    raise TrialPruned
+
+
+def test_what_a_callback_of_ours_prunes_has_asked(tmp_path: Path) -> None:
+    sweep = Sweep(VALUES)
+    spec = make_spec(tmp_path, {"other": 1}, number=7)
+    run(is_pruned_by_a_callback_of_ours, tmp_path, sweep, spec)
+    assert NotSuggested(7, ("other",)) in sweep.asked
+
+
+def copies(trial: optuna.Trial) -> object:
+    return copy.deepcopy(trial)
+
+
+def test_it_cannot_be_taken_elsewhere(tmp_path: Path) -> None:
+    ended = run(copies, tmp_path, Sweep()).outcome
+    assert isinstance(ended, Failed)
+    assert ended.cause.startswith("NotInATrialError: pickling trial: ")
+    assert 'automl.integrations.lightning.Report(trial, "val_loss")' in ended.cause
 
 
 def returns_one(trial: optuna.Trial) -> object:

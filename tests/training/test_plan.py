@@ -176,11 +176,11 @@ def test_a_bound_or_choice_that_cannot_work_is_refused(disc: Dataset) -> None:
 
 
 def test_a_batch_larger_than_the_training_part_is_refused(disc: Dataset) -> None:
-    check_batch(disc, 300)
+    check_batch(disc.name, len(disc.train), 300)
     with pytest.raises(
         ConfigError, match=r"space\.batch_size=301: the training part of disc has only 300 rows"
     ):
-        check_batch(disc, 301)
+        check_batch(disc.name, len(disc.train), 301)
 
 
 def test_the_request_grows_with_what_takes_memory(disc: Dataset) -> None:

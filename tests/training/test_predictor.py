@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import automl
 from automl.config import DataConfig, DataKind, Precision, TrainingConfig
@@ -17,6 +18,7 @@ from automl.data.preprocessing import Preprocessing
 from automl.errors import AutoMLError
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
+from automl.training.predictor import load_of_table
 from automl.training.session import TrainingSession
 from automl.trial import Checkpointed, Finished
 from tests.features import x_of
@@ -137,3 +139,83 @@ def test_what_is_no_model_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "odd.pt").write_bytes(b"odd")
     with pytest.raises(AutoMLError, match="not a readable checkpoint"):
         automl.load(tmp_path / "odd.pt")
+
+
+# --- what a loaded model tells --------------------------------------------------------------------
+
+
+def test_scores_of_raw_rows_with_their_targets(tmp_path: Path) -> None:
+    model = load_of_table(train(replace(make_dataset(), target="animal"), tmp_path))
+    frame, answer = make_table(2)
+    found = model.score(frame.assign(animal=answer))
+    assert found["error"] == pytest.approx((model.predict(frame) != answer).mean())
+    right = np.array(answer == "dog", dtype=int)
+    told = -np.log(model.predict_probabilities(frame)[np.arange(N_ROWS), right]).mean()
+    assert found["loss"] == pytest.approx(told)
+    assert set(found) == {"loss", "error", "f1", "auc"}
+    assert model.score(frame, answer) == found
+    some = answer.where(np.arange(N_ROWS) % 2 == 0)
+    assert model.score(frame, some) == model.score(frame[::2], answer[::2])
+
+
+def test_scores_of_values_are_in_the_targets_unit(tmp_path: Path, plane: Dataset) -> None:
+    model = load_of_table(train(plane, tmp_path))
+    x, y = x_of(plane, plane.validation), plane.validation.y
+    found = model.score(x, y)
+    assert found["rmse"] == pytest.approx(float(np.sqrt(np.mean((model.predict(x) - y) ** 2))))
+    assert found["loss"] == pytest.approx((found["rmse"] / plane.target_scale) ** 2)
+    assert model.metrics["val_rmse"] == pytest.approx(found["rmse"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("y", "problem"),
+    [
+        (None, "The rows hold no column of targets: give the targets beside them"),
+        (["cat"], f"1 targets for {N_ROWS} rows"),
+        (["cow"] * N_ROWS, "holds 'cow', which is none of the classes"),
+        ([None] * N_ROWS, f"No row has a target \\({N_ROWS} rows\\)"),
+    ],
+)
+def test_what_is_no_target_is_refused(y: object, problem: str, tmp_path: Path) -> None:
+    model = load_of_table(train(make_dataset(), tmp_path))
+    with pytest.raises(AutoMLError, match=problem):
+        model.score(make_table(2)[0], y)
+
+
+def test_the_column_that_decides_matters_most(tmp_path: Path) -> None:
+    model = load_of_table(train(make_dataset(), tmp_path))
+    frame, answer = make_table(2)
+    told = model.explain(frame, answer)
+    assert list(told.index) == ["pet", "age"]
+    assert list(told.columns) == ["importance", "std"]
+    assert float(told["importance"]["pet"]) > 0.3
+    assert abs(float(told["importance"]["age"])) < 0.05
+    assert model.explain(frame, answer).equals(told), "by its seed"
+    assert len(model.explain(frame, answer, n_repeats=1)) == 2
+
+
+def test_the_network_is_at_hand_and_moves(tmp_path: Path) -> None:
+    dataset = make_dataset()
+    model = load_of_table(train(dataset, tmp_path))
+    assert isinstance(model.model, torch.nn.Module)
+    x = torch.tensor(x_of(dataset, dataset.validation))
+    with torch.no_grad():
+        labels = [model.classes[i] for i in model.model(x).argmax(1)]
+    before = model.predict(make_table(1)[0])
+    assert labels == before.tolist()
+    assert model.to("cpu") is model
+    assert (model.predict(make_table(1)[0]) == before).all()
+    with pytest.raises(NotImplementedError, match="meta"):
+        model.to("meta").predict(make_table(1)[0])
+
+
+def test_it_says_where_it_is_from(tmp_path: Path) -> None:
+    dataset = make_dataset()
+    best = train(dataset, tmp_path / "s" / "checkpoints")
+    assert load_of_table(best).study is None, "no study: it has no event log"
+    (tmp_path / "s" / "events.log").touch()
+    model = load_of_table(best)
+    assert model.study == "s"
+    assert load_of_table(best.rename(tmp_path / "mine.pt")).study is None
+    assert model.data_digest == dataset.digest
+    assert set(model.metrics) == {"train_loss", "val_loss", "val_error"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,13 +16,17 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
+from automl.data.facts import Size
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
 from automl.training.network import Networks
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Group, Ranks
+from automl.training.reports import Goal
+from automl.training.schedule import lr_factor
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
+from automl.trial import Direction
 
 N_EPOCHS = 5
 PARAMS = {"depth": 2, "width": 24, "batch_size": 32, "lr": 0.05}
@@ -60,7 +64,13 @@ def trainer(
 
 
 def curve(found: Trainer) -> list[list[float]]:
-    return [[*found.run_epoch(epoch).values()] for epoch in range(N_EPOCHS)]
+    """Losses by epoch, until it has waited long enough."""
+    losses = []
+    for epoch in range(N_EPOCHS):
+        if found.has_stopped:
+            break
+        losses.append([*found.run_epoch(epoch).values()])
+    return losses
 
 
 def in_group(rank: int, n_ranks: int, meeting: str, given: Given, pipe: Connection) -> None:
@@ -104,8 +114,13 @@ def together(
     [
         ({"optimizer": "sgd", "momentum": 0.9}, 200, Task.classification),  # the last batch has 8
         ({"optimizer": "adamw", "weight_decay": 0.01, "clip_norm": 0.5}, 193, Task.regression),
+        (
+            {"accumulate_steps": 3, "ema_decay": 0.9, "schedule": "onecycle"},
+            193,
+            Task.classification,
+        ),
     ],  # the last of these has one row: other processes have none
-    ids=["sgd", "adamw"],
+    ids=["sgd", "adamw", "averaged"],
 )
 def test_they_train_what_one_process_trains(
     params: dict[str, object], n_train: int, task: Task, n_ranks: int, tmp_path: Path
@@ -122,8 +137,8 @@ def test_they_train_what_one_process_trains(
 class Normed:
     """A network with running statistics; see `network.Network`."""
 
-    n_inputs: int = 6
-    n_outputs: int = 2
+    n_inputs: Size = 6
+    n_outputs: Size = 2
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         torch.manual_seed(seed)
@@ -139,7 +154,7 @@ class Normed:
 class NormedSide:
     """See `network.Networks`."""
 
-    def network(self, family: Any, params: Any, n_inputs: int, n_outputs: int) -> Normed:
+    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Normed:
         return Normed()
 
 
@@ -157,4 +172,23 @@ def test_the_learning_rate_rises_to_what_the_params_say() -> None:
     cold, warm = trainer({}, own), trainer({}, own)
     cold._warm_up = None
     assert curve(cold) != curve(warm)
-    assert warm._optimizer.lr == PARAMS["lr"]
+    assert [warm._lr_factor(step) for step in (0, 1, 2, 3, 4, 9)] == [*factors[:4], 1.0, 1.0]
+
+
+def test_a_schedule_rises_with_the_batch() -> None:
+    both = trainer({"schedule": "cosine"}, data(64))
+    n_steps = both.problem.training.epochs * 2
+    assert both._lr_factor(1) == 0.4375 * lr_factor("cosine", 1, n_steps)
+
+
+def test_where_nothing_is_held_out_no_patience_ends_it() -> None:
+    goal = Goal("train_loss", Direction.minimize, keeps_last=True)
+    problem = replace(trainer({}, data(64)).problem, goal=goal)
+    waiting = problem.patience(problem.params({**PARAMS, "patience_epochs": 1}))
+    assert not waiting.after({"train_loss": 1.0}).after({"train_loss": 2.0}).is_over
+
+
+def test_early_stopping_is_the_same_in_all(tmp_path: Path) -> None:
+    told = together(2, tmp_path, {"patience_epochs": 1, "lr": 1.0}, data(200))
+    assert told[0] == told[1]
+    assert len(told[0][0]) < N_EPOCHS

@@ -16,9 +16,10 @@ from automl.data.dataset import Dataset, Part
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
+from automl.training.export.graph import scoring
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.network import MLPNetwork, MLPShape
-from automl.training.predictor import load, model_state
+from automl.training.predictor import load, load_of_table, model_state
 from automl.training.refit_file import RefitFile, write
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (20, 2))
@@ -61,6 +62,22 @@ def test_probabilities_are_the_mean(n_seeds: int, tmp_path: Path) -> None:
     assert model.params == {"width": 5}
     content = checkpoint.load(tmp_path / "refit.pt")
     assert (content["study"], content["refit_of"]) == ("a", 7)
+
+
+def test_the_mean_is_used_as_any_model(tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    seeds = [seed(tmp_path, number, disc) for number in range(2)]
+    (tmp_path / "events.log").touch()
+    model = load_of_table(written(tmp_path, seeds))
+    assert [type(one) for one in model.model] == [type(load_of_table(s).model) for s in seeds]
+    assert model.to("cpu") is model
+    assert model.study == tmp_path.name
+    assert model.metrics == {}, "nobody measured the mean"
+    labels = model.predict(POINTS)
+    assert model.score(POINTS, labels)["error"] == 0.0
+    assert len(model.explain(POINTS, labels)) == 2
+    with pytest.raises(AutoMLError, match="the mean of several models is not exported as one"):
+        scoring(model)
 
 
 def test_values_are_the_mean(tmp_path: Path) -> None:

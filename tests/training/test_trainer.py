@@ -33,7 +33,7 @@ def make_trainer(
         networks=SIDE,
         precision=precision,
     )
-    data = DataOnDevices(dataset, problem.dtype).on("cpu")
+    data = DataOnDevices(dataset).on("cpu", problem.dtype)
     return Trainer(problem, MLPParams.of(params or {}), data, device="cpu", seed=seed)
 
 
@@ -117,5 +117,6 @@ def test_a_loss_that_is_no_number_ends_the_training_and_names_the_rate(plane: Da
 
 
 def test_data_is_put_on_a_device_once(disc: Dataset) -> None:
-    data = DataOnDevices(disc, torch.float32)
-    assert data.on("cpu") is data.on("cpu")
+    data = DataOnDevices(disc)
+    assert data.on("cpu", torch.float32) is data.on("cpu", torch.float32)
+    assert data.on("cpu", torch.float64).train.x.dtype is torch.float64

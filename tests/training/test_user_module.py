@@ -75,6 +75,7 @@ def lanes(name: str, optimizer: str, n: int = 5) -> list[ModuleParams]:
 def pack(of: Problem, params: ModuleParams) -> ModulePackTrainer:
     plan = make_plan(family=of.family, training=TrainingConfig(precision=of.precision))
     given = dict(params.arguments) | {"optimizer": params.optimizer, "batch_size": 50}
+    given |= {"schedule": params.schedule, "ema_decay": params.ema_decay}
     key = plan.pack_key(given, on_host=True)
     assert isinstance(key, ModuleKey)
     assert pack_size(key, "auto") > 1
@@ -121,10 +122,26 @@ def test_regression_agrees_too() -> None:
         assert metrics_of(together.run_epoch()[0]) == pytest.approx(by_itself.run_epoch(epoch))
 
 
+def test_schedules_and_averages_agree() -> None:
+    of = problem("normed", Precision.float64)
+    changes: dict[str, Any] = {"schedule": "onecycle", "ema_decay": 0.9}
+    own, other = (replace(params, **changes) for params in lanes("normed", "adamw", n=2))
+    together, by_itself = pack(of, own), alone(of, own, 0)
+    together.add(0, own, 0, None)
+    together.add(1, other, 1, None)
+    for epoch in range(3):
+        expected = by_itself.run_epoch(epoch)
+        assert metrics_of(together.run_epoch()[0]) == pytest.approx(expected)
+    assert together.state(0, 2).keys() == by_itself.state(2).keys()
+
+
+@pytest.mark.parametrize("changes", [{}, {"schedule": "cosine", "ema_decay": 0.9}], ids=str)
 @pytest.mark.parametrize("name", ["normed", "Convolution"])
-def test_what_becomes_of_other_lanes_changes_a_lane_by_no_bit(name: str) -> None:
+def test_what_becomes_of_other_lanes_changes_a_lane_by_no_bit(
+    name: str, changes: dict[str, Any]
+) -> None:
     of = problem(name, Precision.float32)
-    own, late, *others = lanes(name, "adam", n=8)
+    own, late, *others = (replace(params, **changes) for params in lanes(name, "adam", n=8))
 
     def run(*, eventful: bool) -> tuple[list[dict[str, float]], dict[str, Any]]:
         """Where eventful, a neighbour turns NaN, two leave, and another comes in their place."""

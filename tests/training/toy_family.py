@@ -17,6 +17,7 @@ from automl.data.dataset import Dataset, Rows
 from automl.training.family import Builder, Family
 from automl.training.objective import TrialContext
 from automl.training.predictor import model_state
+from automl.training.reports import Goal
 from automl.trial import Params, ParamValue, Request, RequestSource
 
 
@@ -58,6 +59,13 @@ class MeanModel:
     def n_outputs(self) -> int:
         return len(self._scores)
 
+    @property
+    def module(self) -> None:
+        return None
+
+    def to(self, device: str) -> None:
+        return None
+
     def check_columns(self, columns: Columns) -> None:
         return None
 
@@ -98,7 +106,13 @@ class MeanSide:
     """The heavy side."""
 
     def open_estimator(
-        self, family: MeanFamily, dataset: Dataset, training: TrainingConfig, *, packs_large: bool
+        self,
+        family: MeanFamily,
+        dataset: Dataset,
+        training: TrainingConfig,
+        goal: Goal,
+        *,
+        packs_large: bool,
     ) -> MeanEstimator:
         return MeanEstimator(family, dataset, training.epochs)
 

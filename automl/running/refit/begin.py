@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.config import Config, ObjectiveKind
+from automl.config import Config, DataKind, ObjectiveKind
 from automl.errors import ConfigError
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
@@ -39,6 +39,12 @@ def _refuse_unfit(config: Config) -> None:
             f"study.name={config.study.name}: its function was given to automl.sweep(…) and is "
             "stored nowhere. Put it into a module and begin a study with "
             "objective=python objective.target=module:function, which can be refitted."
+        )
+    if kind is ObjectiveKind.builtin and config.data.kind is DataKind.python:
+        raise ConfigError(
+            f"data.source={config.data.source}: refit joins the parts of a table, and these rows "
+            "are your own function's (data=python): give all rows for training there, and train "
+            "with the winner's params: a sweep of study.n_trials=1 with a value for each param."
         )
     if kind is ObjectiveKind.builtin:
         return

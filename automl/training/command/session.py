@@ -29,6 +29,7 @@ from automl.training.command.trial import ProgramSide, ProgramTrial
 from automl.training.inside import open_inside
 from automl.training.objective import TrialStopped
 from automl.trial import (
+    Apart,
     Feed,
     Interrupted,
     Line,
@@ -105,6 +106,9 @@ class CommandSession:
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """A program cannot be held to it."""
+
+    def keep_apart(self, apart: Apart) -> None:
+        """Programs are processes of their own."""
 
     def give_back_memory(self) -> None:
         """A program that has ended holds none."""

@@ -23,6 +23,7 @@ from automl.training.gain.watch import Watch
 from automl.training.gain.words import GainSetup, Timing, Way
 from automl.training.network_estimator import NetworkEstimator
 from automl.training.network_family import NetworkFamily
+from automl.training.params import with_settings
 from automl.training.session import TrainingSession, open_objective
 from automl.trial import TrialSpec
 
@@ -97,8 +98,9 @@ class _Probe:
         if enough or dataset is None or not isinstance(plan.family, NetworkFamily):
             return whole_seconds(self._calls)
         n_train = len(dataset.train)
-        batch_size = min(plan.family.params(self._setup.params).batch_size, n_train)
-        return trial_seconds(self._calls, plan.training.epochs, -(-n_train // batch_size))
+        params = plan.family.params(with_settings(self._setup.trial_params, plan.training))
+        n_rows = min(params.batch_size * params.accumulate_steps, n_train)
+        return trial_seconds(self._calls, plan.training.epochs, -(-n_train // n_rows))
 
     def _open(self) -> None:
         session = self._setup.session
@@ -117,7 +119,7 @@ class _Probe:
     def _try_pack(self, estimator: NetworkEstimator) -> None:
         """Else the session would train the trials one by one, and say so in a log."""
         plan, on_host = self._setup.session.plan, self._setup.placement.on_host
-        key = plan.pack_key(self._setup.params, on_host=on_host)
+        key = plan.pack_key(self._setup.trial_params, on_host=on_host)
         assert key is not None, "only what has a key is timed in packs"
         try:
             estimator.open_pack(key, self._device)
@@ -158,7 +160,7 @@ class _Lanes:
         return self.spec(self._n_given - 1)
 
     def spec(self, number: int) -> TrialSpec:
-        return TrialSpec(number, self._setup.params, str(self._folder / str(number)), 0)
+        return TrialSpec(number, self._setup.trial_params, str(self._folder / str(number)), 0)
 
 
 def _cuts(setup: GainSetup) -> bool:

@@ -3,11 +3,12 @@ where it is not kept there."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
 
-from automl.training.tensors import DataTensors, PartTensors, TensorsOn
+from automl.training.tensors import DataTensors, PartTensors, TensorsOn, TrainingRows
 
 
 class CopiedEachStep:
@@ -16,11 +17,14 @@ class CopiedEachStep:
     def __init__(self, data: TensorsOn) -> None:
         self._data = data
 
-    def on(self, device: str) -> DataTensors:
+    def on(self, device: str, dtype: torch.dtype) -> DataTensors:
         """Of the training part, rows are copied as they are asked for."""
-        here, there = self._data.on("cpu"), self._data.on(device)
+        here, there = self._data.on("cpu", dtype), self._data.on(device, dtype)
         x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (here.train.x, here.train.y))
         return DataTensors(PartTensors(x, y), there.validation)
+
+    def opened(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
+        return nullcontext(self.on(device, dtype))
 
 
 class HostRows:
@@ -38,6 +42,11 @@ class HostRows:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def device(self) -> str:
+        """Where what is asked for goes."""
+        return self._device
 
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
         """As many rows as `index` names, in pageable memory first, then on the device."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from automl.config import Precision
+from automl.config import ObjectiveKind, Precision
 from automl.training.plan import SessionSetup
 from automl.trial import Params, Placement
 
@@ -33,6 +33,13 @@ class GainSetup:
     """For all ways together, as far as single steps allow."""
     folder: str
     """For the checkpoints; to be thrown away."""
+
+    @property
+    def trial_params(self) -> Params:
+        """Without what each way has of its own, where the training is ours."""
+        if self.session.plan.objective.kind is not ObjectiveKind.builtin:
+            return self.params
+        return {name: value for name, value in self.params.items() if name != "precision"}
 
 
 @dataclass(frozen=True)

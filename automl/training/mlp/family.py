@@ -126,14 +126,15 @@ class MLPFamily(NetworkFamily):
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """The data, weights with gradient and optimizer state, the activations of a batch and their
         gradients, and those of a look at the validation part."""
-        mlp = self.checked_params(params)
+        mlp = self.checked_params(params, training)
         if mlp is None:
             return UNKNOWN
-        item_bytes = 8 if training.precision is Precision.float64 else 4
+        item_bytes = 8 if mlp.precision == Precision.float64.value else 4
         n_train, n_validation = len(dataset.train), len(dataset.validation)
         widths = self._widths(mlp, dataset)
         n_inputs, n_weights = widths[0], _n_weights(widths)
         n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
+        n_copies += 2 if mlp.ema_decay > 0 else 0  # the average, and the weights while it is judged
         # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
         n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7
         n_evaluation = min(_EVALUATION_ROWS, n_validation) * max(widths) * 3
@@ -144,27 +145,31 @@ class MLPFamily(NetworkFamily):
     def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
         """Two operations for each weight and row forwards, twice that backwards; what a look at the
         validation part takes, shared among an epoch's steps."""
-        mlp = self.checked_params(params)
+        mlp = self.checked_params(params, training)
         if mlp is None:
             return None
         n_weights, n_train = _n_weights(self._widths(mlp, dataset)), len(dataset.train)
-        batch = min(mlp.batch_size, n_train)
+        batch = min(mlp.batch_size * mlp.accumulate_steps, n_train)
         n_steps = math.ceil(n_train / batch)
         n_looks = len(dataset.validation) / n_steps
         flops = n_weights * (6 * batch + 2 * n_looks + _OPTIMIZER_FLOPS)
         return Work(training.epochs * n_steps, flops)
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
-        """A linear model (depth 0) trains alone."""
-        mlp = self.checked_params(params)
-        if mlp is None or mlp.depth == 0:
+        """Alone trains a linear model (depth 0), what accumulates gradients (it has batches too
+        large for the memory, and not small networks), and what descends a loss of the user's (the
+        pass is written by hand, its gradient of the loss too)."""
+        mlp = self.checked_params(params, training)
+        if mlp is None or mlp.depth == 0 or mlp.accumulate_steps > 1 or training.loss_target:
             return None
         growing = self.growth is Growth.doubling
         return MLPKey(
             on_host,
             mlp.optimizer,
             mlp.batch_size,
-            training.precision,
+            Precision(mlp.precision),
+            mlp.schedule,
+            mlp.ema_decay > 0,
             width=0 if growing else padded_width(mlp.width),
             depth=mlp.depth if growing else None,
         )
@@ -179,8 +184,8 @@ class MLPFamily(NetworkFamily):
     def identity(self) -> Mapping[str, Any]:
         return {"growth": self.growth.name}
 
-    def checked_params(self, given: Params) -> MLPParams | None:
-        mlp = super().checked_params(given)
+    def checked_params(self, given: Params, training: TrainingConfig) -> MLPParams | None:
+        mlp = super().checked_params(given, training)
         assert mlp is None or isinstance(mlp, MLPParams)
         return mlp
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from automl.data.facts import Size
 from automl.training.family import Builder
 from automl.training.mlp.family import MLPFamily, MLPKey, MLPParams
 from automl.training.mlp.network import MLPNetwork, MLPShape
@@ -25,8 +26,10 @@ class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
     """See `network.Networks`."""
 
     def network(
-        self, family: MLPFamily, params: MLPParams, n_inputs: int, n_outputs: int
+        self, family: MLPFamily, params: MLPParams, n_inputs: Size, n_outputs: Size
     ) -> MLPNetwork:
+        assert isinstance(n_inputs, int), "of a table"
+        assert isinstance(n_outputs, int), "likewise"
         shape = MLPShape(n_inputs, params.hidden_widths(family.growth), n_outputs)
         return MLPNetwork(shape, params.dropout)
 

@@ -12,13 +12,14 @@ class NotInATrialError(AttributeError):
 
 _OTHERS = "a trial has no part in the others' results; decide by its own reports"
 _STORAGE = (
-    "the study is kept by the sweep's own process alone. For Lightning under DDP report from the "
-    "training loop by trial.report"
+    'for Lightning under DDP give automl.integrations.lightning.Report(trial, "val_loss") in place '
+    "of Optuna's callback"
 )
 _REMEDIES = {
     "trial.storage": _STORAGE,
     "trial._trial_id": _STORAGE,
     "trial.study._storage": _STORAGE,
+    "pickling trial": _STORAGE,
     "trial.study.best_params": _OTHERS,
     "trial.study.best_trial": _OTHERS,
     "trial.study.best_value": _OTHERS,

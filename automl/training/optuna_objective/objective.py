@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from automl.training.objective import TrialContext, UnfitObjectiveError
+from automl.training.objective import TrialContext, TrialPruned, UnfitObjectiveError
 from automl.training.optuna_objective.pruning import PrunedWithoutReports, is_optunas_pruning
 from automl.training.optuna_objective.trial import OptunaTrial, be_optunas
 from automl.training.reports import TrialReports
@@ -24,6 +24,9 @@ class OptunaObjective:
         trial = OptunaTrial(record)
         try:
             returned = self._function(trial)
+        except TrialPruned:  # of a callback of ours
+            trial.tell_unasked()
+            raise
         except Exception as error:
             if not is_optunas_pruning(error):
                 raise

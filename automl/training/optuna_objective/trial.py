@@ -136,6 +136,10 @@ class OptunaTrial:
             "datetime_start and study.direction",
         )
 
+    def __reduce__(self) -> Any:
+        """It belongs to this process; Lightning would pickle it for ranks in others."""
+        raise not_in_a_trial("pickling trial", "its line to the sweep there alone")
+
     # --- for the session ---
 
     def tell_unasked(self) -> None:

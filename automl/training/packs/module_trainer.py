@@ -18,14 +18,14 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from automl.config import Task
+from automl.training.losses import Loss
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, StackedLayout
 from automl.training.packs.trainer import Lane, PackTrainer, Places
 from automl.training.python.family import ModuleKey, ModuleParams
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
-from automl.training.trainer import Problem, check_output, loss_of
+from automl.training.trainer import Problem
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 """Of one lane, by the module's names."""
@@ -47,7 +47,10 @@ class ModulePackTrainer(PackTrainer):
         self._network = problem.network(ModuleParams(arguments=key.arguments))
         seed = stream_seed(0, Stream.WEIGHTS)
         self._skeleton = self._network.build(problem.dtype, self._device, seed)
-        self._ghost_params = ModuleParams(optimizer=key.optimizer)
+        ema_decay = 0.5 if key.averages else 0.0
+        self._ghost_params = ModuleParams(
+            optimizer=key.optimizer, schedule=key.schedule, ema_decay=ema_decay
+        )
         self._numbers: list[int | None] = []
         """Who has which place; a product of one matrix has other last bits than one among many, so
         there are at least two."""
@@ -65,9 +68,17 @@ class ModulePackTrainer(PackTrainer):
             else:
                 numbers.append(number)
         self._numbers = [*numbers, *[None] * (2 - len(numbers))]
-        ghost = Lane(self._ghost_params, self._network, seed=0, epoch=0, arriving=None)
-        own = [ghost if n is None else lanes[n] for n in self._numbers]
-        return ModulePlaces(self._numbers, own, self.problem.task, self._skeleton, self._data)
+        own = [self._ghost() if n is None else lanes[n] for n in self._numbers]
+        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        return ModulePlaces(
+            self._numbers, own, self.problem.loss, self._skeleton, self._data, n_look_rows=n_rows
+        )
+
+    def _ghost(self) -> Lane:
+        patience = self.problem.patience(self._ghost_params)
+        return Lane(
+            self._ghost_params, self._network, seed=0, epoch=0, patience=patience, arriving=None
+        )
 
     def check_state(self, state: Mapping[str, Any], network: Network) -> None:
         wanted = {name: tuple(t.shape) for name, t in self._skeleton.state_dict().items()}
@@ -87,10 +98,7 @@ class ModulePackTrainer(PackTrainer):
         for name, buffer in self._skeleton.named_buffers():
             if name not in kept and not torch.equal(buffer, module.get_buffer(name)):
                 raise ValueError(f"its buffer {name} differs by seed and is not in its state_dict")
-        lanes = {
-            number: Lane(self._ghost_params, self._network, seed=0, epoch=0, arriving=None)
-            for number in range(_PROBE_LANES)
-        }
+        lanes = {number: self._ghost() for number in range(_PROBE_LANES)}
         with self.no_grad():
             places = self.make_places(lanes)
             for position in range(_PROBE_LANES):
@@ -102,8 +110,8 @@ class ModulePackTrainer(PackTrainer):
             self._look(places)
         x, y = self._data.train.x[: self._batch_size], self._data.train.y[: self._batch_size]
         out = module.train()(x)
-        check_output(out, len(x), self._network)
-        expected = loss_of(self.problem.task, out, y)
+        self.problem.loss.check(out, y)
+        expected = self.problem.loss.mean(out, y)
         expected.backward()  # type: ignore[no-untyped-call]
         same = torch.allclose(loss, expected.detach().double(), rtol=1e-3, atol=1e-5)
         trained = [p for p in module.parameters() if p.requires_grad]
@@ -121,9 +129,11 @@ class ModulePlaces(Places[StackedLayout]):
         self,
         numbers: Sequence[int | None],
         lanes: Sequence[Lane],
-        task: Task,
+        loss: Loss,
         skeleton: nn.Module,
         data: DataTensors,
+        *,
+        n_look_rows: int,
     ) -> None:
         """`skeleton` is a module as the lanes have it; only its structure is used."""
         trained = {n: p.detach() for n, p in skeleton.named_parameters() if p.requires_grad}
@@ -135,7 +145,7 @@ class ModulePlaces(Places[StackedLayout]):
         example = next(iter(trained.values()))
         values, grads = (Lanes(layout, example.dtype, example.device) for _ in range(2))
         super().__init__(numbers, lanes, values, grads)
-        self._skeleton, self._data = skeleton, data
+        self._skeleton, self._data, self._n_look_rows = skeleton, data, n_look_rows
         everything = {**dict(skeleton.named_parameters()), **dict(skeleton.named_buffers())}
         self._rest = {
             name: tensor.detach().expand(len(lanes), *tensor.shape).clone()
@@ -149,7 +159,7 @@ class ModulePlaces(Places[StackedLayout]):
             if _owner(skeleton, name) is not _owner(skeleton, own)
         }
         self._totals = torch.zeros(len(lanes), dtype=torch.float64, device=example.device)
-        functional = _Functional(task, skeleton, tied)
+        functional = _Functional(loss, skeleton, tied)
         self._find = vmap(
             grad_and_value(functional.train_loss), in_dims=(0, 0, 0, 0), randomness="error"
         )
@@ -177,7 +187,7 @@ class ModulePlaces(Places[StackedLayout]):
         self._skeleton.eval()
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         part = self._data.validation
-        pieces = (torch.split(t, _EVALUATION_ROWS) for t in (part.x, part.y))
+        pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
             loss, miss = self._look(dict(self.values.views), self._rest, x, y)
             sums[0] += loss
@@ -212,23 +222,23 @@ class _Functional:
     Holds no places: a cycle would keep a pack's memory until Python's collector comes by.
     """
 
-    def __init__(self, task: Task, skeleton: nn.Module, tied: Mapping[str, str]) -> None:
+    def __init__(self, loss: Loss, skeleton: nn.Module, tied: Mapping[str, str]) -> None:
         """`tied`: for a name of a parameter, the one under which it is given."""
-        self._task, self._skeleton, self._tied = task, skeleton, tied
+        self._loss, self._skeleton, self._tied = loss, skeleton, tied
 
     def train_loss(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> torch.Tensor:
         """The mean over a batch."""
-        return loss_of(self._task, self._call(trained, rest, x), y)
+        return self._loss.mean(self._call(trained, rest, x), y)
 
     def look(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over rows of the loss, and of misses or squared errors."""
         out = self._call(trained, rest, x)
-        loss = loss_of(self._task, out, y, "sum")
-        return loss, loss if self._task is Task.regression else (out.argmax(1) != y).sum()
+        total = self._loss.total(out, y)
+        return total, self._loss.misses(out, y, total)
 
     def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
         tensors = {**trained, **rest}

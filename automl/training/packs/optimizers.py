@@ -17,8 +17,10 @@ import torch.nn.functional as F  # noqa: N812  torch's own documentation names i
 from automl.training.optimizers import CLIP_EPS
 from automl.training.packs.layout import Lanes, Layout
 from automl.training.params import TrainingParams
+from automl.training.schedule import average_rate
 
 AnyLanes: TypeAlias = Lanes[Layout]
+Numbers: TypeAlias = Sequence[Sequence[float]]
 _EPS = 1e-8
 
 
@@ -28,8 +30,11 @@ class PackOptimizer(Protocol):
     moments: Mapping[str, AnyLanes]
     """Its state, by the names that the alone trainer's checkpoint gives it."""
 
-    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
-        """Make ready for an epoch; `n_steps` are the steps that each lane has made before it."""
+    def begin_epoch(
+        self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
+    ) -> None:
+        """Make ready for an epoch; `n_steps` are the steps that each lane has made before it, and
+        `lr_factors` (K, S) what its learning rate is multiplied by in each to come; None: 1."""
 
     def step(self, index: int) -> None:
         """One step along the gradients; `index` counts from the epoch's start."""
@@ -47,22 +52,35 @@ class _SGD:
         self._keep = _spread(values, [p.momentum for p in params])
         self._decay = _spread(values, [p.weight_decay for p in params])
         self._decays = any(p.weight_decay > 0 for p in params)
+        self._work = _like(values)
+        self._parts = list(self._work.views.values())
+        self._factors: list[list[torch.Tensor]] | None = None
 
-    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
-        """Nothing changes from step to step."""
+    def begin_epoch(
+        self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
+    ) -> None:
+        """Cut what changes from step to step up by region."""
+        if lr_factors is not None:
+            self._factors = by_region(self._work, _float64(lr_factors).t())
 
     def step(self, index: int) -> None:
         if self._decays:
             self._grads.addcmul_(self._values, self._decay)
         torch.addcmul(self._grads, self._momentum, self._keep, out=self._momentum)
-        self._values.addcmul_(self._momentum, self._minus_lr)
+        if self._factors is None:
+            self._values.addcmul_(self._momentum, self._minus_lr)
+            return
+        torch.mul(self._momentum, self._minus_lr, out=self._work.flat)
+        torch._foreach_mul_(self._parts, self._factors[index])
+        self._values.add_(self._work.flat)
 
 
 class _Adam:
     """Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter, 2019)."""
 
     def __init__(self, values: AnyLanes, grads: AnyLanes, params: Sequence[TrainingParams]) -> None:
-        self._lanes, self._values, self._grads = values, values.flat, grads.flat
+        self._values, self._grads = values.flat, grads.flat
+        self._value_parts = list(values.views.values())
         mean, square, self._work = _like(values), _like(values), _like(values)
         self.moments: Mapping[str, AnyLanes] = {"mean": mean, "square": square}
         self._mean, self._square = mean.flat, square.flat
@@ -76,8 +94,12 @@ class _Adam:
         self._parts = list(self._work.views.values())
         self._eps: list[list[torch.Tensor]] = []
         self._lr: list[list[torch.Tensor]] = []
+        self._keep: list[list[torch.Tensor]] | None = None
+        """What weight decay leaves in each step, where that changes."""
 
-    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
+    def begin_epoch(
+        self, n_steps: Sequence[int], n_batches: int, lr_factors: Numbers | None = None
+    ) -> None:
         """Compute the bias corrections of each step, and cut them up by region."""
         # Powers by Python: torch's differ in the last bit with the place in a tensor.
         steps = [range(n + 1, n + 1 + n_batches) for n in n_steps]
@@ -86,12 +108,18 @@ class _Adam:
             for betas in ([p.beta1 for p in self._params], [p.beta2 for p in self._params])
         )
         lr = _float64([p.lr for p in self._params]).unsqueeze(1)
+        if lr_factors is not None:
+            lr = lr * _float64(lr_factors)
+            decays = _float64([p.weight_decay for p in self._params]).unsqueeze(1)
+            self._keep = by_region(self._work, (1 - lr * decays).t())
         # lr/c1 · m / (√v/√c2 + ε) = (lr √c2/c1) · m / (√v + ε √c2)
-        self._eps = self._by_region((_EPS * c2.sqrt()).t())
-        self._lr = self._by_region((lr * c2.sqrt() / c1).t())
+        self._eps = by_region(self._work, (_EPS * c2.sqrt()).t())
+        self._lr = by_region(self._work, (lr * c2.sqrt() / c1).t())
 
     def step(self, index: int) -> None:
-        if self._decays and self._decoupled:
+        if self._decays and self._decoupled and self._keep is not None:
+            torch._foreach_mul_(self._value_parts, self._keep[index])
+        elif self._decays and self._decoupled:
             self._values.mul_(self._decay)
         elif self._decays:
             self._grads.addcmul_(self._values, self._decay)
@@ -105,11 +133,41 @@ class _Adam:
         torch._foreach_mul_(self._parts, self._lr[index])
         self._values.sub_(work)
 
-    def _by_region(self, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
-        """(S, K) → for each step, a tensor per region that broadcasts over it."""
-        numbers = F.pad(numbers, (0, 1), value=1.0).to(self._values)
-        columns = [r.rows(numbers).unbind(0) for r in self._lanes.layout.regions.values()]
-        return [list(step) for step in zip(*columns, strict=True)]
+
+class Average:
+    """The moving averages of all lanes' weights, each with a decay of its own."""
+
+    def __init__(self, values: AnyLanes, params: Sequence[TrainingParams]) -> None:
+        self._values, self._params = values, params
+        self.lanes, self._work = _like(values), _like(values)
+        self._parts = list(self._work.views.values())
+        self._rates: list[list[torch.Tensor]] = []
+
+    def begin_epoch(self, n_steps: Sequence[int], n_batches: int) -> None:
+        """As for an optimizer."""
+        rates = [
+            [average_rate(p.ema_decay, step) for step in range(n, n + n_batches)]
+            for p, n in zip(self._params, n_steps, strict=True)
+        ]
+        self._rates = by_region(self._work, _float64(rates).t())
+
+    def step(self, index: int) -> None:
+        """After one of the optimizer."""
+        torch.sub(self._values.flat, self.lanes.flat, out=self._work.flat)
+        torch._foreach_mul_(self._parts, self._rates[index])
+        self.lanes.flat.add_(self._work.flat)
+
+
+def make_average(values: AnyLanes, params: Sequence[TrainingParams]) -> Average | None:
+    """What averages the weights of all lanes; None where none asks for it."""
+    return Average(values, params) if any(p.ema_decay > 0 for p in params) else None
+
+
+def by_region(lanes: AnyLanes, numbers: torch.Tensor) -> list[list[torch.Tensor]]:
+    """(S, K) → for each step, a tensor per region of the lanes that broadcasts over it."""
+    numbers = F.pad(numbers, (0, 1), value=1.0).to(lanes.flat)
+    columns = [region.rows(numbers).unbind(0) for region in lanes.layout.regions.values()]
+    return [list(step) for step in zip(*columns, strict=True)]
 
 
 class _Clip:

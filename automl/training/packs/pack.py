@@ -138,7 +138,7 @@ class Pack:
             self._lanes[number] = lane
             raise _BrokenError(error) from error
         self._lanes[number] = lane
-        return lane.epoch < self._opened.n_epochs
+        return self._goes_on(lane)
 
     def _conclude(self, lane: _Lane, ended: Outcome | None) -> None:
         """Free a lane whose trial has ended, and tell its outcome."""
@@ -195,7 +195,12 @@ class Pack:
         finally:
             lane.record.on_event.answer = None
         lane.epoch += 1
-        return lane.epoch < self._opened.n_epochs
+        return self._goes_on(lane)
+
+    def _goes_on(self, lane: _Lane) -> bool:
+        """Whether it is to train another epoch."""
+        over = self._trainer.has_stopped(lane.trial.number)
+        return lane.epoch < self._opened.n_epochs and not over
 
     def _outcome_of(self, lane: _Lane, step: Callable[[], bool]) -> Outcome | None:
         """The outcome of a trial that ends with this step; None: it goes on."""

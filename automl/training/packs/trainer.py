@@ -10,21 +10,24 @@ study and writes no file. What depends on the kind of network is in `mlp_trainer
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 
+from automl.config import Schedule
 from automl.training import steps
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
-from automl.training.packs.optimizers import make_pack_clip, make_pack_optimizer
+from automl.training.packs.optimizers import make_average, make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
+from automl.training.patience import Patience
+from automl.training.schedule import lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
-from automl.training.trainer import DivergedError, Problem, check_finite, epoch_metrics
+from automl.training.trainer import DivergedError, Problem, check_finite
 
 AnyLayout = TypeVar("AnyLayout", bound=Layout)
 
@@ -38,6 +41,7 @@ class Lane:
     seed: int
     epoch: int
     """The one to train next."""
+    patience: Patience
     arriving: Mapping[str, Any] | None
     """Its state, until it has a place."""
 
@@ -58,6 +62,7 @@ class Places(ABC, Generic[AnyLayout]):
         params = [lane.params for lane in lanes]
         self.optimizer = make_pack_optimizer(values, grads, params)
         self._clip = make_pack_clip(grads, params)
+        self.average = make_average(values, params)
 
     @abstractmethod
     def begin_epoch(self) -> None:
@@ -84,15 +89,32 @@ class Places(ABC, Generic[AnyLayout]):
         """Take a lane's weights, as `state_dict` names them."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All that an epoch changes: the weights and the optimizer's moments."""
+        """All that an epoch changes: the weights, their averages, the optimizer's moments."""
         moments = {name: lanes.flat for name, lanes in self.optimizer.moments.items()}
-        return {"weights": self.values.flat, **moments}
+        average = {} if self.average is None else {"average": self.average.lanes.flat}
+        return {"weights": self.values.flat, **moments, **average}
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The lanes have their averaged weights meanwhile, where there are such."""
+        if self.average is None:
+            yield
+            return
+        own = self.values.flat.clone()
+        self.values.flat.copy_(self.average.lanes.flat)
+        try:
+            yield
+        finally:
+            self.values.flat.copy_(own)
 
     def take(self, old: Places[AnyLayout], moves: Mapping[int, int]) -> None:
         """Copy lanes from other places; `moves` maps their positions there to those here."""
         self.values.take(old.values, moves)
         for name, lanes in self.optimizer.moments.items():
             lanes.take(old.optimizer.moments[name], moves)
+        if self.average is not None:
+            assert old.average is not None, "all of a pack have averages, or none"
+            self.average.lanes.take(old.average.lanes, moves)
 
     def arrive(self, position: int, state: Mapping[str, Any]) -> None:
         """Put a state into a lane; a moment that it lacks stays 0."""
@@ -100,6 +122,9 @@ class Places(ABC, Generic[AnyLayout]):
         for name, lanes in self.optimizer.moments.items():
             if "optimizer" in state:
                 lanes.write_vector(position, state["optimizer"][name])
+        if self.average is not None:
+            own = state["average"] if "average" in state else self.values.vector(position)
+            self.average.lanes.write_vector(position, own)
 
     def step(self, index: int, rows: torch.Tensor) -> None:
         """One optimizer step; `index` counts from the epoch's start."""
@@ -107,6 +132,8 @@ class Places(ABC, Generic[AnyLayout]):
         if self._clip is not None:
             self._clip()
         self.optimizer.step(index)
+        if self.average is not None:
+            self.average.step(index)
 
 
 class PackTrainer(ABC):
@@ -151,6 +178,7 @@ class PackTrainer(ABC):
             network=network,
             seed=seed,
             epoch=0 if state is None else int(state["epoch"]) + 1,
+            patience=self.problem.patience(params).restored(state or {}),
             arriving=state if state is not None else self._first_state(network, seed),
         )
         return self._lanes[number].epoch
@@ -163,10 +191,14 @@ class PackTrainer(ABC):
         """The network of a lane."""
         return self._lanes[number].network
 
+    def has_stopped(self, number: int) -> bool:
+        """Whether a trial waited long enough for a better value."""
+        return self._lanes[number].patience.is_over
+
     def weights(self, number: int) -> dict[str, torch.Tensor]:
-        """A copy of a lane's weights, as the module's `state_dict` names them."""
-        with self.no_grad():
-            places = self._require_places()
+        """A copy of what a lane was judged by, as the module's `state_dict` names it."""
+        places = self._require_places()
+        with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
@@ -178,7 +210,10 @@ class PackTrainer(ABC):
             if "mean" in optimizer:
                 n_steps = (epoch + 1) * self._n_batches
                 optimizer["n_steps"] = torch.tensor(n_steps, dtype=torch.float32)
-            return {"epoch": epoch, "weights": places.weights(position), "optimizer": optimizer}
+            state = {"epoch": epoch, "weights": places.weights(position), "optimizer": optimizer}
+            if places.average is not None:
+                state["average"] = places.average.lanes.vector(position)
+            return state | self._lanes[number].patience.state()
 
     def rewind(self) -> None:
         """After an epoch that broke: take all lanes back to its start, where states stand."""
@@ -200,13 +235,17 @@ class PackTrainer(ABC):
             places = self._place()
             self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
             self._train(places)
-            sums = torch.stack([places.train_sums(), *self._look(places)]).tolist()
+            with places.averaged():
+                sums = torch.stack([places.train_sums(), *self._look(places)]).tolist()
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
-            metrics = self._metrics(*(row[position] for row in sums))
+            metrics = self.problem.metrics(
+                [row[position] for row in sums], self._n_train, self._n_validation
+            )
             try:
                 check_finite(metrics, lane.epoch, lane.params)
+                lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
             except DivergedError as error:
                 ended[number] = error
@@ -230,11 +269,26 @@ class PackTrainer(ABC):
         lanes = places.lanes
         places.begin_epoch()
         n_steps = [lane.epoch * self._n_batches for lane in lanes]
-        places.optimizer.begin_epoch(n_steps, self._n_batches)
+        places.optimizer.begin_epoch(n_steps, self._n_batches, self._lr_factors(lanes, n_steps))
+        if places.average is not None:
+            places.average.begin_epoch(n_steps, self._n_batches)
         for index, rows in enumerate(torch.split(self._orders(lanes), self._batch_size, dim=1)):
             places.step(index, rows)
             if steps.tell(places.values.flat, len(lanes)):
                 break
+
+    def _lr_factors(
+        self, lanes: Sequence[Lane], n_steps: Sequence[int]
+    ) -> list[list[float]] | None:
+        """(K, S); None where the learning rate stays, in all lanes alike."""
+        schedule = lanes[0].params.schedule
+        if schedule == Schedule.constant.value:
+            return None
+        n_all = self.problem.training.epochs * self._n_batches
+        return [
+            [lr_factor(schedule, step, n_all) for step in range(n, n + self._n_batches)]
+            for n in n_steps
+        ]
 
     def _orders(self, lanes: Sequence[Lane]) -> torch.Tensor:
         """The order (K, N) of the training rows for each lane."""
@@ -243,10 +297,6 @@ class PackTrainer(ABC):
             self._shuffle.manual_seed(stream_seed(lane.seed, Stream.SHUFFLE, lane.epoch))
             torch.randperm(self._n_train, generator=self._shuffle, out=order)
         return orders.to(self._device)
-
-    def _metrics(self, train_sum: float, val_sum: float, miss_sum: float) -> dict[str, float]:
-        train_loss = train_sum / self._n_train
-        return epoch_metrics(self.problem, train_loss, val_sum, miss_sum, self._n_validation)
 
     # --- places ---------------------------------------------------------------------------------
 

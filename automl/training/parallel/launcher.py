@@ -60,7 +60,7 @@ class Launcher:
                     checkpoint=lambda: ranks.ask(Ask.CHECKPOINT),
                     best=lambda: ranks.ask(Ask.BEST),
                 )
-                if told.epoch + 1 == self._setup.plan.training.epochs:
+                if told.is_last:
                     ranks.ask(Ask.CHECKPOINT)  # it is written when all processes have ended
                 ranks.tell(None)
 

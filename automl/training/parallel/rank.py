@@ -34,6 +34,7 @@ from automl.training.parallel.words import (
 )
 from automl.training.ranks import Group, LostRankError
 from automl.training.session import open_objective
+from automl.training.trainer import Trainer
 
 
 def main(fd: int) -> None:
@@ -74,16 +75,29 @@ def _train(task: Task, parent: Connection, words: SimpleQueue[Any]) -> None:
     assert plan.refit is not None, "only a final training takes several processes"
     alone = replace(plan, refit=replace(plan.refit, n_ranks=1))
     estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
-    trainer = estimator.trainer(task.params, task.device, task.seed, ranks=Group())
+    with estimator.trainer(task.params, task.device, task.seed, ranks=Group()) as trainer:
+        _run(task, estimator, trainer, parent, words)
+
+
+def _run(
+    task: Task,
+    estimator: NetworkEstimator,
+    trainer: Trainer,
+    parent: Connection,
+    words: SimpleQueue[Any],
+) -> None:
     if task.rank == 0 and trainer.splits_batch_norm:
         said = "batch norm: on CPUs each process normalises its own share of a batch"
         send(parent, Noted(said))
     start = 0 if task.state is None else trainer.load_state(task.state)
     for epoch in range(start, estimator.n_epochs):
+        if trainer.has_stopped:  # in all of them: they have the same metrics
+            break
         metrics = trainer.run_epoch(epoch)
         if task.rank > 0:
             continue
-        send(parent, Epoch(epoch, metrics))
+        is_last = epoch + 1 == estimator.n_epochs or trainer.has_stopped
+        send(parent, Epoch(epoch, metrics, is_last))
         while (asked := words.get()) is not None:
             best = asked is Ask.BEST
             state = estimator.best_of(trainer) if best else trainer.state(epoch)

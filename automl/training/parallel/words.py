@@ -64,6 +64,7 @@ class Epoch:
 
     epoch: int
     metrics: Mapping[str, float]
+    is_last: bool
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class PythonFamily(NetworkFamily):
     heavy = "automl.training.python.heavy"
 
     target: str | None = None
-    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module."""
+    """`module:function`: (n_inputs, n_outputs, **params) → torch.nn.Module. Of data of your own
+    (data=python) with more dimensions `n_inputs` is the shape of a row."""
 
     def __post_init__(self) -> None:
         check_target("model", self.target)
@@ -77,13 +78,17 @@ class PythonFamily(NetworkFamily):
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
     ) -> ModuleKey | None:
-        """In bfloat16 it trains alone: autocast inside torch.func was not tried."""
-        mine = self.checked_params(params)
-        if mine is None or training.precision is Precision.bfloat16:
+        """In bfloat16 it trains alone: autocast inside torch.func was not tried. So does what
+        accumulates gradients: it has batches too large for the memory, and not small networks."""
+        mine = self.checked_params(params, training)
+        if mine is None or mine.accumulate_steps > 1:
             return None
         assert isinstance(mine, ModuleParams)
-        common = (on_host, mine.optimizer, mine.batch_size, training.precision)
-        return ModuleKey(*common, arguments=mine.arguments)
+        precision = Precision(mine.precision)
+        if precision is Precision.bfloat16:
+            return None
+        common = (on_host, mine.optimizer, mine.batch_size, precision)
+        return ModuleKey(*common, mine.schedule, mine.ema_decay > 0, arguments=mine.arguments)
 
     def identity(self) -> Mapping[str, Any]:
         """As it was kept when all families had the same settings."""

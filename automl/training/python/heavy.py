@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from automl.data.facts import Size
 from automl.training.family import Builder
 from automl.training.model_file import NeedsBuilder, check, is_size, params_of
 from automl.training.network_estimator import NetworkSide
@@ -17,12 +18,15 @@ from automl.training.python.network import UserNetwork
 from automl.training.tensors import DataTensors
 from automl.training.trainer import Problem
 
+MAX_DIMENSIONS = 16
+"""Of a row, in a file that is read."""
+
 
 class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
     """See `network.Networks`."""
 
     def network(
-        self, family: PythonFamily, params: ModuleParams, n_inputs: int, n_outputs: int
+        self, family: PythonFamily, params: ModuleParams, n_inputs: Size, n_outputs: Size
     ) -> UserNetwork:
         assert family.target is not None, "PythonFamily refuses to be without"
         return UserNetwork(family.target, n_inputs, n_outputs, params.arguments)
@@ -32,7 +36,8 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
     ) -> UserNetwork:
         """Built with plain values, by a function that is given and not looked up."""
         for key in ("n_inputs", "n_outputs"):
-            check(is_size(plain[key]), key, plain[key])
+            sizes = plain[key] if isinstance(plain[key], list | tuple) else (plain[key],)
+            check(len(sizes) <= MAX_DIMENSIONS and all(map(is_size, sizes)), key, plain[key])
         check(isinstance(plain["target"], str), "no function", plain["target"])
         arguments = params_of(plain["arguments"])
         if build is None:

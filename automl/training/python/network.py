@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from automl.data.facts import Size
 from automl.training.resolve import resolve_builder
 from automl.trial import ParamValue
 
@@ -26,8 +27,8 @@ class UserNetwork:
     """
 
     target: str
-    n_inputs: int
-    n_outputs: int
+    n_inputs: Size
+    n_outputs: Size
     arguments: tuple[tuple[str, ParamValue], ...] = ()
     builder: Callable[..., Any] | None = None
     """What is called, where the caller has it; None: what `target` names."""
@@ -36,7 +37,9 @@ class UserNetwork:
     def from_plain(cls, plain: Mapping[str, Any]) -> UserNetwork:
         """From `plain()`, as `best.pt` holds it."""
         arguments = tuple(plain["arguments"].items())
-        return cls(plain["target"], plain["n_inputs"], plain["n_outputs"], arguments)
+        sizes = (plain["n_inputs"], plain["n_outputs"])
+        n_inputs, n_outputs = (tuple(s) if isinstance(s, list) else s for s in sizes)
+        return cls(plain["target"], n_inputs, n_outputs, arguments)
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """Raises ConfigError where the function cannot be had, TypeError where it gives no module,

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from automl.config import Config, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.config import Config, DataConfig, DataKind, ObjectiveConfig, ObjectiveKind, StudyConfig
 from automl.config.refit import RefitConfig
 from automl.errors import ConfigError
 from automl.record.study import fold
 from automl.running.going_on import how_to_go_on, how_to_go_on_with
 from automl.running.prepare import flat_settings
 from automl.running.refit.batch import scaled
+from automl.running.refit.begin import begin
 from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
 from automl.running.refit.devices import Taken
 from automl.running.refit.winner import winner
@@ -178,6 +179,14 @@ def test_how_it_goes_on_is_the_same_command() -> None:
     assert how_to_go_on_with(own.study, flat_settings(own)) == line
     moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
     assert "study.name=a study.dir=/data refit.trial" in how_to_go_on(moved)
+
+
+def test_rows_of_a_function_of_the_users_are_refused() -> None:
+    config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
+    with pytest.raises(
+        ConfigError, match=r"data\.source=mine:rows: refit joins .* study\.n_trials=1"
+    ):
+        begin(config)
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:

@@ -25,11 +25,25 @@ def key(params: Mapping[str, Any], *, on_host: bool = True) -> PackKey:
 def test_what_may_differ_within_a_pack_does_not_change_its_key() -> None:
     same = {"optimizer": "sgd", "batch_size": 50}
     one = key(same | {"depth": 2, "width": 17, "lr": 0.1, "momentum": 0.5, "dropout": 0.2})
-    other = key(same | {"depth": 6, "width": 32, "lr": 0.9, "weight_decay": 0.1})
+    other = key(
+        same | {"depth": 6, "width": 32, "lr": 0.9, "weight_decay": 0.1, "patience_epochs": 3}
+    )
     assert one == other
+    averaged = same | {"ema_decay": 0.5}
+    assert key(averaged) == key(averaged | {"ema_decay": 0.99})
 
 
-@pytest.mark.parametrize("change", [{"optimizer": "adam"}, {"batch_size": 100}, {"width": 33}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"optimizer": "adam"},
+        {"batch_size": 100},
+        {"width": 33},
+        {"schedule": "cosine"},
+        {"ema_decay": 0.9},
+        {"precision": "bfloat16"},
+    ],
+)
 def test_what_must_be_the_same_is_in_the_key(change: dict[str, Any]) -> None:
     params = {"optimizer": "sgd", "batch_size": 50, "width": 32}
     assert key(params) != key(params | change)
@@ -47,7 +61,9 @@ def test_where_layers_grow_only_one_depth_goes_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{"depth": 0}, {"lr": -1.0}, {"unknown": 1}], ids=["linear", "refused", "unknown"]
+    "params",
+    [{"depth": 0}, {"lr": -1.0}, {"unknown": 1}, {"accumulate_steps": 2}],
+    ids=["linear", "refused", "unknown", "accumulating"],
 )
 def test_what_cannot_be_packed_trains_alone(params: dict[str, Any]) -> None:
     assert make_plan().pack_key(params, on_host=True) is None

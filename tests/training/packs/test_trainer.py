@@ -47,10 +47,14 @@ def problem(
 
 
 def data(of: Problem) -> DataTensors:
+    n_inputs, n_outputs = of.n_inputs, of.n_outputs
+    assert isinstance(n_inputs, int)
+    assert isinstance(n_outputs, int)
+
     def part(n_rows: int, seed: int) -> PartTensors:
-        x = np.random.default_rng(seed).uniform(-1, 1, (n_rows, of.n_inputs))
+        x = np.random.default_rng(seed).uniform(-1, 1, (n_rows, n_inputs))
         sums = torch.tensor(x.sum(1) * 2, dtype=of.dtype)
-        y = sums if of.task is Task.regression else sums.floor().long() % of.n_outputs
+        y = sums if of.task is Task.regression else sums.floor().long() % n_outputs
         return PartTensors(torch.tensor(x, dtype=of.dtype), y)
 
     return DataTensors(part(N_TRAIN, 0), part(N_VALIDATION, 1))
@@ -107,6 +111,7 @@ def assert_agree(of: Problem, some: list[MLPParams], *, n_epochs: int, within: f
     for number, trainer in enumerate(trainers):
         expected_state = trainer.state(n_epochs - 1)
         state = together.state(number, n_epochs - 1)
+        assert state.keys() == expected_state.keys()
         assert state["optimizer"].keys() == expected_state["optimizer"].keys()
         weights = dict(expected_state["weights"])
         torch.testing.assert_close(state["weights"], weights, atol=max(within, 1e-4), rtol=0)
@@ -133,6 +138,16 @@ def test_growing_layers_agree_without_padding() -> None:
     assert_agree(growing, some, n_epochs=5, within=1e-6)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_schedules_and_averages_agree(optimizer: str) -> None:
+    for schedule, decays in (("cosine", (0.0, 0.0)), ("onecycle", (0.8, 0.99))):
+        some = [
+            replace(params, schedule=schedule, ema_decay=decays[number % 2])
+            for number, params in enumerate(lanes(optimizer))
+        ]
+        assert_agree(problem(Precision.float64), some, n_epochs=3, within=1e-6)
+
+
 def test_bfloat16_agrees_to_its_own_rounding() -> None:
     of, own = problem(Precision.bfloat16), lanes("sgd")[0]
     together, by_itself = pack(of), alone(of, own, 0)
@@ -141,6 +156,10 @@ def test_bfloat16_agrees_to_its_own_rounding() -> None:
         found, expected = metrics_of(together.run_epoch()[0]), by_itself.run_epoch(epoch)
         for name in ("train_loss", "val_loss"):
             assert found[name] == pytest.approx(expected[name], rel=0.01)
+
+
+def changed(some: list[MLPParams], changes: dict[str, Any]) -> list[MLPParams]:
+    return [replace(params, **changes) for params in some]
 
 
 def run_with(
@@ -161,6 +180,7 @@ def run_with(
     return ended, together.state(1000, 3)
 
 
+@pytest.mark.parametrize("changes", [{}, {"schedule": "onecycle", "ema_decay": 0.9}], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     ("precision", "n_inputs"),
@@ -174,13 +194,13 @@ def run_with(
     ],
 )
 def test_a_lane_does_not_depend_on_its_neighbours_by_a_bit(
-    optimizer: str, precision: Precision, n_inputs: int
+    optimizer: str, precision: Precision, n_inputs: int, changes: dict[str, Any]
 ) -> None:
     of = problem(precision, "classes", n_inputs=n_inputs)
-    for seed, own in enumerate(lanes(optimizer, n=2, seed=5)):
+    for seed, own in enumerate(changed(lanes(optimizer, n=2, seed=5), changes)):
         metrics, state = run_with([], of, own)
         for n_neighbours in (2, 6):
-            neighbours = lanes(optimizer, n_neighbours, seed=10 + seed)
+            neighbours = changed(lanes(optimizer, n_neighbours, seed=10 + seed), changes)
             neighbours[0] = replace(neighbours[0], lr=1e30)  # turns NaN at once
             found_metrics, found = run_with(neighbours, of, own)
             assert found_metrics == metrics
@@ -201,10 +221,13 @@ def test_a_lane_that_diverges_says_what_it_says_alone() -> None:
     assert isinstance(ended[1], dict)
 
 
+@pytest.mark.parametrize("changes", [{}, {"schedule": "cosine", "ema_decay": 0.9}], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_states_go_from_a_pack_to_training_alone_and_back(optimizer: str) -> None:
+def test_states_go_from_a_pack_to_training_alone_and_back(
+    optimizer: str, changes: dict[str, Any]
+) -> None:
     of = problem(Precision.float64)
-    own = lanes(optimizer)[1]
+    own, neighbour = changed(lanes(optimizer)[1::-1], changes | {"patience_epochs": 9})
     whole = alone(of, own, 3)
     expected = [whole.run_epoch(epoch) for epoch in range(6)]
 
@@ -215,7 +238,7 @@ def test_states_go_from_a_pack_to_training_alone_and_back(optimizer: str) -> Non
     assert middle.load_state(first.state(3, 1)) == 2
     found += [middle.run_epoch(epoch) for epoch in (2, 3)]
     last = pack(of)
-    last.add(4, lanes(optimizer)[0], 4, None)
+    last.add(4, neighbour, 4, None)
     last.run_epoch()  # the trial comes into a pack under way
     assert last.add(3, own, 3, middle.state(3)) == 4
     found += [metrics_of(last.run_epoch()[3]) for _ in range(2)]
@@ -238,7 +261,7 @@ def test_after_an_epoch_that_broke_states_are_those_of_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = pack(problem(Precision.float32))
-    for number, params in enumerate(lanes("adam")):
+    for number, params in enumerate(changed(lanes("adam"), {"ema_decay": 0.5})):
         together.add(number, params, number, None)
     together.run_epoch()
     before = together.state(0, 0)

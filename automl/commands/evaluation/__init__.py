@@ -1,0 +1,1 @@
+"""What `evaluate` is made of: which models, their scores as read, and where they are kept."""

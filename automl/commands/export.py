@@ -1,0 +1,69 @@
+"""`export`: a trial's model as files that other programs run, shown to say what the model says."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from automl.commands.which_study import study_path
+from automl.commands.which_trial import best_file, chosen_trial, family_of, load_model
+from automl.config import Config
+from automl.errors import AutoMLError, ConfigError
+from automl.record.files import StudyFiles
+from automl.record.trial_record import TrialRecord
+from automl.running.console import open_console
+from automl.trial import trial_name
+
+N_ROWS = 1000
+"""Of the study's table, to compare the export with the model on."""
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Write the export and say what was compared. Raises AutoMLError."""
+    console, path, kind = open_console(), study_path(config.study), config.export.format
+    _check_format(config)
+    trial = chosen_trial(config, path, "export.trial", config.export.trial)
+    file = best_file(path, trial)
+    to = Path(config.export.to or StudyFiles(path).export(trial.number, kind.value)).expanduser()
+
+    from automl.data.raw import raw_rows
+    from automl.training.export.package import export
+
+    predictor = load_model(config, file)
+    rows = raw_rows(config.data, N_ROWS)
+    console.say(f"{trial_name(trial.number)} of {path.name}: export.format={kind.value}, to {to}")
+    try:
+        done = export(predictor, rows, to, kind, _about(path, trial, file))
+    except OSError as error:
+        raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
+    console.say(
+        f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
+        f"ones, alone and 10,000 at once: scores within {done.largest:.1g}, all labels the same"
+    )
+    console.say(
+        f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py"
+    )
+    return 0
+
+
+def _check_format(config: Config) -> None:
+    """Raises ConfigError for one that the family of models does not have."""
+    formats = family_of(config).export_formats
+    if config.export.format not in formats:
+        listed = ", ".join(known.value for known in formats)
+        raise ConfigError(
+            f"export.format={config.export.format.value}: models of this family have "
+            f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
+        )
+
+
+def _about(path: Path, trial: TrialRecord, file: Path) -> dict[str, Any]:
+    """Which model it is."""
+    return {
+        "study": path.name,
+        "trial": trial.number,
+        "params": dict(trial.params),
+        "value": trial.value,
+        "best_pt": hashlib.sha256(file.read_bytes()).hexdigest(),
+    }

@@ -1,0 +1,171 @@
+"""`predict`: a table of any size scored by a trial's model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from automl.commands.which_study import study_path
+from automl.commands.which_trial import best_file, chosen_trial, load_model
+from automl.config import Config
+from automl.errors import AutoMLError, ConfigError
+from automl.record.disk import replacing
+from automl.running.console import CommandConsole, open_console
+from automl.trial import trial_name
+
+if TYPE_CHECKING:
+    from automl.data.chunks import Chunk, ChunkedTable, Unread
+    from automl.training.predictor import Predictor
+
+SECONDS_BETWEEN_LINES = 10.0
+N_SHOWN = 5
+"""Rows that cannot be read, on the screen; all are in a file."""
+T = TypeVar("T")
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
+    console, path = open_console(), study_path(config.study)
+    given, output = _given(config)
+    trial = chosen_trial(config, path, "predict.trial", config.predict.trial)
+    file = best_file(path, trial)
+
+    from automl.data.chunks import ChunkedTable
+
+    predictor = load_model(config, file)
+    columns = predictor.preprocessing.columns
+    names = [column.name for column in columns.all]
+    table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
+    console.say(f"{trial_name(trial.number)} of {path.name} scores {given}")
+    progress = Progress(console, time.monotonic)
+    try:
+        unread = _score(predictor, table, output, config.predict.keep, progress)
+    except OSError as error:
+        raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
+    progress.end(output, unread)
+    return 0
+
+
+def _given(config: Config) -> tuple[str, Path]:
+    """Where the table is, and where the scores go. Raises ConfigError."""
+    given, output = config.predict.input, config.predict.output
+    for key, value, such_as in (("input", given, "rows"), ("output", output, "scores")):
+        if not value:
+            raise ConfigError(f"predict.{key}: must be given, such as predict.{key}={such_as}.csv")
+    assert given is not None, "looked at above"
+    assert output is not None
+    to = Path(output).expanduser()
+    if not to.parent.is_dir() or (to.exists() and not to.is_file()):  # a device would be replaced
+        raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
+    if to.exists() and Path(given).expanduser().exists() and to.samefile(Path(given).expanduser()):
+        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
+    return given, to
+
+
+def _score(
+    predictor: Predictor, table: ChunkedTable, output: Path, kept: list[str], progress: Progress
+) -> Path | None:
+    """Write the scores, and beside them the rows without, whose file comes back; None: all have
+    some. Both take their places whole, in the end."""
+    from automl.data.scored_rows import scores_writer
+
+    numbers = [column.name for column in predictor.preprocessing.columns.numbers]
+    said = predictor.predict_probabilities if predictor.classes else predictor.predict
+    with ExitStack() as files:
+        unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
+        file = files.enter_context(replacing(output))
+        parquet = output.suffix == ".parquet"
+        writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
+        for chunk in read_ahead(table.chunks(numbers)):
+            writer.write(chunk, said(chunk.frame) if len(chunk.frame) else None)
+            unread.write(chunk.unread)
+            progress.show(chunk)
+        progress.check(table)
+    if unread.file is None:
+        unread.path.unlink(missing_ok=True)  # of an earlier table
+        return None
+    return unread.path
+
+
+class UnreadFile:
+    """Names the rows that cannot be read; there is none while all can."""
+
+    def __init__(self, path: Path, files: ExitStack) -> None:
+        self.path = path
+        self.file: BinaryIO | None = None
+        self._files = files
+
+    def write(self, unread: tuple[Unread, ...]) -> None:
+        if not unread:
+            return
+        if self.file is None:
+            self.file = self._files.enter_context(replacing(self.path))
+            self.file.write(b"row,reason\n")
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows((row.where, row.reason) for row in unread)
+        self.file.write(text.getvalue().encode())
+
+
+class Progress:
+    """What is said while it goes on, and in the end."""
+
+    def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
+        self._console, self._now = console, now
+        self._began = self._last = now()
+        self._n_rows = self._n_unread = 0
+        self._first: list[Unread] = []
+
+    def show(self, chunk: Chunk) -> None:
+        """A line now and then."""
+        self._n_rows += chunk.n_rows
+        self._n_unread += len(chunk.unread)
+        self._first += chunk.unread[: N_SHOWN - len(self._first)]
+        now = self._now()
+        if now - self._last >= SECONDS_BETWEEN_LINES and chunk.share < 1:
+            self._last = now
+            left = (now - self._began) * (1 - chunk.share) / max(chunk.share, 1e-9)
+            self._console.say(f"{chunk.share:.0%}, {self._rows()}, about {left:.0f} s left")
+
+    def check(self, table: ChunkedTable) -> None:
+        """Raises ConfigError where there is nothing to score."""
+        if self._n_rows > self._n_unread:
+            return
+        first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
+        raise table.file.error(
+            f"none of its {self._n_rows} rows can be read ({first}): mend them."
+            if first
+            else "has a header and no rows."
+        )
+
+    def end(self, output: Path, unread: Path | None) -> None:
+        seconds = self._now() - self._began
+        self._console.say(f"{output}: {self._rows()} in {seconds:.1f} s")
+        if unread is None:
+            return
+        for row in self._first:
+            self._console.say(f"  {row.where}: {row.reason}", "yellow")
+        more = self._n_unread - len(self._first)
+        self._console.say(
+            f"{self._n_unread:,} of them cannot be read and have empty scores"
+            f"{f' ({more:,} more are' if more else ' (they are'} named in {unread})",
+            "yellow",
+        )
+
+    def _rows(self) -> str:
+        return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+
+
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same, the next one being made in a thread while one is worked on."""
+    with ThreadPoolExecutor(1, "reading") as pool:
+        ended = object()
+        coming = pool.submit(next, items, ended)
+        while (item := coming.result()) is not ended:
+            coming = pool.submit(next, items, ended)
+            yield item  # type: ignore[misc]  # not the mark of the end

@@ -1,0 +1,32 @@
+"""A trained model as files that other programs run."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from automl.config.checks import check
+
+
+class ExportFormat(enum.Enum):
+    onnx = "onnx"
+    torch = "torch"
+    aoti = "aoti"
+    tensorrt = "tensorrt"
+
+
+@dataclass
+class ExportConfig:
+    """What `export` writes, and where."""
+
+    format: ExportFormat = ExportFormat.onnx
+    """onnx: ONNX Runtime. torch: `torch.export`. aoti: compiled for this CPU. tensorrt: for this
+    GPU."""
+    trial: int | None = None
+    """Of which trial; none: the best."""
+    to: str | None = None
+    """The folder; none: one in the study, `exports/trial-…-FORMAT`."""
+
+    def __post_init__(self) -> None:
+        check(self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0.")
+        check(self.to != "", "export.to", self.to, "must name a folder.")

@@ -1,0 +1,24 @@
+"""A table scored by a trained model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from automl.config.checks import check
+
+
+@dataclass
+class PredictConfig:
+    """What `predict` reads and writes."""
+
+    input: str | None = None
+    """The table: CSV or Parquet of any size, with the columns that the model learned from."""
+    output: str | None = None
+    """The scores: CSV, or Parquet where the name ends in .parquet; a row for each of the table."""
+    trial: int | None = None
+    """By which trial; none: the best."""
+    keep: list[str] = field(default_factory=list)
+    """Columns of the table that are copied beside the scores, such as an id."""
+
+    def __post_init__(self) -> None:
+        check(self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0.")

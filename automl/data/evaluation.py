@@ -1,0 +1,130 @@
+"""Models scored on rows that no sweep saw, or, where there are none, on those that chose.
+
+A study's table is split again as it was for its trials, so that its own test part is known. A table
+that comes later needs no part of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from automl.config import DataConfig
+from automl.data.baselines import baselines
+from automl.data.bootstrap import bootstrap, difference, interval
+from automl.data.dataset import Dataset, Part
+from automl.data.load import load_with_test
+from automl.data.scores import Floats, predictions
+from automl.data.split import part_of
+from automl.trial import Difference, Evaluated, RowsKind, trial_name
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The data set of a study, and rows to score its models on."""
+
+    dataset: Dataset
+    kind: RowsKind
+    part: Part
+    digest: str
+    """Equal ones are the same rows."""
+    source: str
+    """Where they are from, for people."""
+
+    @property
+    def n_repeats(self) -> int:
+        """How many more of the rows are rows that trained or chose, cell by cell, than chance would
+        have: as often as a row of validation is one that trained, by how many there are."""
+        if not self.kind.unseen:
+            return 0
+        train = set(_hashes(self.dataset.train))
+        validation = _hashes(self.dataset.validation)
+        n_known = len(self.dataset.train) + len(validation)
+        share = sum(row in train for row in validation) / len(validation)
+        by_chance = min(1.0, share * n_known / len(self.dataset.train))
+        known = train.union(validation)
+        n_found = sum(row in known for row in _hashes(self.part))
+        return max(0, n_found - round(by_chance * len(self.part)))
+
+
+def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation:
+    """The rows to score on, by the `config` of now; `own_test_path` is what `data.test_path` said
+    when the study was searched, which decides how its table is split.
+
+    Raises ConfigError for a table that cannot be used, or does not match.
+    """
+    dataset, part, digest = load_with_test(config, own_test_path)
+    if config.test_path is not None:
+        return Evaluation(dataset, RowsKind.GIVEN, part, digest, f"of {config.test_path}")
+    if len(part):
+        source = f"kept from {config.path or dataset.name}"
+        return Evaluation(dataset, RowsKind.KEPT, part, digest, source)
+    part, digest = dataset.validation, f"validation {dataset.digest}"
+    source = "those by which trials were chosen"
+    return Evaluation(dataset, RowsKind.VALIDATION, part, digest, source)
+
+
+def score(
+    evaluation: Evaluation, outputs: Mapping[int, Floats], *, n_resamples: int, seed: int
+) -> Evaluated:
+    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, the one
+    that the others are compared with first; baselines beside them."""
+    data, y = evaluation.dataset, evaluation.part.y
+    named = {trial_name(number): of for number, of in outputs.items()}
+    first, *others = named
+    compared = baselines(data, evaluation.part.rows)
+    predicted = {
+        name: predictions(data.task, of, y, data.target_mean, data.target_scale)
+        for name, of in {**named, **compared}.items()
+    }
+    scores = {name: of.scored() for name, of in predicted.items()}
+    samples = bootstrap(predicted, n_resamples, seed)
+
+    def against_first(name: str) -> dict[str, Difference]:
+        n_compared = len(others) if name in others else 1
+        return {
+            metric: difference(
+                metric,
+                value - scores[first][metric],
+                samples[name][metric] - samples[first][metric],
+                n_compared,
+            )
+            for metric, value in scores[name].items()
+        }
+
+    return Evaluated(
+        time=time.time(),
+        kind=evaluation.kind,
+        n_rows=len(y),
+        digest=evaluation.digest,
+        trials=tuple(outputs),
+        scores={
+            name: {metric: interval(of[metric], samples[name][metric]) for metric in of}
+            for name, of in scores.items()
+        },
+        differences={name: against_first(name) for name in scores if name != first},
+    )
+
+
+def loss_of(evaluation: Evaluation, outputs: Floats) -> float:
+    """The loss of a model by what it gives for the rows."""
+    data = evaluation.dataset
+    scale = data.target_mean, data.target_scale
+    return predictions(data.task, outputs, evaluation.part.y, *scale).scored()["loss"]
+
+
+def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:
+    """The same with a share of the training rows, evenly by class, and as they were encoded."""
+    train = evaluation.dataset.train
+    places = part_of(train.y, share, seed)
+    return replace(evaluation, dataset=replace(evaluation.dataset, train=train.taking(places)))
+
+
+def _hashes(part: Part) -> list[int]:
+    """Of each row's cells and target, alike for rows that are equal; within this process."""
+    numbers = np.nan_to_num(part.rows.numbers, nan=np.inf) + 0.0  # one NaN, and no negative zero
+    cells = (numbers, part.rows.codes.astype(np.float64), part.y.astype(np.float64)[:, None])
+    return [hash(row.tobytes()) for row in np.column_stack(cells)]

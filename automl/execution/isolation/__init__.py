@@ -1,0 +1,1 @@
+"""One trial does not meet another: what a trial changed in its process is put back, or ends it."""

@@ -1,0 +1,27 @@
+"""LightGBM: `callbacks=[automl.integrations.lightgbm.Report(trial, "binary_logloss")]`, in
+`lightgbm.train`, `lightgbm.cv` and `fit`."""
+
+from __future__ import annotations
+
+from lightgbm.callback import CallbackEnv
+
+from automl.integrations.reports import Reports, by_name
+
+
+class Report:
+    """Reports metrics of the validation sets after each iteration: by the metric's name, or where
+    several sets have it as `valid_0-auc`. A trial that was interrupted begins anew.
+    """
+
+    def __init__(self, trial: object, *metrics: str) -> None:
+        self._reports = Reports(trial, metrics)
+
+    def __call__(self, env: CallbackEnv) -> None:
+        """Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study's
+        direction is not the metric's."""
+        results = [result[:4] for result in env.evaluation_result_list or ()]
+        for data, metric, _, larger_is_better in results:
+            for name in (metric, f"{data}-{metric}"):
+                if name in self._reports.names[:1]:
+                    self._reports.check_direction(name, larger_is_better=larger_is_better)
+        self._reports.tell(env.iteration, by_name(result[:3] for result in results))

@@ -1,0 +1,44 @@
+"""scikit-learn: cross-validation that can be pruned after each fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn import model_selection
+from sklearn.base import is_classifier
+from sklearn.utils import indexable
+
+from automl.integrations.reports import Reports
+
+
+def cross_val_score(
+    trial: object,
+    estimator: Any,
+    X: Any,  # noqa: N803  as scikit-learn calls it
+    y: Any = None,
+    *,
+    metric: str | None = None,
+    groups: Any = None,
+    cv: Any = None,
+    **options: Any,
+) -> np.ndarray[Any, Any]:
+    """`sklearn.model_selection.cross_val_score`, one fold after another, each followed by a report.
+
+    What is reported is the mean score of the folds so far, as `metric` (by default the study's
+    own), with the fold's number as its step. `options` are those of scikit-learn's function.
+    Returns the scores of all folds, as that does.
+
+    Raises what `TrialContext.report` raises, and UnfitObjectiveError where the study minimises:
+    scikit-learn's scores are better when larger, those of errors (`neg_…`) too.
+    """
+    reports = Reports(trial, () if metric is None else (metric,))
+    (name,) = reports.names
+    reports.check_direction(name, larger_is_better=True)
+    X, y, groups = indexable(X, y, groups)  # noqa: N806
+    splitter = model_selection.check_cv(cv, y, classifier=is_classifier(estimator))
+    scores: list[float] = []
+    for fold, split in enumerate(list(splitter.split(X, y, groups))):
+        scores.extend(model_selection.cross_val_score(estimator, X, y, cv=[split], **options))
+        reports.tell(fold, {name: np.mean(scores)})
+    return np.array(scores)

@@ -1,0 +1,92 @@
+"""Transformers: `callbacks=[automl.integrations.transformers.Report(trial, "eval_loss")]`.
+
+To go on after an interruption: `trainer.train(resume_from_checkpoint=last_checkpoint(trial))`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerControl, TrainerState
+
+from automl.integrations.reports import AnyTrial, Reports, folder_of
+from automl.training.objective import TrialInterrupted
+
+_FOLDER = "transformers"
+
+
+class Report(TrainerCallback):
+    """Reports metrics after each evaluation while it trains; evaluations are counted from 0.
+
+    `output_dir` becomes a folder of the trial's own, since trials that run at once would overwrite
+    each other's checkpoints. When the sweep stops, the Trainer writes one before the trial ends.
+    """
+
+    def __init__(self, trial: AnyTrial, *metrics: str) -> None:
+        self._reports = Reports(trial, metrics)
+        self._folder = _folder_of(trial)
+        self._training = self._told = False
+        self._others: dict[str, float] = {}
+        """What was evaluated without the metric: of several data sets it belongs to one."""
+        self._interrupted: TrialInterrupted | None = None
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        args.output_dir = str(self._folder)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training = False
+
+    def on_evaluate(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **kwargs: Any,
+    ) -> None:
+        """Raises what `TrialContext.report` raises, but for an interruption; see `on_save`."""
+        if not self._training:  # the user's own trainer.evaluate()
+            return
+        name = self._reports.names[0]
+        if name not in metrics and not self._is_missed(metrics):
+            return
+        self._told = True
+        n_evaluated = sum(name in line for line in state.log_history)  # checkpoints keep it
+        try:
+            self._reports.tell(max(n_evaluated - 1, 0), self._others | metrics)
+        except TrialInterrupted as interrupted:
+            self._interrupted = interrupted
+            control.should_save = control.should_training_stop = True
+
+    def _is_missed(self, metrics: dict[str, float]) -> bool:
+        """Whether all data sets were evaluated, and none had the metric."""
+        again = metrics.keys() <= self._others.keys()
+        self._others |= metrics
+        return again and not self._told
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raises TrialInterrupted where that waited for the checkpoint."""
+        if self._interrupted is not None:
+            raise self._interrupted
+
+
+def last_checkpoint(trial: AnyTrial) -> str | None:
+    """The newest whole checkpoint of the trial's Trainer, for `resume_from_checkpoint`; None: it
+    begins anew."""
+    states = _folder_of(trial).glob(f"checkpoint-*/{TRAINER_STATE_NAME}")  # written last
+    found = max((state.parent for state in states), key=_step_of, default=None)
+    return None if found is None else str(found)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[2])
+
+
+def _folder_of(trial: AnyTrial) -> Path:
+    return folder_of(trial) / _FOLDER

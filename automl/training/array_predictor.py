@@ -1,0 +1,86 @@
+"""A network that was trained on data of the user's own: arrays in, classes or numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.config import Task
+from automl.data.dataset import Label
+from automl.data.facts import DataFacts, Outputs
+from automl.errors import AutoMLError
+from automl.training import model_file
+from automl.training.network import NetworkModel
+from automl.training.own_data.parts import as_tensor, is_whole
+
+ARRAY_FORMAT = "automl-model-arrays-1"
+"""Stands in each `best.pt` of such data; a change of its layout is a new number."""
+_ROWS_AT_ONCE = 256
+
+
+def array_state(family: str, facts: DataFacts, model: Mapping[str, Any]) -> dict[str, Any]:
+    """See `predictor.model_state`."""
+    return {
+        "format": ARRAY_FORMAT,
+        "family": family,
+        "task": facts.task.value,
+        **model,
+        "outputs": facts.outputs.value,
+        "takes_integers": facts.takes_integers,
+    }
+
+
+class ArrayPredictor:
+    """A trained network: rows like those of its training in, classes or numbers out."""
+
+    def __init__(self, state: Mapping[str, Any], params: object, model: object) -> None:
+        """Raises whatever a state of unknown origin brings about."""
+        model_file.check(isinstance(model, NetworkModel), "no network", type(model))
+        assert isinstance(model, NetworkModel)
+        self.task: Task = model_file.task_of(state)
+        self.params = model_file.params_of(params)
+        """The hyperparameters it was trained with."""
+        self._model = model
+        names = [outputs.value for outputs in Outputs]
+        model_file.check(state["outputs"] in names, "no kind of outputs", state["outputs"])
+        self._gives = Outputs(state["outputs"])
+        self._takes_integers = state["takes_integers"] is True
+        n_outputs = model.sizes[1]
+        of_classes = self._gives is Outputs.SCORES and isinstance(n_outputs, int)
+        self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if of_classes else ()
+        """Class numbers, in the order of `predict_probabilities`; empty where there are none."""
+
+    def predict(self, rows: Any) -> npt.NDArray[Any]:
+        """(N, …) class numbers, or numbers as the targets were; with a loss of your own the
+        network's outputs as they are, unless they are scores of classes.
+
+        `rows` is a tensor or array (N, …) of rows like those of training. Raises AutoMLError.
+        """
+        out = self.outputs(rows)
+        return np.asarray(out.argmax(1)) if self._gives is Outputs.SCORES else out
+
+    def predict_probabilities(self, rows: Any) -> npt.NDArray[np.float64]:
+        """(N, C, …) probabilities of the classes. Raises AutoMLError where there are none."""
+        if self._gives is not Outputs.SCORES:
+            raise AutoMLError("This model gives no scores of classes: use predict(rows).")
+        out = self.outputs(rows)
+        shares = np.exp(out - out.max(axis=1, keepdims=True))
+        probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def outputs(self, rows: Any) -> npt.NDArray[np.float64]:
+        """What the network gives, as float64. Raises AutoMLError for rows of another shape."""
+        x = as_tensor(rows, "rows")
+        n_inputs, _ = self._model.sizes
+        shape = (n_inputs,) if isinstance(n_inputs, int) else n_inputs
+        if tuple(x.shape[1:]) != shape or is_whole(x) != self._takes_integers or not len(x):
+            kind = "whole numbers" if self._takes_integers else "floating-point numbers"
+            raise AutoMLError(
+                f"rows are {tuple(x.shape)} of {str(x.dtype).removeprefix('torch.')}; this network "
+                f"was trained on (N, {', '.join(map(str, shape))}) of {kind}: give one such row at "
+                "least."
+            )
+        return self._model.outputs_of(x, _ROWS_AT_ONCE)

@@ -1,0 +1,45 @@
+"""`export.format=onnx`: by torch's dynamo exporter, for ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from automl.errors import ConfigError
+from automl.training.export.tracing import operator_in, quiet
+from automl.training.model_file import short
+
+MAX_BYTES = 2**31 - 2**20
+"""Of the weights: an ONNX file is a protobuf message, which ends at 2 GiB."""
+
+
+def check() -> None:
+    """What it imports is all that it needs."""
+
+
+def write(
+    program: torch.export.ExportedProgram, example: Mapping[str, npt.NDArray[Any]], file: Path
+) -> None:
+    n_bytes = sum(w.numel() * w.element_size() for w in program.state_dict.values())
+    if n_bytes > MAX_BYTES:
+        raise ConfigError(
+            f"export.format=onnx: an ONNX file holds 2 GiB at most, and the weights take {n_bytes} "
+            "bytes; export.format=torch takes them."
+        )
+    try:
+        with quiet():
+            onnx = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
+            assert onnx is not None, "the dynamo exporter returns it"
+            onnx.save(str(file), external_data=False)
+    except Exception as error:  # whatever torch, onnxscript and onnx raise
+        operator = operator_in(error)
+        what = f"the operator {operator} has no translation" if operator else short(error)
+        raise ConfigError(
+            f"export.format=onnx: the network cannot be written as ONNX: {what}. What works "
+            "instead: export.format=torch, which takes every network that could be traced, as this "
+            "one could."
+        ) from error

@@ -1,0 +1,188 @@
+"""An export: a folder with the model's file, `schema.json` and `reader.py`, put in place whole, and
+only once its reader has said of rows what the model says of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from automl.config import ExportFormat
+from automl.data.cells import MISSING
+from automl.data.columns import CategoryColumn, Columns
+from automl.data.raw import frame_of_rows
+from automl.errors import ConfigError
+from automl.record.disk import make_folder, replacing_folder
+from automl.training.export import reader
+from automl.training.export.formats import FORMATS, Format
+from automl.training.export.graph import arrays_of, scoring
+from automl.training.export.parity import Parity, Scores, compare, odd_rows
+from automl.training.export.tracing import trace
+from automl.training.predictor import Predictor
+
+LAYOUT = "automl-export-1"
+"""Stands in `schema.json`; a change of what it means is a new number."""
+SCHEMA, READER = "schema.json", "reader.py"
+N_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, after what was seen."""
+
+    file: Path
+    n_rows: int
+    """Rows of the table that were compared, and odd ones:"""
+    n_odd: int
+    largest: float
+    """The largest difference of a score, in units of the target's deviation for a value."""
+
+
+def export(
+    predictor: Predictor,
+    rows: Sequence[Mapping[str, Any]],
+    to: Path,
+    kind: ExportFormat,
+    about: Mapping[str, Any],
+) -> Exported:
+    """Write the model to the folder `to`; `rows` are real ones, `about` stands in `schema.json`.
+
+    Raises ConfigError where that cannot be done here or with this network, or `to` is something
+    else, ParityError, and OSError.
+    """
+    _refuse_what_is_no_export(to)
+    form = FORMATS[kind]
+    writer = form.writer()
+    columns = predictor.preprocessing.columns
+    proof = Proof.of(predictor, rows)
+    example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
+    program = trace(scoring(predictor), example)
+    make_folder(to.parent)
+    with replacing_folder(to) as folder:
+        writer.write(program, example, folder / form.file)
+        schema = {
+            "layout": LAYOUT,
+            "format": kind.value,
+            "file": form.file,
+            "digest": _sha256(folder / form.file),
+            **_answers(predictor, columns),
+            **_origin(form),
+            **about,
+        }
+        text = json.dumps(schema, indent=1, ensure_ascii=False, allow_nan=False)
+        folder.joinpath(SCHEMA).write_text(text, "utf-8")
+        folder.joinpath(READER).write_bytes(Path(str(reader.__file__)).read_bytes())
+        parity = proof.check(open_reader(folder))
+    return Exported(to / form.file, len(rows), len(proof.names) - len(rows), parity.largest)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Rows, and what the model says of them."""
+
+    rows: Sequence[Mapping[str, Any]]
+    names: Sequence[str]
+    """Of the rows, for people."""
+    arrays: Mapping[str, Any]
+    """The same as the graph takes them."""
+    scores: Scores
+    unit: tuple[float, float]
+
+    @classmethod
+    def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> Proof:
+        """Of real rows, and of odd ones made of the first of them. Raises ConfigError for rows
+        without a column that the model learned from."""
+        columns = predictor.preprocessing.columns
+        predictor.preprocessing.read(frame_of_rows(rows))
+        odd = list(odd_rows(columns, rows[0]))
+        names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
+        together = [*rows, *(row for _, row in odd)]
+        frame = frame_of_rows(together)
+        arrays = arrays_of(columns, predictor.preprocessing.read(frame))
+        said = predictor.predict_probabilities if predictor.classes else predictor.predict
+        return cls(together, names, arrays, said(frame), predictor.unit)
+
+    def check(self, model: Any) -> Parity:
+        """Compare with a reader's model: all at once, one, ten thousand, and dict by dict. Raises
+        ParityError."""
+        many = np.resize(np.arange(len(self.names)), N_AT_ONCE)
+        seen = [
+            self._compare(model.scores, np.arange(len(self.names))),
+            self._compare(model.scores, np.array([0])),
+            self._compare(model.scores, many),
+        ]
+        one_by_one = np.stack([model.scores(**model.arrays(row))[0] for row in self.rows])
+        seen.append(compare(self.scores, one_by_one, self.names, self.unit))
+        return max(seen, key=lambda parity: parity.largest)
+
+    def _compare(self, scores: Callable[..., Any], places: Any) -> Parity:
+        arrays = {name: array[places] for name, array in self.arrays.items()}
+        names = [self.names[place] for place in places]
+        return compare(self.scores[places], np.asarray(scores(**arrays)), names, self.unit)
+
+
+def open_reader(folder: Path) -> Any:
+    """The `Model` of the export in `folder`, by the reader that lies there."""
+    path = folder / READER
+    names = {"__name__": "reader", "__file__": str(path)}  # imported, it would leave its bytecode
+    exec(compile(path.read_bytes(), str(path), "exec"), names)
+    model: Callable[[Path], Any] = names["Model"]  # type: ignore[assignment]
+    return model(folder)
+
+
+def _answers(predictor: Predictor, columns: Columns) -> dict[str, Any]:
+    """What goes in and what comes out."""
+    return {
+        "task": predictor.task.value,
+        "classes": list(predictor.classes),
+        "columns": [
+            {"name": c.name, "categories": list(c.categories)}
+            if isinstance(c, CategoryColumn)
+            else {"name": c.name}
+            for c in columns.all
+        ],
+        "missing": sorted(MISSING),
+    }
+
+
+def _origin(form: Format) -> dict[str, Any]:
+    """Where and with what it was made, and what of that must be so where it runs."""
+    libraries = {name: metadata.version(name) for name in (*form.libraries, "numpy")}
+    always = dict.fromkeys(("system", "machine", "cpu_features", *form.bound_to))
+    return {
+        "versions": {
+            "automl": metadata.version("automl-sweep"),
+            "python": platform.python_version(),
+            **libraries,
+        },
+        "machine": reader.machine(always),
+        "bound_to": list(form.bound_to),
+    }
+
+
+def _refuse_what_is_no_export(to: Path) -> None:
+    """Raises ConfigError unless the folder may be replaced."""
+    if not to.exists() or (to.is_dir() and not any(to.iterdir())):
+        return
+    try:
+        is_ours = json.loads((to / SCHEMA).read_text("utf-8"))["layout"].startswith("automl-export")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        is_ours = False
+    if not is_ours or to.is_symlink():
+        raise ConfigError(
+            f"export.to={to}: something that is no export stands there, and is not replaced: name "
+            "a folder that is empty, or not there yet."
+        )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

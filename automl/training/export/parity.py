@@ -1,0 +1,97 @@
+"""Whether an export says what the model says: pure comparisons, and the rows that they are made on.
+
+A score may differ by 1e-5: of a probability as it is, of a value in units of the target's standard
+deviation (more where it lies many of them away, as float32 has seven digits). A label may not
+differ, but for rows whose two best classes the model itself gives scores within 1e-6 of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.columns import Column, Columns, NumberColumn
+from automl.errors import AutoMLError
+
+TOLERANCE = 1e-5
+TIE = 1e-6
+Scores = npt.NDArray[np.float64]
+
+
+class ParityError(AutoMLError):
+    """Raised when an export does not say what the model says."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """What was compared, and the largest difference that was seen."""
+
+    n_rows: int
+    largest: float
+
+
+def compare(ours: Scores, theirs: Scores, rows: Sequence[str], unit: tuple[float, float]) -> Parity:
+    """`ours` is the model's, `theirs` the export's: (N, classes) or (N,); `rows` names each.
+
+    Raises ParityError, which names the worst row and both values.
+    """
+    if theirs.shape != ours.shape:
+        raise ParityError(
+            f"The export gave {theirs.shape} scores for {len(rows)} rows, the model {ours.shape}: "
+            f"nothing was written. {_REMEDY}"
+        )
+    differences = _differences(ours, theirs, unit)
+    wrong = _other_labels(ours, theirs) if ours.ndim == 2 else np.zeros(len(ours), dtype=bool)
+    by_row = differences.reshape(len(rows), -1).max(axis=1, initial=0.0)
+    bad = ~(by_row <= TOLERANCE)  # NaN is no agreement
+    if bad.any() or wrong.any():
+        row = int(np.flatnonzero(bad | wrong)[0])
+        raise ParityError(
+            f"The export and the model differ on {rows[row]}: {_shown(theirs[row])} exported, "
+            f"{_shown(ours[row])} by the model (at most {TOLERANCE:g} is allowed, and no other "
+            f"label), on {int((bad | wrong).sum())} of {len(rows)} rows in all. Nothing was "
+            f"written. {_REMEDY}"
+        )
+    return Parity(len(rows), float(by_row.max(initial=0.0)))
+
+
+_REMEDY = "Try another export.format; what draws random numbers as it predicts cannot be exported."
+
+
+def _differences(ours: Scores, theirs: Scores, unit: tuple[float, float]) -> Scores:
+    if ours.ndim == 2:
+        return np.abs(ours - theirs)
+    mean, scale = unit
+    return np.abs(ours - theirs) / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
+
+
+def _other_labels(ours: Scores, theirs: Scores) -> npt.NDArray[np.bool_]:
+    rows = np.arange(len(ours))
+    lost = ours[rows, ours.argmax(1)] - ours[rows, theirs.argmax(1)]
+    return np.asarray(lost > TIE)
+
+
+def _shown(scores: Any) -> str:
+    values = np.ravel(scores)
+    more = ", …" if len(values) > 4 else ""
+    return ", ".join(f"{value:.8g}" for value in values[:4]) + more
+
+
+def odd_rows(columns: Columns, row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rare rows, each with its name: `row` with one cell changed, and all cells missing."""
+    yield "a row without any value", {column.name: None for column in columns.all}
+    for column in columns.all:
+        for value in _odd_cells(column, row[column.name]):
+            yield f"a row with {column.name}={value!r}", {**row, column.name: value}
+
+
+def _odd_cells(column: Column, value: Any) -> Sequence[Any]:
+    if not isinstance(column, NumberColumn):
+        return None, "", "?", "a text of no training row", column.categories[0]
+    if not isinstance(value, int | float):  # a column of times holds nothing else
+        return (None,)
+    return None, float("inf"), float("-inf"), 1e300, -1e30, 0.0

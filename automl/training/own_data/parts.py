@@ -1,0 +1,204 @@
+"""What a function of the user's gave, as parts: rows with targets; or why it will not do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from automl.errors import ConfigError
+
+NAMES = ("train", "validation", "test")
+_NUMBER = "n_outputs"
+_WANTED = 'it must return {"train": (x, y), "validation": (x, y)}, and "test" if there is one'
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Rows `x` (N, …) and their targets `y` (N, …), both on the CPU."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def row(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first one."""
+        return self.x[0], self.y[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """A Dataset of torch's, which gives a row and its targets by number."""
+
+    items: Dataset[Any]
+    where: str
+
+    def __len__(self) -> int:
+        n_rows: int = len(self.items)  # type: ignore[arg-type]  # looked at when it was read
+        return n_rows
+
+    def row(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first one. Raises ConfigError where it is no pair of numbers."""
+        return self.pair(0)
+
+    def pair(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One row and its targets. Raises ConfigError where they are no such."""
+        item = self.items[number]
+        if not _is_pair(item):
+            raise ConfigError(
+                f"{self.where}: row {number} is {_described(item)}; an item must be a pair (x, y) "
+                "of tensors, arrays or numbers."
+            )
+        x, y = (as_tensor(item[at], f"{self.where}'s {name}") for at, name in enumerate("xy"))
+        return x, y
+
+
+Part: TypeAlias = "Arrays | Items"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """All that a source gives."""
+
+    train: Part
+    validation: Part
+    test: Part | None = None
+    n_outputs: int | None = None
+    """Classes, where the source says so."""
+
+    @property
+    def all(self) -> Mapping[str, Part]:
+        """By name."""
+        found = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in found.items() if part is not None}
+
+
+def parts_of(returned: object, source: str) -> Parts:
+    """Raises ConfigError for what makes no parts."""
+    key = f"data.source={source}"
+    if isinstance(returned, tuple) and len(returned) in (2, 3):
+        returned = dict(zip(NAMES, returned, strict=False))
+    if not isinstance(returned, Mapping):
+        raise ConfigError(f"{key} returned {_described(returned)}; {_WANTED}.")
+    _check_names(returned, key)
+    n_outputs = returned.get(_NUMBER)
+    if n_outputs is not None and (type(n_outputs) is not int or n_outputs < 1):
+        raise ConfigError(
+            f"{key}: {_NUMBER} is {_described(n_outputs)}; it must be a whole number from 1, the "
+            "classes that there are."
+        )
+    parts = {
+        name: _part(returned[name], key, name) for name in NAMES if returned.get(name) is not None
+    }
+    _check_alike(parts, key)
+    return Parts(**parts, n_outputs=n_outputs)
+
+
+def as_tensor(value: object, where: str) -> torch.Tensor:
+    """A tensor, array, frame, number or nested list as a tensor on the CPU. Raises ConfigError."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise ConfigError(f"{where} is a sparse tensor; give x.to_dense().")
+        if value.is_complex():
+            raise ConfigError(f"{where} holds complex numbers; give torch.view_as_real(x).")
+        return value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        hint = "encode text as numbers, or take data=csv, which does it for a table"
+        raise ConfigError(
+            f"{where} is {_described(value)} and holds no numbers ({array.dtype}): {hint}."
+        )
+    return torch.from_numpy(np.array(array, order="C"))
+
+
+def _check_names(returned: Mapping[Any, Any], key: str) -> None:
+    for name in returned:
+        if name not in (*NAMES, _NUMBER):
+            near = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.3)
+            guess = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"{key} returned a part {str(name)[:50]!r}; {_WANTED}.{guess}")
+    for name in NAMES[:2]:
+        if returned.get(name) is None:
+            raise ConfigError(f"{key} returned no part {name!r}; {_WANTED}.")
+
+
+def _part(value: object, key: str, name: str) -> Part:
+    where = f"{key}: {name}"
+    if type(value) is TensorDataset and len(value.tensors) == 2:  # one of the user's may do more
+        value = value.tensors
+    if isinstance(value, Dataset):
+        return _items(value, where)
+    if not _is_pair(value):
+        raise ConfigError(
+            f"{where} is {_described(value)}; it must be a pair (x, y) of tensors, arrays or "
+            "frames, or a torch Dataset of such pairs."
+        )
+    x, y = (as_tensor(value[at], f"{where}'s {letter}") for at, letter in enumerate("xy"))
+    if x.ndim < 2 or not y.ndim:
+        raise ConfigError(
+            f"{where}: x is {tuple(x.shape)} and y {tuple(y.shape)}; they must be (rows, …), x "
+            "with two dimensions at least: x[:, None] of a single column."
+        )
+    if len(x) != len(y):
+        raise ConfigError(
+            f"{where}: x has {len(x):,} rows and y {len(y):,}; give each row its target."
+        )
+    if not len(x):
+        raise ConfigError(f"{where} has no rows; give some to it.")
+    if y.ndim == 2 and y.shape[1] == 1 and is_whole(y):  # of a frame with one column
+        y = y.squeeze(1)
+    return Arrays(x, y)
+
+
+def _items(dataset: Dataset[Any], where: str) -> Items:
+    name = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise ConfigError(
+            f"{where} is a Dataset without __len__ ({name}); its rows must have numbers, since "
+            "each epoch draws an order of them: give it __len__ and __getitem__."
+        )
+    items = Items(dataset, where)
+    if not len(items):
+        raise ConfigError(f"{where} has no rows ({name} of length 0); give some to it.")
+    return items
+
+
+def _check_alike(parts: Mapping[str, Part], key: str) -> None:
+    """All parts are rows of one shape and kind."""
+    x, y = parts["train"].row()
+    for name, part in parts.items():
+        others = part.row()
+        for letter, own, other in zip("xy", (x, y), others, strict=True):
+            if own.shape != other.shape or is_whole(own) != is_whole(other):
+                raise ConfigError(
+                    f"{key}: a row of {name} has {letter} {_kind(other)}, one of train "
+                    f"{_kind(own)}; all parts must be alike."
+                )
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether it holds whole numbers, or truth values."""
+    return not tensor.is_floating_point()
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _is_pair(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
+
+
+def _described(value: object) -> str:
+    """What it is, for a message."""
+    kind = type(value).__name__
+    if isinstance(value, tuple | list | Mapping):
+        return f"a {kind} of {len(value)}"
+    return "None" if value is None else f"a {kind}"

@@ -1,0 +1,162 @@
+"""Calls a function of the user's for its data, and makes it ready to train on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import torch
+
+from automl.config import Task
+from automl.data.facts import DataFacts, Outputs, Size
+from automl.errors import AutoMLError, ConfigError
+from automl.training.inside import open_inside
+from automl.training.own_data.parts import Arrays, Items, Parts, is_whole, parts_of
+from automl.training.own_data.tensors import OwnData
+from automl.training.plan import SessionSetup, TrainingPlan
+from automl.training.resolve import resolve_source
+
+
+def describe_data(setup: SessionSetup) -> DataFacts:
+    """Call the plan's source to see what it gives, to be called in a process that may import it.
+
+    Raises ConfigError where it gives nothing to train on.
+    """
+    with open_inside(setup.inside).importing():
+        return _read(setup.plan)[1]
+
+
+def open_data(setup: SessionSetup) -> OwnData:
+    """What the plan's source gives, which must be what it gave before the first trial."""
+    parts, facts = _read(setup.plan)
+    before = setup.facts
+    if before is not None and facts.digest != before.digest:
+        raise ConfigError(
+            f"data.source={setup.plan.data.source} gave other data than when the sweep began "
+            f"({facts.n_train:,} and {facts.n_validation:,} rows, {before.n_train:,} and "
+            f"{before.n_validation:,} before): it is called in every process that trains, and must "
+            "give each of them the same. Seed what it draws, its split above all."
+        )
+    n_workers = setup.plan.training.loader_workers
+    return OwnData(parts, facts, n_workers=n_workers, room_bytes=setup.request_bytes)
+
+
+def _read(plan: TrainingPlan) -> tuple[Parts, DataFacts]:
+    source = str(plan.data.source)
+    function = resolve_source(source)
+    try:
+        returned = function()
+    except AutoMLError:
+        raise
+    except (Exception, SystemExit) as error:  # it is the user's, and may raise anything
+        raise ConfigError(
+            f"data.source={source} failed with {type(error).__name__}: {error}. It is called "
+            "without arguments; mend it until that works."
+        ) from error
+    parts = parts_of(returned, source)
+    return parts, facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+
+
+def facts_of(parts: Parts, source: str, task: Task, *, own_loss: bool = False) -> DataFacts:
+    """Raises ConfigError where the targets do not suit the task."""
+    key = f"data.source={source}"
+    x, y = parts.train.row()
+    if task is Task.auto:
+        task = Task.classification if is_whole(y) else Task.regression
+    if task is Task.classification and not is_whole(y):
+        raise ConfigError(
+            f"{key}: data.task=classification needs class numbers from 0 as targets, and they are "
+            f"{str(y.dtype).removeprefix('torch.')}: give y.long(), or leave data.task out."
+        )
+    n_outputs: Size = _size(y.shape)
+    outputs = Outputs.ANY if own_loss else Outputs.NUMBERS
+    if task is Task.classification:
+        outputs, n_outputs = _classes(parts, key, own_loss=own_loss)
+    resident = all(isinstance(part, Arrays) for part in (parts.train, parts.validation))
+    return DataFacts(
+        name=source,
+        task=task,
+        outputs=outputs,
+        n_train=len(parts.train),
+        n_validation=len(parts.validation),
+        n_inputs=_size(x.shape),
+        n_outputs=n_outputs,
+        takes_integers=is_whole(x),
+        size_bytes=_size_bytes(parts) if resident else None,
+        digest=_digest(parts),
+        notes=_notes(parts, source, x, y),
+    )
+
+
+def _size(shape: torch.Size) -> Size:
+    return tuple(shape) if len(shape) > 1 else math.prod(shape)
+
+
+def _classes(parts: Parts, key: str, *, own_loss: bool) -> tuple[Outputs, int]:
+    """Those of all parts; or as the source says. A loss of the user's may know negative ones."""
+    ends = [part.y.long().aminmax() for part in parts.all.values() if isinstance(part, Arrays)]
+    least = min((int(end.min) for end in ends), default=0)
+    most = max((int(end.max) for end in ends), default=-1)
+    if least < 0 and not own_loss:
+        raise ConfigError(
+            f"{key}: its targets are whole numbers down to {least}; class numbers begin with 0. "
+            "Give data.task=regression where they are amounts, or training.loss=module:function "
+            "for a loss that takes them."
+        )
+    if parts.n_outputs is None and not all(isinstance(p, Arrays) for p in parts.all.values()):
+        return Outputs.SCORES, _said_classes(parts, key)
+    if parts.n_outputs is not None and most >= parts.n_outputs:
+        raise ConfigError(
+            f"{key}: its targets go up to {most}, and n_outputs says {parts.n_outputs} classes: "
+            f"they are numbers from 0 to {parts.n_outputs - 1}."
+        )
+    return Outputs.SCORES if least >= 0 else Outputs.ANY, parts.n_outputs or max(1, most + 1)
+
+
+def _said_classes(parts: Parts, key: str) -> int:
+    """By a Dataset, as those of torchvision do."""
+    classes: Any = (
+        getattr(parts.train.items, "classes", None) if isinstance(parts.train, Items) else None
+    )
+    if not classes:
+        raise ConfigError(
+            f'{key}: nobody says how many classes its Dataset has: add "n_outputs": 10 (say) to '
+            "what it returns, or give the Dataset an attribute `classes`."
+        )
+    return len(classes)
+
+
+def _size_bytes(parts: Parts) -> int:
+    """As float32, where they are not whole numbers."""
+    total = 0
+    for part in (parts.train, parts.validation):
+        assert isinstance(part, Arrays), "looked at before"
+        total += part.x.numel() * (part.x.element_size() if is_whole(part.x) else 4)
+        total += part.y.numel() * 8
+    return total
+
+
+def _digest(parts: Parts) -> str:
+    digest = hashlib.sha256()
+    for name, part in parts.all.items():
+        sides = (part.x, part.y) if isinstance(part, Arrays) else part.row()
+        digest.update(f"{name} {len(part)} {parts.n_outputs}".encode())
+        for side in sides:
+            digest.update(f"{tuple(side.shape)} {side.dtype}".encode())
+            if isinstance(part, Arrays):
+                digest.update(side.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _notes(parts: Parts, source: str, x: torch.Tensor, y: torch.Tensor) -> tuple[str, ...]:
+    rows = ", ".join(f"{len(part):,} {name}" for name, part in parts.all.items())
+    kinds = " and ".join(str(t.dtype).removeprefix("torch.") for t in (x, y))
+    of = f"rows {tuple(x.shape)} with targets {tuple(y.shape)} ({kinds})"
+    notes = [f"{source}: {rows}; {of}."]
+    if any(isinstance(part, Items) for part in parts.all.values()):
+        notes.append(
+            f"{source}: of a Dataset the content is not looked at before, so that no change of it "
+            "is noticed when the study goes on."
+        )
+    return tuple(notes)

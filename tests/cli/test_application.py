@@ -1,0 +1,247 @@
+"""A Hydra application's config with ours as a part of it: how it composes, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException
+from hydra.types import RunMode
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from automl.cli.application import application_base, name_of_study, register
+from automl.cli.arguments import Arguments, parse
+from automl.cli.compose import Composed, compose
+from automl.cli.paths import conf_dir
+from automl.cli.schemas import DEFAULT_SPACE
+from automl.errors import ConfigError
+from tests.cli.test_conf import FILES, NEEDED
+
+OWN = """
+defaults: [/sweep@tuning.automl, /data: mine, _self_]
+epochs: 3
+folder: {data: here, store: '${oc.env:STORE}'}
+"""
+Application = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def application(folder: Path) -> Iterator[Application]:
+    """Composes an application's config, with overrides, in Hydra's own way."""
+    (folder / "conf" / "data").mkdir(parents=True)
+    (folder / "conf" / "data" / "mine.yaml").write_text("rows: 7\n")
+    (folder / "conf" / "own.yaml").write_text(OWN)
+    register()
+
+    def composed(*overrides: str) -> DictConfig:
+        return hydra.compose("own", list(overrides))
+
+    with hydra.initialize_config_dir(str(folder / "conf"), version_base="1.3"):
+        yield composed
+
+
+def given(config: object, *overrides: str) -> Composed:
+    return compose(Arguments("sweep", overrides), config)
+
+
+def contents(config: DictConfig) -> Any:
+    return OmegaConf.to_container(config, enum_to_str=True)
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_an_option_composes_below_any_package_as_it_does_alone(
+    application: Application, file: Path
+) -> None:
+    group, name = file.parent.name, file.stem
+    below = application(f"{group}@tuning.automl.{group}={name}")
+    assert contents(below.tuning.automl) == contents(hydra.compose("sweep", [f"{group}={name}"]))
+    assert set(below) == {"tuning", "epochs", "folder", "data"}, "and nothing stands elsewhere"
+    assert below.data == {"rows": 7}
+
+
+@pytest.mark.parametrize("file", [*FILES, Path("sweep.yaml")], ids=str)
+def test_no_file_names_a_place_from_the_root(file: Path) -> None:
+    text = (conf_dir() / file).read_text("utf-8")
+    assert "@package" not in text
+    assert "${" not in text
+    read = yaml.safe_load(text) or {}
+    for entry in read.get("defaults", []):
+        assert not str(next(iter(entry)) if isinstance(entry, dict) else entry).startswith(
+            ("/", "override /")
+        )
+
+
+def test_the_default_space_is_the_one_of_the_table_of_contents() -> None:
+    entries = yaml.safe_load((conf_dir() / "sweep.yaml").read_text("utf-8"))["defaults"]
+    assert {"space": DEFAULT_SPACE} in entries
+
+
+ONE_OF_EACH = [
+    Path(f"{option}.yaml")
+    for option in (
+        *("data/csv", "devices/nvml", "execution/inline", "model/python", "objective/command"),
+        *("objective/optuna", "pruner/median", "sampler/random", "space/mlp_full"),
+    )
+]
+
+
+@pytest.mark.parametrize("file", ONE_OF_EACH, ids=str)
+def test_what_was_composed_below_a_package_is_what_the_command_line_makes(
+    application: Application, file: Path
+) -> None:
+    group, name = file.parent.name, file.stem
+    option, settings = f"{group}={name}", NEEDED.get(f"{group}/{name}", [])
+    space = "~space" if option == "objective=optuna" else "space=empty"
+    chosen = [] if group == "space" else ["space@tuning.automl.space=empty"]
+    below = application(
+        f"{group}@tuning.automl.{group}={name}", *chosen, *(f"tuning.automl.{s}" for s in settings)
+    )
+    made = given(below.tuning.automl)
+    alone = compose(parse([option, *settings, *([] if group == "space" else [space])]))
+    assert made.config == alone.config
+    assert made.stored_config == alone.stored_config
+
+
+def test_overrides_win_over_what_was_composed(application: Application) -> None:
+    config = application("tuning.automl.study.n_trials=3", "+tuning.automl.space.momentum=0.5")
+    made = given(config.tuning.automl, "study.n_trials=5", "space.lr=0.1", "pruner=median").config
+    assert (made.study.n_trials, made.space["lr"], made.space["momentum"]) == (5, 0.1, 0.5)
+    assert type(made.pruner).__name__ == "Median"
+    with pytest.raises(ConfigError, match=r"study\.n_trials=0: must be at least 1"):
+        given(config.tuning.automl, "study.n_trials=0")
+
+
+def test_the_applications_own_keys_are_taken_by_value(application: Application) -> None:
+    config = application(
+        "+tuning.automl.space.epochs=${epochs}",
+        "+tuning.automl.space.folder=${folder.data}/a",
+        "+tuning.automl.space.lists=[1,${epochs}]",
+        "tuning.automl.devices.kind=host",
+    )
+    made = given(config.tuning.automl)
+    assert made.config.space["epochs"] == 3
+    assert made.config.space["folder"] == "here/a"
+    assert made.config.space["lists"] == {"choices": [1, 3]}
+    assert "${" not in made.stored_config
+
+
+def test_a_whole_section_may_be_the_applications(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE", "there")
+    config = application()
+    config.tuning.automl.space = "${folder}"
+    made = given(config.tuning.automl)
+    assert made.config.space == {"data": "here", "store": "there"}
+    assert "store: ${oc.env:STORE}\n" in made.stored_config
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("${oc.env:STORE}", "${oc.env:STORE}"),
+        ("${folder.store}", "${oc.env:STORE}"),
+        ("sqlite:///${folder.store}/${oc.env:STORE}", "sqlite:///${oc.env:STORE}/${oc.env:STORE}"),
+        ("sqlite:///${folder.data}/${folder.store}", "sqlite:///here/${oc.env:STORE}"),
+        ("${oc.decode:here}/${folder.store}", "here/${oc.env:STORE}"),
+    ],
+)
+def test_what_leads_to_the_environment_is_stored_as_a_reference(
+    application: Application, monkeypatch: pytest.MonkeyPatch, written: str, stored: str
+) -> None:
+    monkeypatch.setenv("STORE", "a-word-of-the-environment")
+    config = application()
+    config.tuning.automl.tracking.uri = written
+    made = given(config.tuning.automl)
+    resolved = stored.replace("${oc.env:STORE}", "a-word-of-the-environment")
+    assert made.config.tracking.uri == resolved
+    assert f"uri: {stored}\n" in made.stored_config
+    assert "a-word-of-the-environment" not in made.stored_config
+
+
+def test_a_reference_that_leads_nowhere_is_named(application: Application) -> None:
+    config = application()
+    config.tuning.automl.tracking.uri = "${not.there}"
+    with pytest.raises(ConfigError, match=r"not\.there"):
+        given(config.tuning.automl)
+
+
+def test_a_reference_that_leads_to_itself_ends(application: Application) -> None:
+    config = application()
+    config.tuning.automl.tracking.uri = "${tuning.automl.tracking.uri}"
+    with pytest.raises(ConfigError):
+        given(config.tuning.automl)
+
+
+def test_an_applications_hydra_is_its_own_again(application: Application) -> None:
+    before = GlobalHydra.instance().hydra
+    version = VersionBase.instance().getbase()
+    given(application().tuning.automl)
+    with pytest.raises(ConfigError):
+        given(application().tuning.automl, "study.n_trials=0")
+    assert GlobalHydra.instance().hydra is before
+    assert VersionBase.instance().getbase() is version
+    assert application("epochs=4").epochs == 4
+
+
+def test_what_was_not_composed_from_ours_is_refused_with_the_remedy(
+    application: Application,
+) -> None:
+    begin = r"automl\.register_configs\(\) before @hydra\.main.*`defaults: \[/sweep@automl, _self_"
+    with pytest.raises(ConfigError, match=rf"this DictConfig was not .*{begin}"):
+        application_base(OmegaConf.create({"study": {"name": "a"}}))
+    with pytest.raises(ConfigError, match=f"this dict was not composed from ours.*{begin}"):
+        application_base({})
+    with pytest.raises(ConfigError, match=r"give that, automl\.sweep\(config\.automl\)"):
+        application_base(application().tuning)
+
+
+def test_the_built_in_networks_space_is_refused_for_an_objective_that_asks(
+    application: Application,
+) -> None:
+    asks = ("objective@tuning.automl.objective=optuna", "tuning.automl.objective.target=a:b")
+    with pytest.raises(ConfigError, match=r"put `override /space@automl\.space: empty`"):
+        given(application(*asks).tuning.automl)
+    chosen = application(*asks, "space@tuning.automl.space=empty", "+tuning.automl.space.lr=0.1")
+    assert given(chosen.tuning.automl).config.space == {"lr": 0.1}
+
+
+def test_a_file_of_the_applications_before_one_of_ours_is_named(
+    application: Application, folder: Path
+) -> None:
+    (folder / "conf" / "model").mkdir()
+    (folder / "conf" / "model" / "mlp.yaml").write_text("layers: 3\n")
+    with pytest.raises(ConfigCompositionException, match=r"In 'model/mlp'[^§]*Key 'layers' not in"):
+        application()
+    (folder / "conf" / "model" / "mlp.yaml").write_text("")
+    with pytest.raises(ConfigError, match=r"model: the chosen option names no schema"):
+        given(application().tuning.automl)
+
+
+def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:
+    config = application("tuning.automl.study.name=shared")
+    named = application("tuning.automl.study.name=by-${epochs}")
+    assert name_of_study(config.tuning.automl) == "shared", "no program of Hydra's runs"
+    loader = GlobalHydra.instance().config_loader()
+    for mode, word in (("MULTIRUN", "x"), ("RUN", "x"), ("MULTIRUN", "tuning.automl.study.name=b")):
+        hydras = loader.load_configuration("own", [f"hydra.mode={mode}"], RunMode.RUN)
+        with open_dict(hydras):
+            hydras.hydra.overrides.task = [word]
+        HydraConfig.instance().set_config(hydras)
+        try:
+            if (mode, word) == ("MULTIRUN", "x"):
+                with pytest.raises(ConfigError, match=r"study\.name: shared-\$\{hydra:job\.num\}"):
+                    name_of_study(config.tuning.automl)
+            else:
+                assert name_of_study(config.tuning.automl) == "shared"
+            assert name_of_study(named.tuning.automl) == "by-3"
+            assert name_of_study(application().tuning.automl) is None
+        finally:
+            HydraConfig.instance().cfg = None

@@ -1,0 +1,118 @@
+"""What is said of an evaluation, and of which trials there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from automl.commands.evaluation.models import chosen
+from automl.commands.evaluation.parts import Ranked, compared, said
+from automl.commands.evaluation.shown import part_table, table_of
+from automl.config import EvaluateConfig
+from automl.errors import ConfigError
+from automl.record.study import StudyRecord, fold
+from automl.trial import (
+    Difference,
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Interval,
+    Pruned,
+    Reported,
+    RowsKind,
+    Started,
+    SweepStarted,
+)
+from tests.commands.conftest import config
+
+EVENT = Evaluated(
+    0.0,
+    RowsKind.KEPT,
+    9,
+    "a",
+    trials=(7, 3),
+    scores={
+        "trial-00007": {"rmse": Interval(1234.567, 1200, 1300), "r2": Interval(0.0123, -0.1, 0.2)},
+        "trial-00003": {"rmse": Interval(1300, 1250, 1350), "r2": Interval(0.01, -0.2, 0.1)},
+    },
+    differences={
+        "trial-00003": {
+            "rmse": Difference(65.433, 10, 90, "worse"),
+            "r2": Difference(-0.0023, -0.01, 0.001, "may be chance"),
+        }
+    },
+)
+
+
+def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:
+    assert table_of(EVENT) == [
+        ("rmse", "trial 7", "1234.6", "1200.0 to 1300.0", "", ""),
+        ("", "trial 3", "1300.0", "1250.0 to 1350.0", "65.4 (10.0 to 90.0)", "worse"),
+        ("r2", "trial 7", "0.01230", "-0.10000 to 0.20000", "", ""),
+        (
+            *("", "trial 3", "0.01000", "-0.20000 to 0.10000"),
+            *("-0.00230 (-0.01000 to 0.00100)", "may be chance"),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "sentence"),
+    [
+        ([(1, 2, 3), (1, 2, 3), (1, 2, 3)], "their order is the same from 10 rows on"),
+        ([(3, 2, 1), (1, 2, 3), (1, 2, 3)], "their order is the same from 20 rows on"),
+        ([(1, 2, 3), (1, 3, 2), (1, 2, 3)], "trial 5 is the best on a half and on all"),
+        ([(1, 2, 3), (2, 1, 3), (1, 2, 3)], "on 20 rows another trial is the best than on 40"),
+    ],
+)
+def test_what_parts_say_of_the_whole(losses: list[tuple[float, ...]], sentence: str) -> None:
+    found = Ranked((5, 6, 7), (10, 20, 40), tuple(losses))
+    assert said(found).startswith(sentence)
+    assert part_table(found)[1][2] == ["40 rows", *(f"{loss:.4f}" for loss in losses[2])]
+
+
+def events() -> list[Event]:
+    """0 and 1 finished, 2 was pruned with the best value, 3 failed, 4 runs."""
+    found: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})]
+    for number, loss in enumerate((0.5, 0.3, 0.2, 0.6, 0.1)):
+        found.append(Started(number, 1.0, {}, "cpu"))
+        found.append(Reported(number, 2.0, 0, {"val_loss": loss}))
+    ends = Finished(0, 3.0, 0.5), Finished(1, 3.0, 0.3), Pruned(2, 3.0, 0, 0.2), Failed(3, 3.0, "x")
+    return [*found, *ends]
+
+
+def numbers(record: StudyRecord, *named: int) -> list[int]:
+    asked = replace(config(Path(), "s"), evaluate=EvaluateConfig(trials=[*named]))
+    return [trial.number for trial in chosen(asked, record)]
+
+
+def test_the_best_of_the_study_comes_first() -> None:
+    record = fold(events())
+    assert numbers(record) == [2]
+    assert numbers(record, 0, 1, 2) == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("number", "state"),
+    [(3, "is failed, without a value"), (4, "has not ended (running)"), (9, "is none of its")],
+)
+def test_a_trial_without_a_value_is_refused(number: int, state: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        numbers(fold(events()), 1, number)
+    assert f"evaluate.trials: {number} {state}" in str(caught.value)
+    assert "the best first: 2, 1, 0." in str(caught.value)
+
+
+def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
+    with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
+        numbers(fold(events()[:7]))
+
+
+def test_pruned_trials_are_not_compared_by_the_rows_they_had() -> None:
+    record, asked = fold(events()), config(Path(), "s")
+    assert [trial.number for trial in compared(asked, record)] == [1, 0]
+    asked = replace(asked, evaluate=EvaluateConfig(trials=[2, 0]))
+    assert [trial.number for trial in compared(asked, record)] == [0]

@@ -1,0 +1,142 @@
+"""A table in chunks is the table, and a row that cannot be read is named, and costs no other."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from automl.data.chunks import Chunk, ChunkedTable
+from automl.errors import ConfigError
+
+cells = st.one_of(st.sampled_from(["", "x", " y", "é", '"', 'a"b', "a,b", "1", "l\ni\nne"]))
+tables = st.lists(st.tuples(cells, cells, cells), max_size=12)
+
+
+def chunks_of(path: Path, block_bytes: int = 40, numbers: tuple[str, ...] = ()) -> list[Chunk]:
+    table = ChunkedTable.at("predict.input", str(path), ["a", "b", "c"], ["a", "b", "c"])
+    small = ChunkedTable(table.file, table.columns, table.texts, block_bytes)
+    chunks = list(small.chunks(numbers))
+    for chunk in chunks:
+        assert len(chunk.frame) == len(chunk.places) == chunk.n_rows - len(chunk.unread)
+        assert list(chunk.places) == sorted({*chunk.places})
+        assert set(chunk.places) <= set(range(chunk.n_rows))
+    return chunks
+
+
+def rows_of(chunks: list[Chunk]) -> list[tuple[str, ...]]:
+    return [tuple(row) for c in chunks for row in c.frame.itertuples(index=False)]
+
+
+def unread_of(chunks: list[Chunk]) -> list[tuple[str, str]]:
+    return [(row.where, row.reason) for chunk in chunks for row in chunk.unread]
+
+
+@given(tables, st.integers(1, 60), st.sampled_from(["\n", "\r\n"]))
+def test_chunks_are_the_rows_that_were_written(
+    rows: list[tuple[str, str, str]], block_bytes: int, end: str
+) -> None:
+    """Quotes, newlines and separators in cells among them."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator=end, quoting=csv.QUOTE_ALL)
+            writer.writerows([("a", "b", "c"), *rows])
+        chunks = chunks_of(path, block_bytes)
+    assert unread_of(chunks) == []
+    assert rows_of(chunks) == rows
+
+
+lines = st.lists(st.sampled_from(["1,2,3", "1,2", "1,2,3,4", "", '5",6,7', '"x,y",2,3']))
+
+
+@given(lines, st.integers(1, 30))
+@example(['5",6,7', "1,2,3", '5",6,7', '"x,y",2,3'], 1000)
+def test_a_bad_row_costs_no_other(body: list[str], block_bytes: int) -> None:
+    good = [next(csv.reader([line])) for line in body if line]
+    good = [row for row in good if len(row) == 3]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        path.write_text("\n".join(["a,b,c", "9,9,9", *body, ""]))
+        chunks = chunks_of(path, block_bytes)
+    assert rows_of(chunks) == [("9", "9", "9"), *map(tuple, good)]
+    unread = unread_of(chunks)
+    assert len(unread) == sum(bool(line) for line in body) - len(good)
+    for where, reason in unread:
+        line = body[int(where.removeprefix("line ")) - 3]
+        assert reason == f"cells: {len(next(csv.reader([line])))}, and 3 columns"
+
+
+def test_a_line_is_counted_with_the_newlines_in_cells(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a,b,c\n"1\n1",2,3\n\n1,2\n', "utf-8")
+    assert unread_of(chunks_of(path)) == [("line 5", "cells: 2, and 3 columns")]
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b,c\n1,2,3\n\xff,2,3\n4,5,6")
+    chunks = chunks_of(path)
+    assert rows_of(chunks) == [("1", "2", "3"), ("4", "5", "6")]
+    assert unread_of(chunks) == [("line 3", "is not UTF-8")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_text_where_a_number_was_is_named(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"a": ["1", "old", "?", " 3"], "b": ["x"] * 4, "c": ["", "", "", ""]})
+    path = tmp_path / f"t.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    table = ChunkedTable.at("predict.input", str(path), ["a", "b"])
+    chunks = list(table.chunks(["a"]))
+    where = "line 3" if kind == "csv" else "row 2"
+    assert unread_of(chunks) == [(where, "a='old' is no number")]
+    assert np.concatenate([chunk.places for chunk in chunks]).tolist() == [0, 2, 3]
+    assert chunks[-1].share == 1
+
+
+def test_parquet_comes_in_its_types_and_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"b": pd.date_range("2026-01-01", periods=10), "a": range(10)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr("automl.data.chunks.CELLS_AT_ONCE", 8)
+    table = ChunkedTable.at("predict.input", str(tmp_path / "t.parquet"), ["a", "b"])
+    chunks = list(table.chunks(["a", "b"]))
+    assert [chunk.n_rows for chunk in chunks] == [4, 4, 2]
+    read = pd.concat([chunk.frame for chunk in chunks], ignore_index=True)
+    assert read["a"].tolist() == list(range(10))
+    assert read["b"].dtype.kind == "M"
+
+
+def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,x\n1,2\n")
+    with pytest.raises(ConfigError, match=r"predict\.input=.*: lacks the columns b, c: a model"):
+        ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("before", ["1,2,3", '5",6,7'])
+@pytest.mark.parametrize("block_bytes", [10, 1000])
+def test_a_quote_that_is_never_closed_is_named(
+    tmp_path: Path, before: str, block_bytes: int
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f'a,b,c\n{before}\n"x,2,3\n1,2,3\n"y,z",5,6\n')
+    chunks = chunks_of(path, block_bytes)
+    assert unread_of(chunks) == [("line 3", "cells: 1, and 3 columns")]
+    assert [row[0] for row in rows_of(chunks)] == [before.split(",")[0], "1", "y,z"]
+
+
+def test_a_quote_that_is_never_closed_does_not_take_the_rest(tmp_path: Path) -> None:
+    """However long the file is: Python's csv gives up after 131,072 letters."""
+    body = ["1,2,3"] * 40_000
+    body[5] = '"1,2,3'
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c", *body]))
+    chunks = chunks_of(tmp_path / "t.csv", 2**16)
+    assert unread_of(chunks) == [("line 7", "cells: 1, and 3 columns")]
+    assert sum(len(chunk.frame) for chunk in chunks) == len(body) - 1

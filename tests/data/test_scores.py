@@ -1,0 +1,178 @@
+"""Metrics are those of scikit-learn, of weighted rows too; intervals hold what they promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+import automl.data.bootstrap
+from automl.config import Task
+from automl.data.bootstrap import bootstrap, difference, interval
+from automl.data.scores import ClassPredictions, Floats, Predictions, ValuePredictions, predictions
+from automl.errors import AutoMLError
+
+RNG = np.random.default_rng(3)
+
+
+def of_classes(n_classes: int, n_rows: int = 200) -> tuple[Floats, np.ndarray]:
+    """Outputs with ties, and targets that they half know."""
+    y = RNG.integers(0, n_classes, n_rows)
+    outputs = np.round(8 * RNG.normal(size=(n_rows, n_classes))) / 8 + 1.5 * np.eye(n_classes)[y]
+    return outputs, y
+
+
+def of_values(n_rows: int = 200) -> tuple[Floats, np.ndarray]:
+    y = RNG.normal(1e4, 30, n_rows).astype(np.float32)
+    return y + RNG.normal(0, 10, n_rows), y
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+def test_metrics_of_classes(n_classes: int) -> None:
+    outputs, y = of_classes(n_classes)
+    found = ClassPredictions(outputs + 512, y).scored()  # a constant tells nothing
+    shares = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    labels = outputs.argmax(1)
+    expected = {
+        "loss": metrics.log_loss(y, shares),
+        "error": 1 - metrics.accuracy_score(y, labels),
+        "f1": metrics.f1_score(y, labels, average="macro"),
+    }
+    if n_classes == 2:
+        expected["auc"] = metrics.roc_auc_score(y, outputs[:, 1] - outputs[:, 0])
+    assert found == pytest.approx(expected)
+
+
+def test_metrics_of_values() -> None:
+    values, y = of_values()
+    found = ValuePredictions(values, y, scale=30.0).scored()
+    assert found == pytest.approx(
+        {
+            "loss": metrics.mean_squared_error(y, values) / 900,
+            "rmse": metrics.root_mean_squared_error(y, values),
+            "mae": metrics.mean_absolute_error(y, values),
+            "r2": metrics.r2_score(y, values),
+        },
+        rel=1e-4,
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 0])
+def test_a_weight_is_how_often_a_row_counts(n_classes: int) -> None:
+    def of(places: np.ndarray) -> Predictions:
+        if n_classes:
+            return ClassPredictions(outputs[places], y[places])
+        return ValuePredictions(outputs[places], y[places], 2.0)
+
+    outputs, y = of_classes(n_classes, 40) if n_classes else of_values(40)
+    weights = RNG.integers(0, 4, (3, 40))
+    found = of(np.arange(40)).scores(weights.astype(np.float64))
+    for place, counts in enumerate(weights):
+        repeated = of(np.repeat(np.arange(40), counts)).scored()
+        assert {name: values[place] for name, values in found.items()} == pytest.approx(repeated)
+
+
+def test_a_class_that_a_sample_lacks_is_not_counted() -> None:
+    found = ClassPredictions(np.array([[5.0, 0, 0], [0, 5, 0], [0, 5, 0]]), np.array([0, 1, 0]))
+    assert found.scored()["f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert found.scores(np.array([[1.0, 0, 0]]))["f1"][0] == 1
+
+
+def test_rows_of_one_class_have_no_auc() -> None:
+    found = ClassPredictions(np.zeros((4, 2)), np.zeros(4, np.int64)).scored()
+    assert math.isnan(found["auc"])
+    assert found["error"] == 0
+
+
+def test_what_is_no_number_has_no_score() -> None:
+    outputs = np.array([[0.0, 1.0], [np.nan, 0.0], [np.inf, 0.0]])
+    with pytest.raises(AutoMLError, match="no finite number for 2 of 3 rows"):
+        predictions(Task.classification, outputs, np.zeros(3, np.int64), 0.0, 1.0)
+
+
+# --- intervals ------------------------------------------------------------------------------------
+
+
+def values(errors: Floats) -> ValuePredictions:
+    return ValuePredictions(errors, np.zeros(len(errors), np.float32), 1.0)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    held = 0
+    for seed in range(300):
+        rows = np.random.default_rng(seed).normal(size=80)
+        sample = values(rows)
+        found = interval(sample.scored()["mae"], bootstrap({"a": sample}, 300, seed)["a"]["mae"])
+        held += found.low <= math.sqrt(2 / math.pi) <= found.high
+    assert 0.91 <= held / 300 <= 0.97
+
+
+def test_samples_are_the_same_for_all_and_in_each_call() -> None:
+    errors = RNG.normal(size=50)
+    first = bootstrap({"a": values(errors), "b": values(2 * errors)}, 200, 5)
+    np.testing.assert_allclose(first["b"]["mae"], 2 * first["a"]["mae"])
+    again = bootstrap({"a": values(errors)}, 200, 5)
+    np.testing.assert_array_equal(first["a"]["loss"], again["a"]["loss"])
+    other = bootstrap({"a": values(errors)}, 200, 6)
+    assert (first["a"]["loss"] != other["a"]["loss"]).any()
+
+
+def test_many_rows_are_sampled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = np.arange(100.0)
+    whole = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
+    monkeypatch.setattr(automl.data.bootstrap, "_CELLS_AT_ONCE", 900)
+    pieces = bootstrap({"a": values(errors)}, 700, 0)["a"]["mae"]
+    assert pieces.shape == (700,)
+    assert len(np.unique(pieces)) > 300, "each piece is drawn anew"
+    assert pieces.mean() == pytest.approx(whole.mean(), abs=0.5)
+    assert pieces.std() == pytest.approx(errors.std() / 10, rel=0.15)
+
+
+def compare(a: Floats, b: Floats, n_compared: int = 1) -> tuple[str, float]:
+    """The verdict on b against a by `mae`, and the width of the difference's interval."""
+    both = {"a": values(a), "b": values(b)}
+    samples = bootstrap(both, 1000, 0)
+    found = difference(
+        "mae",
+        both["b"].scored()["mae"] - both["a"].scored()["mae"],
+        samples["b"]["mae"] - samples["a"]["mae"],
+        n_compared,
+    )
+    return found.verdict, found.high - found.low
+
+
+def test_a_small_difference_on_the_same_rows_is_more_than_chance() -> None:
+    rows = RNG.normal(size=400)
+    worse = rows * 1.02 + 0.01 * np.sign(rows)
+    alone = interval(0.0, bootstrap({"a": values(rows)}, 1000, 0)["a"]["mae"])
+    verdict, width = compare(rows, worse)
+    assert verdict == "worse"
+    assert width < (alone.high - alone.low) / 10
+    assert compare(worse, rows)[0] == "better"
+
+
+def test_what_is_chance_is_called_so() -> None:
+    a, b = RNG.normal(size=(2, 400))
+    assert compare(a, b)[0] == "may be chance"
+    assert compare(a, a) == ("may be chance", 0)
+
+
+def test_of_some_metrics_large_values_are_good() -> None:
+    above = np.linspace(0.1, 0.2, 100)
+    assert difference("auc", 0.15, above).verdict == "better"
+    assert difference("error", 0.15, above).verdict == "worse"
+    assert difference("r2", -0.15, -above).verdict == "worse"
+
+
+def test_several_that_are_compared_need_wider_intervals() -> None:
+    a = RNG.normal(size=400)
+    b = a + RNG.normal(size=400)
+    assert compare(a, b, n_compared=10)[1] > 1.2 * compare(a, b)[1]
+
+
+def test_what_no_sample_tells_has_no_interval() -> None:
+    found = difference("auc", math.nan, np.full(9, math.nan))
+    assert math.isnan(found.low)
+    assert found.verdict == "may be chance"

@@ -1,0 +1,73 @@
+"""`data.split_to`: the parts as files, which write over nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from automl.config import DataConfig, DataKind
+from automl.data.load import load_dataset
+from automl.errors import ConfigError
+from tests.data.conftest import WriteTable
+
+
+@pytest.fixture
+def config(table: WriteTable, tmp_path: Path) -> DataConfig:
+    rows = [f"{i},t{i % 3},{'u' if i % 2 else 'v'}" for i in range(100)]
+    return table("n,c,y", *rows, ",t1,u", "5,t2,", split_to=str(tmp_path / "parts"))
+
+
+def test_all_rows_with_a_target_are_in_one_of_the_files(config: DataConfig, tmp_path: Path) -> None:
+    data = load_dataset(replace(config, sweep_rows=0.5))
+    parts = {path.stem: pd.read_csv(path) for path in (tmp_path / "parts").iterdir()}
+    assert {name: len(frame) for name, frame in parts.items()} == {
+        "train": len(data.train),
+        "validation": len(data.validation),
+        "test": 20,
+        "left": 31,
+    }
+    read = pd.read_csv(str(config.path)).dropna(subset="y")
+    together = pd.concat(parts.values())
+    columns = list(read.columns)
+    pd.testing.assert_frame_equal(
+        together.sort_values(columns).reset_index(drop=True),
+        read.sort_values(columns).reset_index(drop=True),
+    )
+    assert [data.classes[y] for y in data.validation.y] == parts["validation"]["y"].tolist()
+
+
+def test_the_same_files_may_be_written_again(config: DataConfig, tmp_path: Path) -> None:
+    load_dataset(config)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "parts").iterdir()}
+    load_dataset(config)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "parts").iterdir()} == before
+
+
+def test_nothing_is_written_over(config: DataConfig, tmp_path: Path) -> None:
+    mine = tmp_path / "parts" / "validation.csv"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match=r"data.split_to=.*: validation.csv is there and holds"):
+        load_dataset(config)
+    assert mine.read_text() == "mine"
+    assert [path.name for path in mine.parent.iterdir()] == ["validation.csv"]
+
+
+def test_a_folder_that_cannot_be_is_refused(config: DataConfig) -> None:
+    with pytest.raises(ConfigError, match=r"data.split_to=.*: cannot be written"):
+        load_dataset(replace(config, split_to=f"{config.path}/parts"))
+
+
+def test_generated_points_are_no_table() -> None:
+    with pytest.raises(ConfigError, match=r"data.split_to=d: data=disc is generated"):
+        load_dataset(DataConfig(split_to="d"))
+    with pytest.raises(ConfigError, match=r"data.sweep_rows=5: data=disc makes as many"):
+        load_dataset(DataConfig(sweep_rows=5))
+
+
+def test_the_digits_have_files_too(tmp_path: Path) -> None:
+    load_dataset(DataConfig(kind=DataKind.digits, split_to=str(tmp_path)))
+    assert len(pd.read_csv(tmp_path / "test.csv")["digit"]) == 359

@@ -1,0 +1,126 @@
+"""Data of the user's own, swept: what the parent loads, a kill, the winner, what changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import automl
+from tests.end_to_end.program import Program, wait_until
+from tests.end_to_end.records import Records
+
+SOURCE = """
+import torch
+from torch import nn
+
+CALLED_SEED = 0
+
+def bars(n_rows, seed):
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (n_rows,), generator=draw)
+    x = torch.rand(n_rows, 1, 6, 6, generator=draw) * 0.5
+    x[y == 0, 0, 2] += 1
+    x[y == 1, 0, :, 2] += 1
+    return x, y
+
+def parts():
+    return {"train": bars(200, CALLED_SEED), "validation": bars(80, 100)}
+
+def build(n_inputs, n_outputs, channels=4):
+    return nn.Sequential(
+        nn.Conv2d(n_inputs[0], channels, 3), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten(),
+        nn.Linear(channels, n_outputs),
+    )
+"""
+WORDS = (
+    "study.name=images",
+    "study.n_trials=6",
+    "data=python",
+    "data.source=mine.py:parts",
+    "model=python",
+    "model.target=mine.py:build",
+    "space={channels: 4, lr: {low: 1e-2, high: 1e-1, log: true}, batch_size: 40}",
+    "training.epochs=60",
+    "training.schedule=cosine",
+    "training.checkpoint_every_seconds=0",
+    "sampler=random",
+    "pruner=none",
+    "admission.max_concurrent_trials=1",
+)
+PREPARED = """
+import json, sys
+from automl.cli.arguments import parse
+from automl.cli.compose import compose
+from automl.running.prepare import prepare
+
+if __name__ == "__main__":
+    prepared = prepare(compose(parse(json.loads(sys.argv[1]))).config)
+    loaded = [name for name in ("torch", "mine") if name in sys.modules]
+    print(json.dumps([prepared.facts.n_train, prepared.identity["data"]["digest"], loaded]))
+"""
+
+
+def test_images_are_swept_killed_and_gone_on_with(story: Program) -> None:
+    Path(story.folder, "mine.py").write_text(SOURCE)
+    running = story.start(*WORDS)
+    records = Records(story.folder, "images")
+    wait_until(
+        lambda: bool(list(story.folder.glob("studies/images/checkpoints/*/last.pt"))), "none"
+    )
+    running.kill()
+    again = story.run("resume", "study.name=images")
+    assert (again.code, again.stderr) == (0, "")
+    assert "mine.py:parts: 200 train, 80 validation; rows (1, 6, 6)" in again.stdout
+    losses = records.losses()
+    assert {number for number, _ in losses} == set(range(6))
+    assert {run.info.status for run in records.trial_runs().values()} == {"FINISHED"}
+
+    line = next(line for line in again.stdout.splitlines() if line.startswith("best model: "))
+    namespace: dict[str, object] = {}
+    exec(SOURCE, namespace)
+    best = automl.load(
+        story.folder / line.removeprefix("best model: "),
+        build=namespace["build"],  # type: ignore[arg-type]
+    )
+    x, y = namespace["bars"](80, 100)  # type: ignore[operator]
+    assert (best.predict(x) == np.asarray(y)).mean() > 0.9
+
+    Path(story.folder, "mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
+    refused = story.run("resume", "study.name=images")
+    assert refused.code == 2
+    assert "data.digest:" in refused.stderr
+
+
+def test_the_parent_learns_sizes_and_digest_and_loads_neither_torch_nor_the_users_code(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(SOURCE)
+    (tmp_path / "prepared.py").write_text(PREPARED)
+    done = subprocess.run(
+        [sys.executable, "prepared.py", json.dumps(WORDS)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    n_train, digest, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert (n_train, len(digest), loaded) == (200, 64, [])
+
+
+def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
+    Path(program.folder, "mine.py").write_text(SOURCE)
+    for words, message in (
+        (("data=python",), "data=python needs data.source=module:function"),
+        (("data.source=mine:parts",), "data.source=mine:parts: is for data=python"),
+        (("data=python", "data.source=mine:parts"), "add model=python model.target="),
+        ((*WORDS, "data.path=a.csv"), "data.path=a.csv: data=python reads no file"),
+        ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: unknown here"),
+    ):
+        refused = program.run(*words)
+        assert refused.code == 2
+        assert message in refused.stderr
+        assert "Traceback" not in refused.stderr

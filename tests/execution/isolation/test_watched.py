@@ -1,0 +1,218 @@
+"""Each watched value is changed the way that trials do, and is what it was afterwards."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+import torch
+
+from automl.execution.isolation.watched import WATCHED, put_back, values
+
+mpl.use("agg")
+
+
+def _set_several_flags() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+
+
+def _replace_variables() -> None:
+    os.environ["AUTOML_TEST_NEW"] = "1"
+    del os.environ["AUTOML_TEST_GONE"]
+    os.environ["AUTOML_TEST_OTHER"] = "after"
+
+
+def _block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+
+
+def _listen() -> None:
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _log_to_a_file() -> None:
+    """As `basicConfig` in a training function does, and one's own logger, at each call."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("tests.train").addHandler(logging.NullHandler())
+    logging.getLogger("tests.before").handlers.clear()
+    logging.getLogger("tests.before").setLevel(logging.CRITICAL)
+    logging.getLogger("tests.before").disabled = True
+    logging.disable(logging.INFO)
+
+
+def _plot() -> None:
+    from matplotlib import pyplot
+
+    pyplot.figure()
+
+
+def _enter_autocast() -> None:
+    torch.set_autocast_enabled("cpu", True)
+    torch.set_autocast_dtype("cpu", torch.float16)
+
+
+def _set_precisions() -> None:
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "alarms": lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 3600),  # pytest has the real one
+    "signal handlers": _listen,
+    "blocked signals": _block,
+    "working directory": lambda: os.chdir("/"),
+    "environment": _replace_variables,
+    "sys.argv": lambda: setattr(sys, "argv", ["train.py", "--lr", "1"]),
+    "sys.path": lambda: sys.path.insert(0, "/"),
+    "start method of multiprocessing": lambda: multiprocessing.set_start_method(
+        "spawn", force=True
+    ),
+    "logging": _log_to_a_file,
+    "figures of matplotlib": _plot,
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default device": lambda: torch.set_default_device("meta"),
+    "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "autocast": _enter_autocast,
+    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+    "deterministic flags": _set_several_flags,
+    "float32 precision": _set_precisions,
+}
+NEVER_PUT_BACK = {"modes of torch"}
+
+
+@pytest.fixture(autouse=True)
+def _before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test breaks here would be met by others."""
+    monkeypatch.setenv("AUTOML_TEST_GONE", "before")
+    monkeypatch.setenv("AUTOML_TEST_OTHER", "before")
+    logging.getLogger("tests.before").addHandler(logging.NullHandler())
+    before = values()
+    yield
+    assert put_back(before) == []
+
+
+def test_each_value_of_the_list_has_a_test() -> None:
+    assert CHANGES.keys() | NEVER_PUT_BACK == {watched.name for watched in WATCHED}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_value_is_put_back(name: str) -> None:
+    before = values()
+    CHANGES[name]()
+    assert values()[name] != before[name]
+    assert put_back(before) == []
+    assert values()[name] == before[name]
+
+
+@pytest.mark.parametrize("change", [lambda: sys.path.clear(), lambda: setattr(sys, "path", ["/"])])
+def test_a_list_is_the_same_object_with_the_same_content(change: Callable[[], None]) -> None:
+    """Others hold it, too."""
+    held, content, before = sys.path, list(sys.path), values()
+    change()
+    assert put_back(before) == []
+    assert sys.path is held
+    assert sys.path == content
+
+
+def test_a_variable_that_is_put_back_is_seen_by_programs() -> None:
+    before = values()
+    _replace_variables()
+    put_back(before)
+    with os.popen("echo $AUTOML_TEST_NEW-$AUTOML_TEST_GONE-$AUTOML_TEST_OTHER") as program:
+        assert program.read() == "-before-before\n"
+
+
+def test_what_torch_set_anew_and_by_its_newer_settings_is_put_back_together() -> None:
+    before = values()
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with pytest.raises(RuntimeError, match="precision"):
+        torch.get_float32_matmul_precision()
+    assert put_back(before) == []
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_folder_that_was_removed_is_left(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    before = values()
+    os.chdir(gone)
+    gone.rmdir()
+    assert put_back(before) == []
+    assert Path.cwd() == Path(before["working directory"])
+
+
+def test_what_cannot_be_put_back_is_named_and_the_rest_is_put_back(tmp_path: Path) -> None:
+    here = Path.cwd()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    before = values()
+    os.chdir(here)
+    gone.rmdir()
+    torch.set_grad_enabled(False)
+    failed = put_back(before)
+    assert len(failed) == 1
+    assert failed[0].startswith("working directory (FileNotFoundError: ")
+    assert torch.is_grad_enabled()
+
+
+def test_a_mode_that_was_entered_for_good_is_named() -> None:
+    before = values()
+    mode = torch.inference_mode()
+    mode.__enter__()
+    try:
+        assert put_back(before) == [
+            "modes of torch (RuntimeError: one was entered, or left, for good)"
+        ]
+    finally:
+        mode.__exit__(None, None, None)
+
+
+def test_loggers_of_what_a_trial_imports_first_stay_as_they_were_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next trial does not import it again."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "automl_test_imported_late"
+    (tmp_path / f"{name}.py").write_text(
+        "import logging\n"
+        "logging.getLogger(__name__ + '.part').addHandler(logging.NullHandler())\n"
+        "def train():\n"
+        "    logging.getLogger(__name__).addHandler(logging.NullHandler())\n"
+    )
+    first = values()
+    module = __import__(name)
+    put_back(first)
+    assert len(logging.getLogger(f"{name}.part").handlers) == 1
+    second = values()
+    module.train()
+    put_back(second)
+    assert logging.getLogger(name).handlers == []
+    assert len(logging.getLogger(f"{name}.part").handlers) == 1
+
+
+def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:
+    failed: list[str] = []
+
+    def trial() -> None:
+        before = values()
+        torch.set_default_dtype(torch.float64)
+        failed.extend(put_back(before))
+
+    thread = threading.Thread(target=trial)
+    thread.start()
+    thread.join()
+    assert failed == []
+    assert torch.get_default_dtype() is torch.float32
