@@ -98,6 +98,12 @@ _ALL = (
         Stored.WHOLE,
     ),
     Command(
+        "refit",
+        "train the best trial of study.name=NAME again, on more rows and all devices",
+        "automl.commands.refit:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "ui",
         "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
         "automl.commands.ui:run",

@@ -6,7 +6,7 @@ import gc
 import sys
 
 from automl.config import Config
-from automl.running.going_on import refuse_uncalled
+from automl.running.going_on import refuse_refit, refuse_uncalled
 from automl.training.called import CalledFunction
 
 
@@ -21,7 +21,8 @@ def carry_out(
     """Say that loading takes long, load, and run to the end, with the function that the sweep was
     called with from Python, if it was. Returns the exit code."""
     refuse_uncalled(config, called)
-    _say_that_it_loads()
+    refuse_refit(config.study)
+    say_that_it_loads()
     # Each of the two takes its time, and what the first starts goes on beside the second.
     from automl.running.warm import warmed_up
 
@@ -35,7 +36,8 @@ def carry_out(
         return run_sweep(config, stored_config, resume=resume, deliverer=deliverer, called=called)
 
 
-def _say_that_it_loads() -> None:
+def say_that_it_loads() -> None:
+    """Some seconds in which nothing else is said."""
     from automl.running.pictures import mute
     from automl.tracking.say import say_on_stdout
 

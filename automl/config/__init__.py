@@ -23,6 +23,7 @@ from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
+from automl.config.refit import Parallel, RefitConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
@@ -48,9 +49,11 @@ __all__ = [
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",
+    "Parallel",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
+    "RefitConfig",
     "SamplerConfig",
     "Schedule",
     "StudyConfig",
@@ -85,6 +88,7 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    refit: RefitConfig = field(default_factory=RefitConfig)
     ui: UIConfig = field(default_factory=UIConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)

@@ -22,6 +22,16 @@ Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
 View = TypeVar("View")
 
 
+@dataclass(frozen=True)
+class RefitRows:
+    """Which rows a final training has."""
+
+    rows: str
+    """One of `config.refit.ROWS`."""
+    hold_out: float | None = None
+    """Share of them that is kept to stop by."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The cells of some rows, in the order of their `Columns`."""
@@ -69,9 +79,21 @@ class Part:
         return Part(self.rows.taking(places), self.y[places])
 
 
+def joined(*parts: Part) -> Part:
+    """All rows of the parts, one part after another."""
+    numbers, codes = (
+        np.concatenate([getattr(part.rows, name) for part in parts])
+        for name in ("numbers", "codes")
+    )
+    return Part(Rows(numbers, codes), np.concatenate([part.y for part in parts]))
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The training and validation parts of a table. The test part is not in here."""
+    """The training and validation parts of a table. The test part is not in here.
+
+    In a final training the validation part may be empty.
+    """
 
     name: str
     task: Task

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, Part, RefitRows, joined
 from automl.data.generated import CLASSES, NAMES, Purpose, disc
 from automl.data.one_hot import n_features
 from automl.errors import ConfigError
@@ -27,21 +27,26 @@ if TYPE_CHECKING:
     from automl.data.split import Rows, Split
 
 
-def load_dataset(config: DataConfig) -> Dataset:
-    """The training and validation parts. Raises ConfigError for a table that cannot be used."""
+def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
+    """The training and validation parts, or those of a final training. Raises ConfigError for a
+    table that cannot be used."""
     _check_settings(config)
     if config.kind is DataKind.disc:
-        return _disc(config)
+        return _disc(config, refit)
     if config.test_path is not None:
         from automl.data.source import open_test_table
 
         open_test_table(config)  # a wrong path is said now, and not after the sweep
-    source, split, preprocessing = _prepare(config)
-    return _dataset(config, source, split, preprocessing)
+    source, split, preprocessing = _prepare(config, refit)
+    return _dataset(config, source, split, preprocessing, refit)
 
 
 def _dataset(
-    config: DataConfig, source: Source, split: Split, preprocessing: Preprocessing
+    config: DataConfig,
+    source: Source,
+    split: Split,
+    preprocessing: Preprocessing,
+    refit: RefitRows | None = None,
 ) -> Dataset:
     def part(rows: Rows) -> Part:
         return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
@@ -57,7 +62,7 @@ def _dataset(
         columns=preprocessing.columns,
         target_mean=mean,
         target_scale=scale,
-        digest=_digest(config, source.target.task, source.content_digest),
+        digest=_digest(config, source.target.task, source.content_digest, refit),
         notes=(*source.notes, *_notes(source, split, preprocessing, config)),
         target=config.target or "",
     )
@@ -90,30 +95,36 @@ def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Datas
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
 
 
-def _prepare(config: DataConfig) -> tuple[Source, Split, Preprocessing]:
+def _prepare(
+    config: DataConfig, refit: RefitRows | None = None
+) -> tuple[Source, Split, Preprocessing]:
     """The same for the sweep and for the test part: what is learned is from the same rows."""
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import digits_source, table_source
-    from automl.data.split import split_rows
+    from automl.data.split import regrouped, split_rows
 
     source = digits_source() if config.kind is DataKind.digits else table_source(config)
     split = split_rows(source.y, config)
+    if refit is not None:
+        split = regrouped(split, source.y, refit, config.split_seed)
     preprocessing = source.preprocessing or Preprocessing.fit(source.frame.iloc[split.train])
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
         )
-    if config.split_to is not None:
+    if config.split_to is not None and refit is None:  # the parts are those of the search
         from automl.data.split_files import write_split
 
         write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
 
 
-def _disc(config: DataConfig) -> Dataset:
+def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     train = disc(config.n_train, config.split_seed, Purpose.train)
     validation = disc(config.n_validation, config.split_seed, Purpose.validation)
+    if refit is not None:
+        train, validation = _disc_again(config, refit, train, validation)
     points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
     content = hashlib.sha256(points.tobytes()).hexdigest()
     return Dataset(
@@ -125,9 +136,22 @@ def _disc(config: DataConfig) -> Dataset:
         columns=numbers_divided_by(1.0, NAMES),
         target_mean=0.0,
         target_scale=1.0,
-        digest=_digest(config, Task.classification, content),
+        digest=_digest(config, Task.classification, content, refit),
         notes=(f"disc: generated, {len(train):,} train, {len(validation):,} validation.",),
     )
+
+
+def _disc_again(
+    config: DataConfig, refit: RefitRows, train: Part, validation: Part
+) -> tuple[Part, Part]:
+    from automl.data.split import Split, regrouped
+
+    whole = joined(train, validation, disc(config.n_validation, config.split_seed, Purpose.test))
+    ends = np.cumsum([len(train), len(validation)])
+    first, second, third = np.split(np.arange(len(whole)), ends)
+    split = Split(first, second, third, first[:0], stratified=False)
+    split = regrouped(split, whole.y, refit, config.split_seed)
+    return whole.taking(split.train), whole.taking(split.validation)
 
 
 def _check_settings(config: DataConfig) -> None:
@@ -176,7 +200,7 @@ def _target_scale(source: Source, train: Part) -> tuple[float, float]:
     return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 
-def _digest(config: DataConfig, task: Task, content: str) -> str:
+def _digest(config: DataConfig, task: Task, content: str, refit: RefitRows | None) -> str:
     """Over the content and all that decides which rows are used for what, and how."""
     decides: dict[str, object] = {
         "content": content,
@@ -188,6 +212,8 @@ def _digest(config: DataConfig, task: Task, content: str) -> str:
     if config.kind is not DataKind.disc:
         decides["validation_fraction"] = config.validation_fraction
         decides["test_fraction"] = None if config.test_path else config.test_fraction
+    if refit is not None:
+        decides["refit"] = asdict(refit)
     if config.sweep_rows is not None:  # studies of before there was such a setting have none
         decides["sweep_rows"] = config.sweep_rows
     return _hex(json.dumps(decides, sort_keys=True))

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig
-from automl.data.dataset import Targets
+from automl.config.refit import ALL, TRAIN
+from automl.data.dataset import RefitRows, Targets
 from automl.errors import ConfigError
 
 _MIN_TRAIN = 2
@@ -81,6 +82,33 @@ def part_of(y: Targets, share: float, seed: int) -> Rows:
     strata = _strata(y) if y.dtype == np.int64 else None
     n_part = max(_MIN_TRAIN, round(share * len(y)))
     return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
+
+
+def regrouped(split: Split, y: Targets, refit: RefitRows, seed: int) -> Split:
+    """The split of a final training: what it trains on, and what it stops by, which may be empty.
+
+    Where the search had a part of the training rows (`data.sweep_rows`), all of them are taken.
+    With `rows` train and nothing held out the validation part stays what it was. Raises ConfigError
+    where too few rows are left.
+    """
+    train, validation = np.concatenate([split.train, split.left]), split.validation
+    if refit.rows != TRAIN:
+        train, validation = np.concatenate([train, validation]), validation[:0]
+    test = split.test
+    if refit.rows == ALL:
+        train, test = np.concatenate([train, test]), test[:0]
+    stratified = split.stratified
+    if refit.hold_out is not None:
+        n_held = max(1, round(len(train) * refit.hold_out))
+        if len(train) - n_held < _MIN_TRAIN:
+            raise ConfigError(
+                f"refit.hold_out={refit.hold_out}: {len(train)} rows leave too few to train on. "
+                "Give a smaller share, or leave it out."
+            )
+        strata = _strata(y) if y.dtype == np.int64 else None
+        train, validation, stratified = _take(train, n_held, strata, seed)
+    left = train[:0]
+    return Split(np.sort(train), np.sort(validation), np.sort(test), left, stratified)
 
 
 def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Rows, Rows, bool]:

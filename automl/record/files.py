@@ -13,6 +13,8 @@
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
     exports/          a folder per exported model                                    durable
+    refit.pt          the model of its last refit                                    durable
+    refits/           a folder per refit, which is a small study by itself
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -46,6 +48,8 @@ WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
+REFIT = "refit.pt"
+REFITS = "refits"
 
 CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 
@@ -92,6 +96,16 @@ class StudyFiles:
     @property
     def sweep_log(self) -> Path:
         return self.path / SWEEP_LOG
+
+    @property
+    def refit(self) -> Path:
+        """The model of the last refit."""
+        return self.path / REFIT
+
+    @property
+    def refits(self) -> Path:
+        """The folder of refits, each a study by itself."""
+        return self.path / REFITS
 
     @property
     def lock(self) -> Path:

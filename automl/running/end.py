@@ -113,7 +113,7 @@ class Closing:
         if (memory := self._loop.memory.line()) is not None:
             self._say(memory)
         best = study.best()
-        if best is not None:
+        if best is not None and self._parts.config.refit.of is None:  # a refit has its own file
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
 
-from automl.config import Config, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.config import Config, ObjectiveConfig, ObjectiveKind, RefitConfig, StudyConfig
 from automl.errors import ConfigError
 from automl.record.directory import command_line
+from automl.record.files import REFITS, StudyFiles
 from automl.training.called import CalledFunction
 
 
 def how_to_go_on(config: Config, **changed: object) -> str:
     """What to type to go on with the study, with settings of `study.` changed."""
+    if config.refit.of is not None:
+        return _refit_line(config.study, config.refit.of, _plain(config.refit))
     called = config.objective.kind is ObjectiveKind.called
     return _line(config.study, config.objective.target if called else None, changed)
 
 
 def how_to_go_on_with(study: StudyConfig, settings: Mapping[str, str]) -> str:
     """The same from the flat settings that a record holds."""
+    if (of := settings.get("refit.of")) is not None:
+        given = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
+        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in given.items()})
     called = settings.get("objective.kind") == ObjectiveKind.called.name
     return _line(study, settings.get("objective.target") if called else None, {})
+
+
+def _refit_line(refit: StudyConfig, of: str, given: Mapping[str, str]) -> str:
+    """What to type to go on with a refit, which stands in a folder of its study."""
+    study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
+    defaults = _plain(RefitConfig())
+    words = [f" refit.{k}={v}" for k, v in given.items() if defaults.get(k) != v]
+    return command_line("refit", study) + "".join(words)
+
+
+def _plain(refit: RefitConfig) -> dict[str, str]:
+    """Of what is set, as it is typed."""
+    values = {k: v for k, v in vars(refit).items() if v is not None and k != "of"}
+    return {k: v.name if isinstance(v, Enum) else str(v) for k, v in values.items()}
 
 
 def _line(study: StudyConfig, called: str | None, changed: Mapping[str, object]) -> str:
@@ -28,6 +50,15 @@ def _line(study: StudyConfig, called: str | None, changed: Mapping[str, object])
         return command_line("resume", study) + "".join(words)
     given = "".join(f", {key}={value!r}" for key, value in changed.items())
     return f"automl.sweep({called}, name={study.name!r}{given})"
+
+
+def refuse_refit(study: StudyConfig) -> None:
+    """Raises ConfigError for the folder of a refit, whose settings are made from its study's."""
+    of = Path(study.dir).absolute().parent
+    if Path(study.dir).name != REFITS or not StudyFiles(of).config.exists():
+        return
+    again = command_line("refit", StudyConfig(name=of.name, dir=str(Path(study.dir).parent.parent)))
+    raise ConfigError(f"study.name={study.name}: this is a refit; go on with it by: {again}")
 
 
 def refuse_uncalled(config: Config, called: CalledFunction | None) -> None:

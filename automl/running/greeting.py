@@ -17,6 +17,9 @@ def greeting(parts: Parts) -> Iterator[str]:
         yield f"admission.devices_per_trial={n_gpus} counts GPUs: here a trial has the host"
     config, study = parts.config.study, parts.study
     before = study.n_asked
+    if parts.config.refit.of is not None:
+        yield f"if it is interrupted: {how_to_go_on(parts.config)}"
+        return
     if before >= config.n_trials and not study.counts().get(TrialState.RUNNING):
         yield (
             f"study {study.name} has {before} trials already, study.n_trials={config.n_trials} "

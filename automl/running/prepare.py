@@ -45,6 +45,7 @@ from automl.training.family import Family, name_of
 from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
+    RefitPlan,
     SessionSetup,
     TrainingPlan,
     check_batch,
@@ -70,6 +71,15 @@ DECLARE = "automl.training.plan:declare_users"
 DESCRIBE = "automl.training.own_data.source:describe_data"
 INSIDE = "automl.tracking.inside.process:open_inside"
 COMMAND_SESSION = "automl.training.command.session:open_session"
+
+
+@dataclass(frozen=True)
+class Refit:
+    """That it is the final training of a winner, and on which rows."""
+
+    plan: RefitPlan
+    dataset: Dataset | None
+    """None for an objective of the user's."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +209,8 @@ class Prepared:
     def identity(self) -> Mapping[str, Any]:
         """What may not change while the study lasts."""
         identity = identity_of(self.config)
+        if self.plan.refit is not None:
+            identity["refit"] = self.plan.refit.identity()
         if (data := self.dataset or self.facts) is not None:
             identity["data"]["digest"] = data.digest
         return identity | {"space": self.space.plain()}
@@ -239,7 +251,9 @@ class Prepared:
         return facts.stays(None if on_host else self.config.admission.request_bytes)
 
 
-def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
+def prepare(
+    config: Config, called: CalledFunction | None = None, refit: Refit | None = None
+) -> Prepared:
     """Check everything that needs no device; `called` is the function that the sweep was called
     with, from Python. Raises ConfigError."""
     refuse_uncalled(config, called)
@@ -264,11 +278,15 @@ def prepare(config: Config, called: CalledFunction | None = None) -> Prepared:
         metric=config.study.metric,
         direction=config.study.direction,
         space=space.names,
+        refit=None if refit is None else refit.plan,
     )
     dataset, facts = None, None
     if config.objective.kind is ObjectiveKind.builtin:
-        _check_one_device(config)
-        dataset, facts = _read_data(config, plan)
+        if refit is None:
+            _check_one_device(config)
+            dataset, facts = _read_data(config, plan)
+        else:
+            dataset = refit.dataset
         config.model.check_space(space.names)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
@@ -423,6 +441,8 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = plain(config)
     del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
+    if config.refit.of is None:
+        del settings["refit"]
     del settings["data"]["split_to"]
     del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
     walk("", settings)

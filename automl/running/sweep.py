@@ -52,7 +52,7 @@ from automl.running.messages import (
 )
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
-from automl.running.prepare import Prepared, flat_settings, prepare
+from automl.running.prepare import Prepared, Refit, flat_settings, prepare
 from automl.running.probing import open_chooser, open_prober
 from automl.running.program_peaks import ProgramPeaks
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
@@ -90,15 +90,17 @@ def run_sweep(
     resume: bool = False,
     deliverer: DelivererProcess | None = None,
     called: CalledFunction | None = None,
+    refit: Refit | None = None,
 ) -> int:
     """Run a sweep from its checks to its closing table; returns the exit code.
 
     `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
-    the sweep was called with, from Python. Raises ConfigError before
+    the sweep was called with, from Python, `refit` says that it is a final training. Raises
+    ConfigError before
     anything is written, and other AutoMLErrors for what breaks later, but not before every trial
     has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared, pictures = prepare(config, called), Pictures()
+    prepared, pictures = prepare(config, called, refit), Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)

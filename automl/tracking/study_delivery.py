@@ -191,7 +191,8 @@ class StudyDelivery:
                 parent = self._runs.create(experiment, update)
                 self._runs.write(parent, update, created=True, study=self._log.parent)
             confirmed.note_study(study.ref.uuid, experiment, parent)
-            self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
+            if study.refit_of is None:
+                self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
             self._study_open = True
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
@@ -212,7 +213,7 @@ class StudyDelivery:
             if experiment and parent:
                 self._runs.keep_experiment(experiment, ref)
                 return experiment, parent
-        experiment = self._runs.open_experiment(ref.name)
+        experiment = self._runs.open_experiment(study.experiment)
         return experiment, self._runs.find(experiment, study.key)
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
@@ -272,7 +273,7 @@ class StudyDelivery:
         failure: NotTakenError | None = None
         for number in numbers:
             trial, events = self._trials[number], self._trial_events[number]
-            update = trial.update(events, study.ref.uuid, parent, self._keep)
+            update = study.own(trial.update(events, study.ref.uuid, parent, self._keep), number)
             if trial.ended:
                 update = with_own_files(update, self._log.parent, number, self._keep)
             try:

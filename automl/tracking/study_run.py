@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from automl.config import STUDY_NAME
 from automl.record.files import CONFIG
 from automl.record.study import StudyRecord
 from automl.tracking.cleaning import clean_tags, finite, to_ms
@@ -13,6 +14,7 @@ from automl.tracking.run_update import (
     NOTE,
     STATE,
     STUDY,
+    VALUE,
     MetricPoint,
     RunUpdate,
     StudyRef,
@@ -37,7 +39,30 @@ class StudyRun:
     @property
     def key(self) -> dict[str, str]:
         """Tags that it is found again by."""
-        return {STUDY: self.ref.uuid, KIND: "study"}
+        return {STUDY: self.ref.uuid, KIND: "study" if self.refit_of is None else "refit"}
+
+    @property
+    def refit_of(self) -> str | None:
+        """The study whose winner is trained again here, in whose experiment this run stands."""
+        name = self.study.settings.get("refit.of", "")
+        return name if STUDY_NAME.fullmatch(name) else None
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment that its runs are made in."""
+        return self.refit_of or self.ref.name
+
+    @property
+    def run_name(self) -> str:
+        return self.ref.name if self.refit_of is None else f"refit-{self.ref.name}"
+
+    def own(self, update: RunUpdate, number: int) -> RunUpdate:
+        """Of a trial's run as it stands in the experiment. Among the trials of a study its refits
+        have a name of their own, and no final value, which would compare with none."""
+        if self.refit_of is None:
+            return update
+        metrics = tuple(point for point in update.metrics if point.key != VALUE)
+        return replace(update, name=f"{self.run_name}-seed-{number}", metrics=metrics)
 
     @property
     def shared_view(self) -> str:
@@ -62,7 +87,7 @@ class StudyRun:
         still_first = status == "RUNNING" and len(self.study.sweeps) == 1
         note = study_note(self.first.settings)
         return RunUpdate(
-            name=self.ref.name,
+            name=self.run_name,
             start_ms=to_ms(self.first.time),
             key=self.key,
             birth_tags={"mlflow.user": user, **clean_tags({NOTE: note})},
@@ -78,6 +103,8 @@ class StudyRun:
 
 def study_note(settings: Mapping[str, str]) -> str:
     """What the study is about, in Markdown, from what cannot change while it lasts."""
+    if "refit.of" in settings:
+        return _refit_note(settings)
     metric = settings.get("study.metric", "the metric")
     about = [
         f"{word} {settings[key]}"
@@ -94,6 +121,15 @@ def study_note(settings: Mapping[str, str]) -> str:
         *(f"| {name} | {_searched(settings, name)} |" for name in searched_params(settings)),
     ]
     return "\n".join(lines if len(lines) > 4 else lines[:1])
+
+
+def _refit_note(settings: Mapping[str, str]) -> str:
+    rows, n_seeds = settings.get("refit.rows", ""), settings.get("refit.n_seeds", "1")
+    return (
+        f"Refit of trial {settings.get('refit.trial', '')} of study `{settings['refit.of']}`: "
+        f"rows {rows}, epochs {settings.get('training.epochs', '')}, seeds {n_seeds}. All settings "
+        f"of the study: `{CONFIG}` among the artifacts."
+    )
 
 
 def _searched(settings: Mapping[str, str], name: str) -> str:

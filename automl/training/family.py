@@ -143,7 +143,7 @@ class Model(Protocol):
 
     @property
     def module(self) -> Any:
-        """The `torch.nn.Module`; None: it is no network."""
+        """The `torch.nn.Module`, or a list of those whose mean it is; None: it is no network."""
 
     def to(self, device: str) -> None:
         """Compute there from now on, as torch names it (`cuda:0`)."""

@@ -6,7 +6,8 @@ Made ready once per process with a data set; then called for each trial, from an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +26,13 @@ from automl.training.own_data.tensors import OwnData
 from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
+from automl.training.plan import WarmUp
 from automl.training.predictor import model_state
+from automl.training.ranks import ALONE, Ranks
 from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import LEAST_LOSS, Problem, Trainer
+from automl.trial import Params
 
 
 class NetworkEstimator:
@@ -50,25 +54,62 @@ class NetworkEstimator:
         self.problem = _problem_of(dataset, family, side, training, goal)
         self.data: TensorsOn = dataset if isinstance(dataset, OwnData) else DataOnDevices(dataset)
         """Who hands out the tensors; may be replaced before the first trial."""
+        self.warm_up: WarmUp | None = None
+        """Of a final training with larger batches; such train alone."""
+        self.data_parallel = False
+        """One process takes all devices of its trial."""
 
     def __call__(self, trial: TrialContext) -> None:
-        params = self.problem.params(trial.params)
-        problem = self.problem.of(Precision(params.precision))
-        with self.data.opened(trial.device, problem.dtype) as rows:
-            self._train(trial, Trainer(problem, params, rows, device=trial.device, seed=trial.seed))
+        devices = trial.devices if self.data_parallel else ()
+        with self.trainer(trial.params, trial.device, trial.seed, devices=devices) as trainer:
+            self._train(trial, trainer)
 
     def _train(self, trial: TrialContext, trainer: Trainer) -> None:
         state = trial.restore()
         start = 0 if state is None else trainer.load_state(state)
-        for epoch in range(start, self.problem.training.epochs):
+        for epoch in range(start, self.n_epochs):
             if trainer.has_stopped:
                 break
             trial.report(
                 epoch,
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
-                best=lambda: self._best(trainer.network, trainer.weights()),
+                best=lambda: self.best_of(trainer),
             )
+
+    @property
+    def n_epochs(self) -> int:
+        """The most of a trial."""
+        return self.problem.training.epochs
+
+    @contextmanager
+    def trainer(
+        self,
+        params: Params,
+        device: str,
+        seed: int,
+        *,
+        ranks: Ranks = ALONE,
+        devices: Sequence[str] = (),
+    ) -> Iterator[Trainer]:
+        """What trains a trial, at its start, until the `with` is left."""
+        checked = self.problem.params(params)
+        problem = self.problem.of(Precision(checked.precision))
+        with self.data.opened(device, problem.dtype) as rows:
+            yield Trainer(
+                problem,
+                checked,
+                rows,
+                device=device,
+                seed=seed,
+                warm_up=self.warm_up,
+                ranks=ranks,
+                devices=devices,
+            )
+
+    def best_of(self, trainer: Trainer) -> dict[str, Any]:
+        """What `best.pt` holds, should this be the best epoch."""
+        return self._best(trainer.network, trainer.weights())
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         assert isinstance(key, NetworkKey), "a network's own"
@@ -77,7 +118,7 @@ class NetworkEstimator:
         trainer = self._side.open_pack(
             problem, key, data, device=device, packs_large=self._packs_large
         )
-        return OpenPack(trainer, problem.training.epochs, problem.params, self._best)
+        return OpenPack(trainer, self.n_epochs, problem.params, self._best)
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""

@@ -93,6 +93,7 @@ class TrialContext:
         seed: int,
         record: Recorder,
         surveying: bool = False,
+        refit: bool = False,
     ) -> None:
         self.number: int = spec.number
         """The trial's number in its study, from 0."""
@@ -107,6 +108,9 @@ class TrialContext:
         self.surveying: bool = surveying
         """This is no training: the objective is called to see how much memory it will want. Nothing
         is computed on the device, and values read from there are made up."""
+        self.refit: bool = refit
+        """This is the final training of a study's winner (`refit`), with all devices that there
+        are. On which rows, and how long, is for the objective to say."""
         self._directory = Path(spec.checkpoint_dir)
         self._record = record
 

@@ -20,6 +20,7 @@ from automl.training.objective import (
     UnfitObjectiveError,
 )
 from automl.training.optuna_objective.pruning import PrunedWithoutReports, is_optunas_pruning
+from automl.training.parallel.words import RankDiedError
 from automl.training.reports import TrialReports
 from automl.trial import (
     Failed,
@@ -80,6 +81,9 @@ def of_return(returned: object, record: TrialReports) -> Outcome:
 def of_exception(error: BaseException, record: TrialReports) -> Outcome:
     """The outcome of an objective that raised."""
     number = record.spec.number
+    if isinstance(error, RankDiedError):
+        cause = fit_line(str(error))
+        return Interrupted(number, time.time(), cause, by_worker_death=True, killed=True)
     if isinstance(error, TrialInterrupted | KeyboardInterrupt):
         return Interrupted(number, time.time(), fit_line(str(error)) or type(error).__name__)
     if isinstance(error, PrunedWithoutReports):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from automl.config import (
     LOSSES,
@@ -39,6 +40,42 @@ _METRICS = {
 
 
 @dataclass(frozen=True)
+class WarmUp:
+    """The learning rate rises linearly from a share of it to all of it (Goyal et al., 2017)."""
+
+    epochs: int
+    first: float
+    """The share at the first step."""
+
+    def factor(self, epoch: int, share: float) -> float:
+        """What the learning rate is multiplied by when such a share of an epoch is over."""
+        return min(1.0, self.first + (1 - self.first) * (epoch + share) / self.epochs)
+
+
+@dataclass(frozen=True)
+class RefitPlan:
+    """What is otherwise in the final training of a study's winner."""
+
+    keeps_last: bool = False
+    """The last report is the best: there are no rows to tell a better one by."""
+    warm_up: WarmUp | None = None
+    n_ranks: int = 1
+    """Processes that train together; on GPUs one for each."""
+    data_parallel: bool = False
+    """One process takes all GPUs of the trial."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """What may not change while a refit lasts, as JSON values; its devices may."""
+        warm_up = None if self.warm_up is None else asdict(self.warm_up)
+        return {"keeps_last": self.keeps_last, "warm_up": warm_up}
+
+    @property
+    def trains_alone(self) -> bool:
+        """Whether its seeds are no pack."""
+        return self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
+
+
+@dataclass(frozen=True)
 class TrainingPlan:
     """What a training process needs to know of a study. Picklable."""
 
@@ -50,11 +87,14 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, for errors to tell what is never there."""
+    refit: RefitPlan | None = None
+    """None: a trial of a search."""
 
     @property
     def goal(self) -> Goal:
         """What a trial is judged by."""
-        return Goal(self.metric, self.direction, self.space)
+        keeps_last = self.refit is not None and self.refit.keeps_last
+        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last)
 
     @property
     def users_target(self) -> tuple[str, str] | None:
@@ -92,6 +132,8 @@ class TrainingPlan:
         """What a trial can train together with; None: it trains alone, as a user's function does,
         and what cannot be trained at all."""
         if self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        if self.refit is not None and self.refit.trains_alone:
             return None
         return self.family.pack_key(params, self.training, on_host=on_host)
 

@@ -17,10 +17,11 @@ from automl.data.dataset import Dataset, Label, Rows, Targets
 from automl.data.facts import DataFacts
 from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
-from automl.record.files import BEST, CHECKPOINTS, LAST, StudyFiles
+from automl.record.files import BEST, CHECKPOINTS, LAST, REFIT, StudyFiles
 from automl.training import checkpoint, model_file
 from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
 from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
+from automl.training.mean_model import MeanModel
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
+MEMBERS = "members"
+"""What differs among several models that are one by their mean, in a `refit.pt`."""
 _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
@@ -73,14 +76,14 @@ class Predictor:
         is its size."""
         state = content["state"]
         self.task = model_file.task_of(state)
-        side = heavy_side(_family(state))
-        self._model = side.read_model(state, file_bytes=file_bytes, build=build)
+        self._model = _model(state, file_bytes, build)
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.params = model_file.params_of(content["params"])
         """The hyperparameters it was trained with."""
         self.metrics = model_file.metrics_of(content.get("metrics", {}))
-        """What its trial reported with it, its best report: `val_loss` and the like."""
+        """What its trial reported with it, its best report: `val_loss` and the like. A mean of
+        several has none."""
         self.path = path
         """The file that it was loaded from."""
         self.target = model_file.text(state, "target")
@@ -159,7 +162,8 @@ class Predictor:
 
     @property
     def model(self) -> Any:
-        """The `torch.nn.Module`, which takes the encoded columns; None where it is no network."""
+        """The `torch.nn.Module`, which takes the encoded columns; a list of them where the model is
+        the mean of several; None where it is no network."""
         return self._model.module
 
     def to(self, device: str) -> Predictor:
@@ -171,9 +175,13 @@ class Predictor:
     def study(self) -> str | None:
         """Name of the study in whose folder its file lies; None: it lies elsewhere."""
         folders = self.path.absolute().parents
-        if len(folders) < 3 or folders[1].name != CHECKPOINTS:
+        if self.path.name == REFIT:
+            folder = folders[0]
+        elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
             return None
-        return folders[2].name if StudyFiles(folders[2]).events.exists() else None
+        else:
+            folder = folders[2]
+        return folder.name if StudyFiles(folder).events.exists() else None
 
     @property
     def columns(self) -> Columns:
@@ -200,6 +208,20 @@ class Predictor:
         return predictions(self.task, self.outputs(rows), y, self._mean, self._scale)
 
 
+def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:
+    """The model of a state, or the mean of its members."""
+    side = heavy_side(_family(state))
+    if MEMBERS not in state:
+        return side.read_model(state, file_bytes=file_bytes, build=build)
+    members = state[MEMBERS]
+    model_file.check(isinstance(members, list | tuple) and len(members) > 0, "no models", members)
+    # They are alike, and all of them together no larger than the file.
+    each = file_bytes // len(members)
+    model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
+    models = [side.read_model({**state, **one}, file_bytes=each, build=build) for one in members]
+    return MeanModel(models, model_file.task_of(state))
+
+
 def _family(state: Mapping[str, Any]) -> type[Family]:
     """The file names it, among those that there are: nothing is imported by its word."""
     name = _FAMILIES_BEFORE.get(state["format"]) or state["family"]
@@ -210,8 +232,8 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
 
 
 def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor | ArrayPredictor:
-    """The model in a `best.pt` of the built-in objective, on the CPU; of data of your own
-    (data=python) it takes arrays.
+    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt`, on the CPU;
+    of data of your own (data=python) it takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be
@@ -222,7 +244,7 @@ def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predicto
     """
     content = _content(path)
     state = content.get("state")
-    if not isinstance(state, Mapping) or not _is_model(state):
+    if not isinstance(state, Mapping) or not is_model(state):
         raise AutoMLError(
             f"{path}: automl.load reads the {BEST} of the built-in objective, and this is not "
             f"one ({LAST} holds no model to predict with). For an objective of your own: "
@@ -257,7 +279,7 @@ def state_of(path: str | PathLike[str]) -> Any:
     Raises AutoMLError as `load` does for a file that is missing or no checkpoint.
     """
     state = _content(path).get("state")
-    return None if isinstance(state, Mapping) and _is_model(state) else state
+    return None if isinstance(state, Mapping) and is_model(state) else state
 
 
 def _open(
@@ -279,7 +301,8 @@ def _content(path: str | PathLike[str]) -> dict[str, Any]:
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
 
 
-def _is_model(state: Mapping[str, Any]) -> bool:
+def is_model(state: Mapping[str, Any]) -> bool:
+    """Whether `load` may read it: an estimator of ours gave it."""
     return state.get("format") in (FORMAT, ARRAY_FORMAT, *_FAMILIES_BEFORE)
 
 

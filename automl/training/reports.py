@@ -59,6 +59,8 @@ class Goal:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
+    keeps_last: bool = False
+    """The last report is the best."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +334,8 @@ class TrialReports:
         """Whether it is, or is its state, which came with a later part of the same report."""
         best = self._best
         if best is None or self.goal.direction.better(value, best.value):
+            return True
+        if self.goal.keeps_last and step > best.step:
             return True
         return best.step == step and not best.has_state and get_state is not None
 

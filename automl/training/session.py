@@ -21,10 +21,12 @@ from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
+from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.own_data.source import open_data
 from automl.training.packs.pack import OpenPack, Pack
+from automl.training.parallel.launcher import Launcher
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.reports import TrialReports
@@ -61,15 +63,22 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     """What is called for each trial: a user's function, or an estimator. Raises ConfigError."""
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
+        if plan.refit is not None and plan.refit.n_ranks > 1:
+            return Launcher(setup, plan.refit.n_ranks)
         data: Any = setup.dataset
         if plan.data.kind is DataKind.python:
             data = open_data(setup)
         assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # what its module does at its top is of no trial
             resolve_builder(plan.users_target[1])
-        return heavy_side(type(plan.family)).open_estimator(
+        estimator = heavy_side(type(plan.family)).open_estimator(
             plan.family, data, plan.training, plan.goal, packs_large=setup.packs_large
         )
+        if plan.refit is not None and plan.refit.trains_alone:
+            networks = cast(NetworkEstimator, estimator)
+            networks.warm_up = plan.refit.warm_up
+            networks.data_parallel = plan.refit.data_parallel
+        return estimator
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.called, plan.objective.target
     function = resolve_objective(target) if called is None else called.load(target)
@@ -224,7 +233,8 @@ class TrainingSession:
             on_gpu=on_gpu,
         )
         seed = trial_seed(spec.study_seed, spec.number)
-        return TrialContext(spec, devices=devices, seed=seed, record=record), record
+        refit = self._plan.refit is not None
+        return TrialContext(spec, devices=devices, seed=seed, record=record, refit=refit), record
 
     def _carry_out(self, trial: TrialContext, record: TrialReports) -> Outcome:
         """Call the objective; whatever it raises is this trial's outcome."""

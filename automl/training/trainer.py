@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
 from automl.data.facts import DataFacts, Outputs, Size
@@ -24,6 +26,8 @@ from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
 from automl.training.params import TrainingParams, with_settings
 from automl.training.patience import Patience
+from automl.training.plan import WarmUp
+from automl.training.ranks import ALONE, Ranks
 from automl.training.reports import Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
@@ -87,7 +91,10 @@ class Problem:
     def metrics(self, sums: Sequence[float], n_train: int, n_validation: int) -> dict[str, float]:
         """See `Trainer.run_epoch`; from sums over rows: of both losses, and of misses."""
         train_sum, val_sum, miss_sum = sums
-        metrics = {"train_loss": train_sum / n_train, "val_loss": val_sum / n_validation}
+        metrics = {"train_loss": train_sum / n_train}
+        if not n_validation:
+            return metrics
+        metrics["val_loss"] = val_sum / n_validation
         if self.outputs is Outputs.NUMBERS:
             metrics["val_rmse"] = self.target_scale * math.sqrt(miss_sum / n_validation)
         elif self.outputs is Outputs.SCORES:
@@ -95,8 +102,9 @@ class Problem:
         return metrics
 
     def patience(self, params: TrainingParams) -> Patience:
-        """That of a trial at its start."""
-        return Patience(self.goal, params.patience_epochs)
+        """That of a trial at its start; without rows to tell a better epoch by, it never ends."""
+        limit = None if self.goal.keeps_last else params.patience_epochs
+        return Patience(self.goal, limit)
 
     def n_epoch_steps(self, params: TrainingParams, n_train: int) -> int:
         """Steps of the optimizer in an epoch."""
@@ -128,7 +136,12 @@ class Trainer:
         *,
         device: str,
         seed: int,
+        warm_up: WarmUp | None = None,
+        ranks: Ranks = ALONE,
+        devices: Sequence[str] = (),
     ) -> None:
+        """`ranks`: see `ranks.py`; all of them are given the same params, data and seed. Of several
+        `devices` torch's DataParallel trains on all."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._batch_size = min(params.batch_size, len(data.train))
@@ -138,8 +151,18 @@ class Trainer:
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, Stream.WEIGHTS)
         )
+        self.splits_batch_norm = ranks.n_ranks > 1 and _has_batch_norm(self.model)
+        """Each process normalises its own rows of a batch: torch's SyncBatchNorm is for GPUs."""
+        if self.splits_batch_norm and self._device.type == "cuda":
+            synced: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # type: ignore[no-untyped-call]
+            self.model = synced
+            self.splits_batch_norm = False
         self._flat = FlatParameters(self.model)
+        self._forward: nn.Module = self.model
+        if len(devices) > 1:
+            self._forward = nn.DataParallel(self.model, [torch.device(d) for d in devices])
         self._optimizer = make_optimizer(self._flat, params)
+        self._warm_up, self._ranks = warm_up, ranks
         self._average = self._flat.values.clone() if params.ema_decay > 0 else None
 
     @property
@@ -153,12 +176,13 @@ class Trainer:
         `train_loss` is the mean over the epoch's steps, with dropout; `val_loss`, and `val_error`
         (share of wrong classes) or `val_rmse` (in the target's unit), are those after it, of the
         averaged weights where there are such. Losses of regression are mean squared errors of the
-        scaled target. Raises DivergedError.
+        scaled target. Without a validation part there is the first alone. Raises DivergedError.
         """
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         self._train(epoch, sums)
         with self._flat.replaced(self._average):
             self._evaluate(sums)
+        self._ranks.add(sums)
         found = sums.tolist()  # the one wait for the device in an epoch
         n_train, n_validation = len(self._data.train), len(self._data.validation)
         metrics = self.problem.metrics(found, n_train, n_validation)
@@ -197,7 +221,8 @@ class Trainer:
     def _train(self, epoch: int, sums: torch.Tensor) -> None:
         train, step = self._data.train, epoch * self._n_epoch_steps
         self._shuffle.manual_seed(stream_seed(self._seed, Stream.SHUFFLE, epoch))
-        self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, epoch))
+        drawing = epoch * self._ranks.n_ranks + self._ranks.rank
+        self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, drawing))
         self.model.train()
         order = torch.randperm(len(train), generator=self._shuffle)
         seed = stream_seed(self._seed, Stream.ROWS, epoch)
@@ -221,29 +246,43 @@ class Trainer:
         self, x: torch.Tensor, y: torch.Tensor, share: float, sums: torch.Tensor
     ) -> None:
         """Of the mean loss of these rows, which are this share of a step's."""
+        n_rows = len(y)
+        (x, weight), (y, _) = self._ranks.share(x), self._ranks.share(y)
         with self._autocast():
-            out = self.model(x)
+            out = self._forward(x)
         loss = self._loss(out, y)
+        share *= weight
         own = loss if share == 1 else loss * share
         own.backward()  # type: ignore[no-untyped-call]
-        sums[0].add_(loss.detach(), alpha=len(y))
+        sums[0].add_(loss.detach(), alpha=weight * n_rows)
 
     def _step(self, step: int) -> None:
         """One of the optimizer, counted from 0 over the whole trial."""
+        self._ranks.add(self._flat.grads)
         if self.params.clip_norm is not None:
             self._flat.clip(self.params.clip_norm)
-        n_steps = self.problem.training.epochs * self._n_epoch_steps
-        self._optimizer.step(lr_factor(self.params.schedule, step, n_steps))
+        self._optimizer.step(self._lr_factor(step))
         if self._average is not None:
             rate = average_rate(self.params.ema_decay, step)
             self._average.lerp_(self._flat.values, rate)
 
+    def _lr_factor(self, step: int) -> float:
+        n_steps = self.problem.training.epochs * self._n_epoch_steps
+        factor = lr_factor(self.params.schedule, step, n_steps)
+        if self._warm_up is not None:
+            epoch, done = divmod(step, self._n_epoch_steps)
+            factor *= self._warm_up.factor(epoch, done / self._n_epoch_steps)
+        return factor
+
     @torch.no_grad()
     def _evaluate(self, sums: torch.Tensor) -> None:
-        validation = self._data.validation
+        self._ranks.follow_first(self.model.buffers())
         self.model.eval()
         n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
-        for x, y in validation.pieces(n_rows):
+        for piece in self._data.validation.pieces(n_rows):
+            x, y = map(self._ranks.part, piece)
+            if not len(y):
+                continue
             with self._autocast():
                 out = self.model(x)
             loss = self.problem.loss
@@ -262,6 +301,10 @@ class Trainer:
         if self.problem.precision is not Precision.bfloat16:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=torch.bfloat16)
+
+
+def _has_batch_norm(module: nn.Module) -> bool:
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 def check_finite(metrics: Mapping[str, float], epoch: int, params: TrainingParams) -> None:

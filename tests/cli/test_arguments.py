@@ -40,7 +40,8 @@ def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
         parse(["stauts"])
     with pytest.raises(
-        ConfigError, match="Commands: sweep, resume, status, devices, gain, evaluate, ui, sync"
+        ConfigError,
+        match="Commands: sweep, resume, status, devices, gain, evaluate, refit, ui, sync",
     ):
         parse(["fly"])
 

@@ -138,7 +138,7 @@ QUERY = ("-sc", "query=bash")
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("automl re", ["resume"]),
+        ("automl res", ["resume"]),
         ("automl study.n_tri", ["study.n_trials="]),
         ("automl status study.n_tri", ["study.n_trials="]),
         (

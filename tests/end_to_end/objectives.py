@@ -202,3 +202,19 @@ def trains_a_network(trial: automl.TrialContext) -> None:
         if not trial.surveying:
             threading.Event().wait(0.25)
         trial.report(epoch, {"val_loss": loss.item()})
+
+
+def learns_of_refit(trial: automl.TrialContext) -> None:
+    """Its state is what it is told."""
+    told = {"refit": trial.refit, "devices": len(trial.devices)}
+    trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: told)
+
+
+def fails_soon(trial: automl.TrialContext) -> None:
+    raise ValueError("no luck")
+
+
+def refits_at_the_second_try(trial: automl.TrialContext) -> None:
+    if trial.refit and trial.number == 0:
+        raise ValueError("no luck")
+    trial.report(0, {"val_loss": 0.5}, checkpoint=lambda: {"again": trial.refit})

@@ -39,7 +39,7 @@ def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     arguments = parse(words[3:] if words[0] == "python" else words[1:])
     if arguments.help or arguments.version or arguments.completion:
         assert run(arguments) == 0
-    elif arguments.command in ("resume", "sync", "evaluate", "export", "predict"):
+    elif arguments.command in ("resume", "sync", "evaluate", "export", "predict", "refit"):
         assert any(word.startswith("study.name=") for word in arguments.overrides)
     else:
         compose(arguments)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 import automl
+from automl.training.parallel.words import RankDiedError
 
 
 def returns_a_number(trial: automl.TrialContext) -> float:
@@ -142,3 +143,7 @@ def takes_two(trial: automl.TrialContext, config: object) -> float:
 no_function: int = 3
 
 make: Callable[[automl.TrialContext], float] = returns_a_number
+
+
+def loses_a_process(trial: automl.TrialContext) -> None:
+    raise RankDiedError("process 2 of 2 ended")

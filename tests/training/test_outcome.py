@@ -127,6 +127,14 @@ def test_out_of_memory_is_no_failure(tmp_path: Path, name: str) -> None:
     assert isinstance(run(tmp_path, name), OutOfMemory)
 
 
+def test_a_process_of_several_that_died_is_a_death(tmp_path: Path) -> None:
+    ended = run(tmp_path, "loses_a_process")
+    assert isinstance(ended, Interrupted)
+    assert ended.cause == "process 2 of 2 ended"
+    assert ended.by_worker_death
+    assert ended.killed, "the trial's own process lives"
+
+
 def test_a_gpu_that_fails_is_no_failure_of_its_trial(tmp_path: Path) -> None:
     outcome = run(tmp_path, "loses_its_gpu", placement=GPU)
     assert isinstance(outcome, Interrupted)

@@ -36,9 +36,10 @@ def make_trial(
     every_seconds: float = 0.0,
     clock: Callable[[], float] | None = None,
     direction: Direction = Direction.minimize,
+    keeps_last: bool = False,
 ) -> tuple[TrialContext, TrialReports]:
     spec = make_spec(folder, {"lr": 0.1})
-    goal = Goal("val_loss", direction)
+    goal = Goal("val_loss", direction, keeps_last=keeps_last)
     record = TrialReports(spec, goal, on_event, every_seconds, clock or Clock())
     return TrialContext(spec, devices=("cpu",), seed=1, record=record), record
 
@@ -72,6 +73,18 @@ def test_best_holds_the_best_report_and_last_the_newest(tmp_path: Path) -> None:
     assert list(stored(tmp_path, "last.pt")["reports"]) == [0, 1, 2]
     assert written(listener) == [(0, "best"), (0, "last"), (1, "best"), (1, "last"), (2, "last")]
     assert record.best_value == 0.2
+
+
+def test_where_nothing_is_held_out_the_last_report_is_the_best(tmp_path: Path) -> None:
+    trial, record = make_trial(tmp_path, Listener(), keeps_last=True)
+    for step, loss in enumerate([0.5, 0.2, 0.3]):
+        trial.report(step, {"val_loss": loss}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    assert stored(tmp_path, "best.pt")["state"] == {"epoch": 2}
+    assert record.best_value == 0.3
+    again, record = make_trial(tmp_path, Listener(), keeps_last=True)
+    again.restore()
+    again.report(3, {"val_loss": 0.4}, lambda: {"epoch": 3})
+    assert stored(tmp_path, "best.pt")["step"] == 3
 
 
 def test_maximize_keeps_the_largest(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class CommandSetup:
     flags: Flags = field(default_factory=Flags)
     inside: Entry | None = None
     """See `SessionSetup.inside`."""
+    refit: bool = False
+    """It is the final training of a study's winner, which the program is told."""
 
 
 def ask_program(
@@ -67,4 +69,5 @@ def command_setup(config: Config, flags: Flags, inside: Entry | None) -> Command
         config.execution.threads_per_trial,
         flags,
         inside,
+        refit=config.refit.of is not None,
     )

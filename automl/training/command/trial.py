@@ -68,7 +68,8 @@ class ProgramTrial:
         own = {"CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1"}
         defaults = {"OMP_NUM_THREADS": str(self._setup.n_threads), "PET_STANDALONE": "1"}
         unset = {name: text for name, text in defaults.items() if name not in os.environ}
-        return unset | own | environment(self.spec.params, self.given)
+        again = {"AUTOML_REFIT": "1"} if self._setup.refit else {}
+        return unset | own | environment(self.spec.params, self.given) | again
 
     def prepare(self) -> None:
         """Make its folders, and take up what is known from before an interruption."""

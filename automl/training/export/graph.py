@@ -19,6 +19,8 @@ from automl.config import Task
 from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.dataset import Rows
 from automl.data.one_hot import CLIP
+from automl.errors import AutoMLError
+from automl.training.mean_model import MeanModel
 from automl.training.network import NetworkModel
 from automl.training.predictor import Predictor
 
@@ -114,8 +116,14 @@ class Scoring(nn.Module):
 
 
 def scoring(predictor: Predictor) -> Scoring:
-    """The graph of a loaded model, which must be a network."""
+    """The graph of a loaded model, which must be a network. Raises AutoMLError for the mean of
+    several."""
     network = predictor.trained
+    if isinstance(network, MeanModel):
+        raise AutoMLError(
+            f"{predictor.path}: the mean of several models is not exported as one: export a model "
+            "of one seed (refit without refit.n_seeds), or use automl.load(path).predict(rows)."
+        )
     assert isinstance(network, NetworkModel), "its family says that it exports"
     return Scoring(
         predictor.preprocessing.columns,

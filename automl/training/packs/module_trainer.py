@@ -107,7 +107,7 @@ class ModulePackTrainer(PackTrainer):
             rows = torch.arange(self._batch_size, device=self._device).expand(_PROBE_LANES, -1)
             places.find_gradients(rows)
             loss = places.train_sums() / self._batch_size
-            places.evaluate()
+            self._look(places)
         x, y = self._data.train.x[: self._batch_size], self._data.train.y[: self._batch_size]
         out = module.train()(x)
         self.problem.loss.check(out, y)

@@ -236,7 +236,7 @@ class PackTrainer(ABC):
             self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
             self._train(places)
             with places.averaged():
-                sums = torch.stack([places.train_sums(), *places.evaluate()]).tolist()
+                sums = torch.stack([places.train_sums(), *self._look(places)]).tolist()
         ended: dict[int, dict[str, float] | DivergedError] = {}
         for number, position in places.positions.items():
             lane = self._lanes[number]
@@ -252,6 +252,13 @@ class PackTrainer(ABC):
             lane.epoch += 1
         self._before = {}
         return ended
+
+    def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
+        """`Places.evaluate`, where there is a validation part."""
+        if self._n_validation:
+            return places.evaluate()
+        nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
+        return nothing, nothing
 
     @property
     def _n_batches(self) -> int:

@@ -21,4 +21,5 @@ def survey(setup: SurveySetup) -> Survey | Unsurveyed:
     """
     torch.set_num_threads(1)
     objective = open_objective(setup.session)
-    return survey_objective(objective, setup.spec, setup.session.plan.metric)
+    plan = setup.session.plan
+    return survey_objective(objective, setup.spec, plan.metric, refit=plan.refit is not None)

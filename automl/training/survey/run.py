@@ -33,16 +33,20 @@ DEVICE = "cuda:0"
 
 
 def survey_objective(
-    objective: Callable[[TrialContext], object], spec: TrialSpec, metric: str
+    objective: Callable[[TrialContext], object],
+    spec: TrialSpec,
+    metric: str,
+    *,
+    refit: bool = False,
 ) -> Survey | Unsurveyed:
     """What the trial would want of a GPU. Raises nothing that the objective can cause.
 
     Booleans that depend on what is not computed are said to be false; where the objective then
     raises (it may assert that something holds), it is called again with all of them true.
     """
-    told = _Attempt(metric, truth=False).run(objective, spec)
+    told = _Attempt(metric, truth=False).run(objective, spec, refit=refit)
     if isinstance(told, Unsurveyed):
-        second = _Attempt(metric, truth=True).run(objective, spec)
+        second = _Attempt(metric, truth=True).run(objective, spec, refit=refit)
         return second if isinstance(second, Survey) else told
     return told
 
@@ -59,7 +63,7 @@ class _Attempt:
         self._held: list[torch.Tensor] = []
 
     def run(
-        self, objective: Callable[[TrialContext], object], spec: TrialSpec
+        self, objective: Callable[[TrialContext], object], spec: TrialSpec, *, refit: bool
     ) -> Survey | Unsurveyed:
         trial = TrialContext(
             spec,
@@ -67,6 +71,7 @@ class _Attempt:
             seed=trial_seed(spec.study_seed, spec.number),
             record=_Reports(self),
             surveying=True,
+            refit=refit,
         )
         try:
             with self._watching():

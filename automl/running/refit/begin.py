@@ -1,0 +1,60 @@
+"""What of a refit is looked at before anything heavy is loaded: settings, study, winner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.config import Config, DataKind, ObjectiveKind
+from automl.errors import ConfigError
+from automl.record.studies import read_study
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.winner import winner
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A refit whose study and winner were looked at."""
+
+    config: Config
+    """Of the study."""
+    path: Path
+    winner: TrialRecord
+
+
+def begin(config: Config) -> Begun:
+    """Find the winner. Raises ConfigError; loads nothing heavy."""
+    study = config.study
+    assert study.name is not None, "composed from the study's own config"
+    _refuse_unfit(config)
+    path = Path(study.dir).absolute() / study.name  # an objective may go elsewhere
+    return Begun(config, path, winner(read_study(path), config.refit.trial, study))
+
+
+def _refuse_unfit(config: Config) -> None:
+    """What can be said of the settings alone. Raises ConfigError."""
+    kind = config.objective.kind
+    if kind is ObjectiveKind.called:
+        raise ConfigError(
+            f"study.name={config.study.name}: its function was given to automl.sweep(…) and is "
+            "stored nowhere. Put it into a module and begin a study with "
+            "objective=python objective.target=module:function, which can be refitted."
+        )
+    if kind is ObjectiveKind.builtin and config.data.kind is DataKind.python:
+        raise ConfigError(
+            f"data.source={config.data.source}: refit joins the parts of a table, and these rows "
+            "are your own function's (data=python): give all rows for training there, and train "
+            "with the winner's params: a sweep of study.n_trials=1 with a value for each param."
+        )
+    if kind is ObjectiveKind.builtin:
+        return
+    what = "your own training decides that; it is told by trial.refit (AUTOML_REFIT=1)"
+    refit = config.refit
+    if refit.n_seeds > 1:
+        raise ConfigError(
+            f"refit.n_seeds={refit.n_seeds}: what your own training makes cannot be averaged here. "
+            "Leave it out, and train several in your function when trial.refit is true."
+        )
+    for key, value in (("hold_out", refit.hold_out), ("batch_size", refit.batch_size)):
+        if value is not None:
+            raise ConfigError(f"refit.{key}={value}: {what}. Leave it out.")

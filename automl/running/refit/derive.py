@@ -1,0 +1,156 @@
+"""A refit as a small study: its settings from those of the study and its winner. Pure.
+
+A space of the winner's params alone, a trial for each seed, nothing that proposes or prunes. So a
+refit is admitted, interrupted, resumed, packed and shown in MLflow as any trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from automl.config import Config, ObjectiveKind
+from automl.config.refit import TRAIN
+from automl.record.files import REFITS
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.batch import batch_size_of, scaled
+from automl.running.refit.devices import Taken
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.training.plan import RefitPlan
+from automl.trial import Direction, Params
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows that train, in the search and now."""
+
+    before: int
+    now: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """What is trained, decided."""
+
+    trial: int
+    params: Params
+    epochs: int
+    plan: RefitPlan
+    taken: Taken
+    notes: tuple[str, ...]
+    """For people."""
+
+
+def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken) -> Again:
+    """Params and length of the final training; `sizes` is None for an objective of the user's,
+    which knows them itself."""
+    what = f"refit of trial {winner.number} of study {config.study.name}"
+    if sizes is None:
+        note = f"{what}: your own training, {taken.why}, with trial.refit"
+        plan, epochs = RefitPlan(), config.training.epochs
+        return Again(winner.number, winner.params, epochs, plan, taken, (note,))
+    keeps_last = config.refit.hold_out is None
+    epochs = config.training.epochs
+    if keeps_last:
+        assert winner.best_step is not None, "the built-in training reports"
+        epochs = epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
+    n_parts = taken.n_parts
+    found = scaled(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
+    plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
+    notes = (
+        f"{what}: {_rows(config, sizes)}, {_length(config, epochs)}",
+        *([f"{taken.why}"] if taken.why else []),
+        *([found.note] if found.note else []),
+    )
+    return Again(winner.number, found.params, epochs, plan, taken, notes)
+
+
+def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
+    """Epochs over the rows now that are as many steps as the trial took to its best epoch (whole
+    ones, at least one)."""
+    n_steps = (best_step + 1) * _n_batches(sizes.before, batch_size)
+    return max(1, round(n_steps / _n_batches(sizes.now, batch_size)))
+
+
+def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config:
+    """The settings of the refit; `identity` is that of the study, data included."""
+    study, builtin = config.study, config.objective.kind is ObjectiveKind.builtin
+    assert study.name is not None, "a refit is of a study that is there"
+    asks = config.objective.kind is ObjectiveKind.optuna
+    metric, direction = study.metric, study.direction
+    if again.plan.keeps_last:
+        metric, direction = "train_loss", Direction.minimize
+    threads = config.execution.threads_per_trial
+    threads = again.taken.n_threads if threads == 1 else threads
+    alone = again.plan.n_ranks > 1
+    return replace(
+        config,
+        study=replace(
+            study,
+            name=name_of(again, config, identity),
+            dir=str(Path(study.dir) / study.name / REFITS),
+            n_trials=config.refit.n_seeds,
+            timeout_seconds=None,
+            metric=metric,
+            direction=direction,
+            storage=None,
+            enqueue=[dict(again.params)] * config.refit.n_seeds if asks else [],
+        ),
+        space=config.space if asks else dict(again.params),
+        sampler=Random(),
+        pruner=NoPruner(),
+        training=replace(config.training, epochs=again.epochs) if builtin else config.training,
+        admission=replace(
+            config.admission,
+            devices_per_trial=again.taken.n_gpus,
+            max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
+        ),
+        execution=replace(config.execution, threads_per_trial=threads),
+        refit=replace(config.refit, of=study.name, trial=again.trial),
+    )
+
+
+def name_of(again: Again, config: Config, identity: Mapping[str, Any]) -> str:
+    """`trial-00007-3fa9c2d1`: the same for the same refit, whose seeds may become more, and whose
+    devices others."""
+    refit, warm_up = config.refit, again.plan.warm_up
+    decides = {
+        "study": identity,
+        "params": dict(again.params),
+        "epochs": again.epochs,
+        "rows": [refit.rows, refit.hold_out],
+        "warm_up": None if warm_up is None else asdict(warm_up),
+    }
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return f"trial-{again.trial:05d}-{digest[:8]}"
+
+
+def _rows(config: Config, sizes: Sizes) -> str:
+    return ", ".join(_parts(config, sizes))
+
+
+def _parts(config: Config, sizes: Sizes) -> Iterator[str]:
+    refit = config.refit
+    yield f"{sizes.now:,} rows ({refit.rows})"
+    if refit.hold_out is not None:
+        yield f"{refit.hold_out:g} held out to stop by"
+    elif refit.rows == TRAIN:
+        yield "the validation part is looked at, and decides nothing"
+    if refit.n_seeds > 1:
+        yield f"{refit.n_seeds} seeds"
+
+
+def _length(config: Config, epochs: int) -> str:
+    if config.refit.hold_out is not None:
+        return f"the best of {epochs} epochs"
+    return f"{epochs} epochs, as many steps as its best one took"
+
+
+def _n_batches(n_rows: int, batch_size: int) -> int:
+    return math.ceil(n_rows / min(batch_size, n_rows))

@@ -1,0 +1,138 @@
+"""A refit from its checks to `refit.pt`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from automl.config import Config, ObjectiveKind
+from automl.data.dataset import Dataset, RefitRows
+from automl.devices.host import usable_cores
+from automl.devices.reader import open_reader
+from automl.errors import AutoMLError
+from automl.execution.remote import call_in_child
+from automl.record.directory import StudyDirectory
+from automl.record.files import REFIT, StudyFiles
+from automl.record.studies import read_study
+from automl.running.going_on import how_to_go_on
+from automl.running.prepare import Prepared, Refit, prepare
+from automl.running.refit.begin import Begun
+from automl.running.refit.derive import Again, Sizes, again, derived
+from automl.running.refit.devices import Machine, Taken, taken, users
+from automl.running.sweep import run_sweep
+from automl.search.study import Study
+from automl.tracking.delivery import DelivererProcess
+from automl.tracking.say import say_on_stdout
+from automl.training.network_family import NetworkFamily
+from automl.training.refit_file import RefitFile
+from automl.trial import CheckpointKind, Entry, Params, TrialState
+
+WRITE = "automl.training.refit_file:write"
+
+
+def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) -> int:
+    """Train the winner again, and write `refit.pt`; returns the exit code. Raises AutoMLError."""
+    config = begun.config
+    prepared = prepare(config)
+    _refuse_changed(prepared, begun.path)
+    dataset, sizes = _rows(prepared)
+    decided = again(config, begun.winner, sizes, _taken(prepared, begun.winner.params))
+    for note in decided.notes:
+        say_on_stdout(note)
+    own = _with_more_tries(derived(config, decided, prepared.identity))
+    asked = Refit(decided.plan, dataset)
+    code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
+    if code == 0:
+        _keep(own, begun, decided)
+    return code
+
+
+def _refuse_changed(prepared: Prepared, path: Path) -> None:
+    """Raises ConfigError where the table or a setting is not what the study was begun with, and
+    StudyInUseError while a sweep works on it."""
+    with (
+        StudyDirectory.open(prepared.config.study, must_exist=True),
+        closing(
+            Study.open(
+                prepared.config.study,
+                space=prepared.space,
+                sampler=prepared.sampler,
+                pruner=prepared.pruner,
+                identity=prepared.identity,
+                defaults=prepared.identity_defaults,
+                directory=path,
+                asks_for_params=prepared.asks_for_params,
+            )
+        ),
+    ):
+        pass
+
+
+def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
+    """The rows of the final training; None: the objective has its own."""
+    if prepared.config.objective.kind is not ObjectiveKind.builtin:
+        return None, None
+    assert prepared.dataset is not None, "the built-in objective is given its data"
+    from automl.data.load import load_dataset
+
+    config = prepared.config
+    wanted = RefitRows(config.refit.rows, config.refit.hold_out)
+    dataset = load_dataset(config.data, wanted)
+    return dataset, Sizes(len(prepared.dataset.train), len(dataset.train))
+
+
+def _taken(prepared: Prepared, params: Params) -> Taken:
+    """What a training takes of the machine. Raises ConfigError."""
+    config = prepared.config
+    with closing(open_reader(config.devices)) as reader:
+        n_gpus = sum(not address.on_host for address in reader.addresses)
+    machine = Machine(n_gpus, usable_cores())
+    own = config.objective.kind is ObjectiveKind.builtin and isinstance(config.model, NetworkFamily)
+    if not own:
+        return users(config.refit, machine)
+    return taken(config.refit, machine, prepared.work(params))
+
+
+def _with_more_tries(own: Config) -> Config:
+    """A seed that failed before is not one of those that are asked for."""
+    assert own.study.name is not None, "made by derive.py"
+    folder = Path(own.study.dir) / own.study.name
+    if not StudyFiles(folder).events.exists():
+        return own
+    ended = [trial for trial in read_study(folder).trials.values() if trial.state.is_final]
+    n_failed = sum(trial.state is not TrialState.FINISHED for trial in ended)
+    return replace(own, study=replace(own.study, n_trials=own.refit.n_seeds + n_failed))
+
+
+def _keep(own: Config, begun: Begun, decided: Again) -> None:
+    """Write the model file of the seeds. Raises AutoMLError where one has not finished."""
+    assert own.study.name is not None, "made by derive.py"
+    folder = StudyFiles(begun.path).refits / own.study.name
+    trials = read_study(folder).trials.values()
+    finished = [trial.number for trial in trials if trial.state is TrialState.FINISHED]
+    n_seeds = own.refit.n_seeds
+    if len(finished) < n_seeds:
+        raise AutoMLError(
+            f"{len(finished)} of {n_seeds} seeds finished, and {REFIT} is not written; what went "
+            f"wrong is above. Go on with: {how_to_go_on(own)}"
+        )
+    seeds = [
+        str(StudyFiles(folder).checkpoint(number, CheckpointKind.BEST))
+        for number in finished[:n_seeds]
+    ]
+    if own.objective.kind is not ObjectiveKind.builtin and not _all_there(seeds):
+        say_on_stdout(
+            f"no checkpoint was given, so that there is no {REFIT}; see {os.path.relpath(folder)}"
+        )
+        return
+    path = StudyFiles(begun.path).refit
+    assert begun.config.study.name is not None
+    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, decided.trial)))
+    say_on_stdout(f"refitted model: {os.path.relpath(path)}")
+
+
+def _all_there(paths: Sequence[str]) -> bool:
+    return all(Path(path).exists() for path in paths)

@@ -1,0 +1,55 @@
+"""Several models as one: the mean of what they say (Lakshminarayanan et al., 2017,
+https://arxiv.org/abs/1612.01474)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.config import Task
+from automl.data.columns import Columns
+from automl.data.dataset import Rows
+from automl.training.family import Model
+from automl.training.model_file import check
+
+
+class MeanModel:
+    """See `family.Model`: the mean of the members' probabilities, or of their values."""
+
+    def __init__(self, members: Sequence[Model], task: Task) -> None:
+        """Raises ValueError where they do not give the same number of outputs."""
+        self._members, self._task = members, task
+        sizes = {model.n_outputs for model in members}
+        check(len(sizes) == 1, "models of several numbers of outputs", sizes)
+        (self._n_outputs,) = sizes
+
+    @property
+    def n_outputs(self) -> int:
+        return self._n_outputs
+
+    @property
+    def module(self) -> list[Any] | None:
+        """Those of the members; None: they are no networks."""
+        modules = [model.module for model in self._members]
+        return None if None in modules else modules
+
+    def to(self, device: str) -> None:
+        for model in self._members:
+            model.to(device)
+
+    def check_columns(self, columns: Columns) -> None:
+        for model in self._members:
+            model.check_columns(columns)
+
+    def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
+        """Scores whose softmax is the mean of the members' probabilities, or mean values."""
+        each = np.stack([model.outputs(columns, rows) for model in self._members])
+        if self._task is Task.regression:
+            mean: npt.NDArray[np.float64] = each.mean(axis=0)
+            return mean
+        log_p = each - np.logaddexp.reduce(each, axis=2, keepdims=True)
+        scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p, axis=0)
+        return scores

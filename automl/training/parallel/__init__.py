@@ -1,0 +1,1 @@
+"""One network trained by several processes, each with a share of every batch."""

@@ -1,0 +1,140 @@
+"""Several processes against several threads for one training on a CPU: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from automl.config import Precision, Task
+from automl.training.mlp.family import MLPFamily
+from automl.training.mlp.heavy import SIDE
+from automl.training.ranks import ALONE, Group, Ranks
+from automl.training.tensors import DataTensors, PartTensors
+from automl.training.trainer import Problem, Trainer
+
+CONTEXT = multiprocessing.get_context("spawn")
+N_INPUTS, WIDTH, DEPTH, N_CLASSES = 100, 565, 3, 10
+
+
+@dataclass(frozen=True)
+class Way:
+    name: str
+    n_processes: int
+    n_threads: int
+    by_torch: bool = False
+    """torch's DistributedDataParallel in place of one sum of the flat gradient."""
+
+
+WAYS = (
+    Way("1 process, 1 thread", 1, 1),
+    Way("1 process, 2 threads", 1, 2),
+    Way("2 processes, 1 thread each", 2, 1),
+    Way("2 processes, torch's DDP", 2, 1, by_torch=True),
+)
+
+
+class OnlySums(Group):
+    """For gradients that torch has summed already."""
+
+    def add(self, numbers: torch.Tensor) -> None:
+        if numbers.dtype is torch.float64:  # the sums of losses; weights are float32
+            super().add(numbers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rows", type=int, default=16384)
+    parser.add_argument("--batch", type=int, default=4096)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        teams = [Team(way, asked.rows, asked.batch, Path(folder)) for way in WAYS]
+        for team in teams:
+            team.epoch()  # warms up
+        rounds = [[team.epoch() for team in teams] for _ in range(asked.rounds)]
+        for team in teams:
+            team.end()
+    say(asked.rows, rounds)
+
+
+def say(n_rows: int, rounds: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """Medians over rounds, ratios within each."""
+    sys.stdout.write("| | rows/s | times one thread | CPU seconds, times one thread |\n")
+    sys.stdout.write("|---|---|---|---|\n")
+    for number, way in enumerate(WAYS):
+        wall = statistics.median(n_rows / one[number][0] for one in rounds)
+        gain = statistics.median(one[0][0] / one[number][0] for one in rounds)
+        cpu = statistics.median(one[number][1] / one[0][1] for one in rounds)
+        sys.stdout.write(f"| {way.name} | {wall:,.0f} | {gain:.2f} | {cpu:.2f} |\n")
+
+
+class Team:
+    """The processes of one way, which wait for their turn."""
+
+    def __init__(self, way: Way, n_rows: int, batch: int, folder: Path) -> None:
+        meeting = str(folder / str(WAYS.index(way)))
+        self._pipes: list[Connection] = []
+        for rank in range(way.n_processes):
+            ours, theirs = CONTEXT.Pipe()
+            args = (way, rank, n_rows, batch, meeting, theirs)
+            CONTEXT.Process(target=serve, args=args, daemon=True).start()
+            self._pipes.append(ours)
+
+    def epoch(self) -> tuple[float, float]:
+        """Wall and CPU seconds of one."""
+        begun = time.perf_counter()
+        for pipe in self._pipes:
+            pipe.send(True)
+        cpu = sum(pipe.recv() for pipe in self._pipes)
+        return time.perf_counter() - begun, cpu
+
+    def end(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(False)
+
+
+def serve(way: Way, rank: int, n_rows: int, batch: int, meeting: str, pipe: Connection) -> None:
+    torch.set_num_threads(way.n_threads)
+    ranks: Ranks = ALONE
+    if way.n_processes > 1:
+        where = f"file://{meeting}"
+        dist.init_process_group("gloo", init_method=where, rank=rank, world_size=way.n_processes)
+        ranks = OnlySums() if way.by_torch else Group()
+    found = trainer(n_rows, batch, ranks)
+    if way.by_torch:
+        found._forward = nn.parallel.DistributedDataParallel(found.model)
+    epoch = 0
+    while pipe.recv():
+        begun = time.process_time()
+        found.run_epoch(epoch)
+        pipe.send(time.process_time() - begun)
+        epoch += 1
+
+
+def trainer(n_rows: int, batch: int, ranks: Ranks) -> Trainer:
+    """Of a network of some 700,000 weights."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n_rows, N_INPUTS, generator=generator)
+    y = torch.randint(N_CLASSES, (n_rows,), generator=generator)
+    data = DataTensors(PartTensors(x, y), PartTensors(x[:0], y[:0]))
+    problem = Problem(
+        Task.classification, N_INPUTS, N_CLASSES, 1.0, MLPFamily(), SIDE, Precision.float32
+    )
+    params = problem.params({"depth": DEPTH, "width": WIDTH, "batch_size": batch, "lr": 1e-3})
+    return Trainer(problem, params, data, device="cpu", seed=0, ranks=ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""`refit`: from a study that is there to `refit.pt`, killed on the way, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import automl
+from automl.tracking.shared_view import VIEW_TAG
+from automl.training import checkpoint
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+
+FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
+SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
+LONG = (
+    *FEW,
+    *("study.n_trials=1", "training.epochs=150", "training.checkpoint_every_seconds=0"),
+    *("data.n_train=1000", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
+)
+REFIT = ("refit", "study.name=a")
+
+
+def study(folder: Path) -> Path:
+    return folder / "studies" / "a"
+
+
+def refits(folder: Path) -> list[str]:
+    return sorted(path.name for path in (study(folder) / "refits").iterdir())
+
+
+def records(folder: Path) -> Records:
+    """Those of the one refit."""
+    (name,) = refits(folder)
+    found = Records(folder, "a")
+    found.path = study(folder) / "refits" / name
+    return found
+
+
+def experiment_tags(name: str) -> dict[str, str]:
+    from mlflow import MlflowClient
+
+    experiment = MlflowClient("sqlite:///mlflow.db").get_experiment_by_name(name)
+    assert experiment is not None
+    return dict(experiment.tags)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = checkpoint.load(study(folder) / "refit.pt")["state"]
+    found: dict[str, torch.Tensor] = state["weights"]
+    return found
+
+
+def test_the_best_trial_is_trained_again_on_more_rows(folder: Path, call: Call) -> None:
+    assert call(*SMALL).code == 0
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    best = automl.open_study("a").best
+    assert f"refit of trial {best.number} of study a: 300 rows (train+validation)" in done.stdout
+    assert "300 train, 0 validation" in done.stdout
+    assert "refitted model: studies/a/refit.pt" in done.stdout
+    model = automl.load("studies/a/refit.pt")
+    assert model.params == best.params
+    assert set(model.predict(np.array([[0.0, 0.0], [1.0, 1.0]]))) <= {0, 1}
+    assert {tuple(r) for r in records(folder).losses().values()} == {("train_loss",)}
+    # Again is no second training.
+    n_lines = records(folder).n_lines()
+    assert call(*REFIT, f"refit.trial={best.number}").code == 0
+    assert records(folder).n_lines() <= n_lines + 2  # a sweep that begins and ends
+
+
+def test_its_run_stands_beside_those_of_the_study(folder: Path, call: Call) -> None:
+    call(*SMALL)
+    call(*REFIT, "refit.n_seeds=2")
+    (name,) = refits(folder)
+    runs = {str(run.info.run_name): run for run in Records(folder, "a").runs()}
+    seeds = {f"refit-{name}-seed-0", f"refit-{name}-seed-1"}
+    assert set(runs) == {"a", "trial-00000", "trial-00001", f"refit-{name}", *seeds}
+    assert runs[f"refit-{name}"].data.tags["automl.kind"] == "refit"
+    parent = runs[f"refit-{name}"].info.run_id
+    for seed in seeds:
+        assert runs[seed].info.status == "FINISHED"
+        assert runs[seed].data.tags["mlflow.parentRunId"] == parent
+        assert "value" not in runs[seed].data.metrics, "it would stand among the trials'"
+        assert "train_loss" in runs[seed].data.metrics
+    view = experiment_tags("a")[VIEW_TAG]
+    assert "params.`lr`" in view, "the view is the study's"
+
+
+def test_several_seeds_are_one_model_by_their_mean(folder: Path, call: Call) -> None:
+    call(*SMALL)
+    done = call(*REFIT, "refit.n_seeds=3", "refit.rows=all")
+    assert (done.code, done.stderr) == (0, "")
+    (name,) = refits(folder)
+    points = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    each = [
+        automl.load(f"studies/a/refits/{name}/checkpoints/trial-{n:05d}/best.pt") for n in range(3)
+    ]
+    mean = np.mean([model.predict_probabilities(points) for model in each], axis=0)
+    found = automl.load("studies/a/refit.pt").predict_probabilities(points)
+    np.testing.assert_allclose(found, mean, rtol=1e-6)
+    assert np.ptp([m.predict_probabilities(points) for m in each], axis=0).max() > 1e-4
+    # More seeds are more of the same refit; other rows are another.
+    assert call(*REFIT, "refit.n_seeds=4", "refit.rows=all").code == 0
+    assert refits(folder) == [name]
+    assert call(*REFIT, "refit.rows=train").code == 0
+    assert len(refits(folder)) == 2
+
+
+def test_held_out_rows_tell_where_to_stop(folder: Path, call: Call) -> None:
+    call(*SMALL)
+    assert call(*REFIT, "refit.hold_out=0.1").code == 0
+    losses = {step: metrics for (_, step), metrics in records(folder).losses().items()}
+    assert len(losses) == 4, "all epochs of the study's"
+    best = min(losses, key=lambda step: losses[step]["val_loss"])
+    assert checkpoint.load(study(folder) / "refit.pt")["step"] == best
+
+
+def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
+    numbers = np.random.default_rng(1).normal(size=(120, 2))
+    table = pd.DataFrame(numbers, columns=["a", "b"])
+    table["y"] = 3 * table.a - table.b + 0.5
+    table.to_csv("table.csv", index=False)
+    data = ("data=csv", "data.path=table.csv", "data.target=y")
+    call(*FEW, *data, "study.n_trials=1", "training.epochs=3")
+    assert call(*REFIT, "refit.n_seeds=2", "refit.rows=all").code == 0
+    predicted = automl.load("studies/a/refit.pt").predict(table)
+    (name,) = refits(folder)
+    each = [
+        automl.load(f"studies/a/refits/{name}/checkpoints/trial-{n:05d}/best.pt").predict(table)
+        for n in range(2)
+    ]
+    np.testing.assert_allclose(predicted, np.mean(each, axis=0), rtol=1e-9)
+    table.assign(y=table.y + 1).to_csv("table.csv", index=False)
+    done = call(*REFIT)
+    assert done.code == 2
+    assert "data.digest" in done.stderr
+
+
+def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
+    assert call(*LONG).code == 0
+    running = program.start(*REFIT)
+    running.wait_until(lambda: (study(program.folder) / "refits").exists(), "a refit")
+    found = records(program.folder)
+    running.wait_until(lambda: found.n_lines() >= 30, "30 events")
+    running.kill()
+    assert not (study(program.folder) / "refit.pt").exists()
+    assert not found.outcomes()
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    (trial,) = found.params()
+    assert len([e for e in found.of_trial(trial) if type(e).__name__ == "Started"]) == 2
+    n_epochs = len(found.losses())
+    assert set(found.losses()) == {(0, step) for step in range(n_epochs)}
+    killed = weights(program.folder)
+    shutil.rmtree(study(program.folder) / "refits")
+    assert call(*REFIT).code == 0
+    whole = weights(program.folder)
+    assert killed.keys() == whole.keys()
+    for name, weight in whole.items():
+        assert torch.equal(weight, killed[name]), name
+
+
+def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call) -> None:
+    words = ("study.n_trials=2", *mine("learns_of_refit"), "execution=inline")
+    assert call(*FEW, *words).code == 0
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"refit": True, "devices": 1}
+    assert call(*REFIT, "refit.n_seeds=2").code == 2
+
+
+def test_what_asks_for_its_params_has_those_of_the_winner(folder: Path, call: Call) -> None:
+    (folder / "killed").touch()  # else its second trial hangs
+    target = "objective.target=tests.end_to_end.optunas:objective"
+    words = ("objective=optuna", target, "study.n_trials=4", "execution=inline")
+    assert call(*FEW, *words).code == 0
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    best = automl.open_study("a").best
+    asked: dict[str, object] = {}
+    for event in records(folder).of_trial(0):
+        asked |= getattr(event, "params", {})
+    assert asked == best.params
+
+
+def test_a_program_is_told(folder: Path, call: Call) -> None:
+    (folder / "program.sh").write_text("echo val_loss: 0.${AUTOML_REFIT:-5}\n")
+    command = "objective.command='bash program.sh'"
+    call(*FEW, "study.n_trials=1", "objective=command", command, "space={x: 1}")
+    assert automl.open_study("a").best.value == 0.5
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    assert "there is no refit.pt" in done.stdout
+    assert {m["val_loss"] for m in records(folder).losses().values()} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("refit.trial=9",), "refit.trial=9: study a has no such trial. Its trials, best first: "),
+        (("refit.rows=most",), "refit.rows=most: must be one of train, train+validation, all."),
+        (("refit.hold_out=0.999",), "refit.hold_out=0.999: 300 rows leave too few to train on."),
+        (("data.split_seed=7",), "data.split_seed: 0 in the study, 7 now"),
+        (("refit.n_seeds=0",), "refit.n_seeds=0: must be at least 1."),
+    ],
+    ids=lambda value: str(value[0]),
+)
+def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, call: Call) -> None:
+    call(*SMALL)
+    done = call(*REFIT, *words)
+    assert done.code == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) <= 5
+    assert not (study(folder) / "refits").exists()
+
+
+def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
+    words = ("study.n_trials=1", *mine("refits_at_the_second_try"), "execution=inline")
+    assert call(*FEW, *words).code == 0
+    assert call(*REFIT).code == 1
+    assert not (study(folder) / "refit.pt").exists()
+    assert call(*REFIT).code == 0
+    assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"again": True}
+
+
+def test_a_refit_is_no_study_to_be_resumed(folder: Path, call: Call) -> None:
+    call(*SMALL)
+    call(*REFIT)
+    (name,) = refits(folder)
+    done = call("resume", f"study.name={name}", "study.dir=studies/a/refits")
+    assert done.code == 2
+    assert "is a refit; go on with it by: python -m automl refit study.name=a" in done.stderr
+
+
+def test_a_study_without_a_winner_is_refused(folder: Path, call: Call) -> None:
+    assert call(*FEW, "study.n_trials=1", *mine("fails_soon"), "execution=inline").code == 1
+    done = call(*REFIT)
+    assert done.code == 2
+    assert "no trial of it has ended with a value yet (1 failed)" in done.stderr
+    assert "python -m automl resume study.name=a" in done.stderr

@@ -1,0 +1,227 @@
+"""What a refit is made of its study and winner: rows, length, params, settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from automl.config import Config, DataConfig, DataKind, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.config.refit import RefitConfig
+from automl.errors import ConfigError
+from automl.record.study import fold
+from automl.running.going_on import how_to_go_on, how_to_go_on_with
+from automl.running.prepare import flat_settings
+from automl.running.refit.batch import scaled
+from automl.running.refit.begin import begin
+from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
+from automl.running.refit.devices import Taken
+from automl.running.refit.winner import winner
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.training.mlp.family import MLPFamily
+from automl.training.plan import RefitPlan, WarmUp
+from automl.trial import (
+    Direction,
+    Failed,
+    Finished,
+    ParamValue,
+    Pruned,
+    Reported,
+    Started,
+    SweepStarted,
+)
+
+CONFIG = Config(
+    study=StudyConfig(name="a", metric="val_error", direction=Direction.maximize, n_trials=50),
+    space={"lr": {"low": 0.1, "high": 1.0}, "batch_size": 32},
+    model=MLPFamily(),
+    sampler=Random(),
+    pruner=NoPruner(),
+)
+RECORD = fold(
+    [
+        SweepStarted(0.0, "a", "u", {"study.metric": "loss"}),
+        Started(0, 0.0, {"lr": 0.5, "batch_size": 32}, "cpu"),
+        *(Reported(0, 0.0, step, {"loss": value}) for step, value in enumerate((3.0, 1.0, 2.0))),
+        Finished(0, 1.0, 1.0),
+        Started(1, 0.0, {"lr": 0.9, "batch_size": 32}, "cpu"),
+        Reported(1, 0.0, 0, {"loss": 9.0}),
+        Pruned(1, 1.0, 0, 9.0),
+        Started(2, 0.0, {"lr": 0.1, "batch_size": 32}, "cpu"),
+        Failed(2, 1.0, "ValueError: no"),
+    ]
+)
+
+
+def of(refit: RefitConfig, taken: Taken | None = None, sizes: Sizes | None = None) -> Again:
+    config = replace(CONFIG, refit=refit)
+    sizes = sizes or Sizes(before=100, now=125)
+    return again(config, winner(RECORD, None, CONFIG.study), sizes, taken or Taken())
+
+
+# --- which trial ----------------------------------------------------------------------------------
+
+
+def test_the_best_one_or_the_one_that_is_named() -> None:
+    assert winner(RECORD, None, CONFIG.study).number == 0
+    assert winner(RECORD, 1, CONFIG.study).number == 1, "pruned, with a value"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (7, "refit.trial=7: study a has no such trial. Its trials, best first: 0, 1."),
+        (2, "refit.trial=2: this trial has no value (failed: ValueError: no). Name one that"),
+    ],
+)
+def test_one_without_a_value_is_refused(number: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=r"refit\.trial") as refused:
+        winner(RECORD, number, CONFIG.study)
+    assert said in str(refused.value)
+
+
+def test_a_study_without_any_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"it has none.*resume study\.name=a"):
+        winner(fold([]), None, CONFIG.study)
+
+
+# --- how long -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("best_step", "before", "now", "batch_size", "epochs"),
+    [
+        (9, 100, 100, 10, 10),  # the same rows
+        (9, 100, 125, 10, 8),  # 100 steps at 13 an epoch: 7.7
+        (9, 100, 200, 10, 5),
+        (0, 100, 1000, 10, 1),  # at least one
+        (9, 100, 125, 4096, 10),  # one step an epoch, before and now
+        (3, 100, 130, 25, 3),  # 16 steps at 6 an epoch: 2.7
+    ],
+)
+def test_as_many_steps_as_the_best_epoch_took(
+    best_step: int, before: int, now: int, batch_size: int, epochs: int
+) -> None:
+    assert epochs_of(best_step, Sizes(before, now), batch_size) == epochs
+
+
+def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
+    found = of(RefitConfig(hold_out=0.1))
+    assert (found.epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
+    own = derived(CONFIG, found, {})
+    assert (own.study.metric, own.study.direction) == ("val_error", Direction.maximize)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_it_is_a_study_of_the_winners_params() -> None:
+    config = replace(CONFIG, refit=RefitConfig(n_seeds=3))
+    found = of(config.refit)
+    own = derived(config, found, {"data": 1})
+    assert own.space == {"lr": 0.5, "batch_size": 32}
+    assert own.study.n_trials == 3
+    assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
+    assert own.study.dir == "studies/a/refits"
+    assert own.study.name is not None
+    assert own.study.name.startswith("trial-00000-")
+    assert own.training.epochs == found.epochs == 2
+    assert isinstance(own.sampler, Random)
+    assert isinstance(own.pruner, NoPruner)
+    assert (own.refit.of, own.refit.trial) == ("a", 0)
+
+
+def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
+    def name(refit: RefitConfig, taken: Taken | None = None, data: int = 1) -> str | None:
+        return derived(replace(CONFIG, refit=refit), of(refit, taken), {"data": data}).study.name
+
+    usual = name(RefitConfig())
+    assert name(RefitConfig(n_seeds=5)) == usual
+    assert name(RefitConfig(devices=2), Taken(n_ranks=2)) == usual, "the same but for rounding"
+    others = {
+        name(RefitConfig(rows="train")),
+        name(RefitConfig(hold_out=0.1)),
+        name(RefitConfig(batch_size="auto"), Taken(n_ranks=2)),
+        name(RefitConfig(), data=2),
+    }
+    assert len({usual, *others}) == 5
+
+
+def test_what_asks_for_its_params_is_given_them_first() -> None:
+    objective = ObjectiveConfig(ObjectiveKind.optuna, "a:b")
+    config = replace(CONFIG, objective=objective, space={})
+    found = again(config, winner(RECORD, None, CONFIG.study), None, Taken())
+    own = derived(config, found, {})
+    assert own.space == {}
+    assert own.study.enqueue == [{"lr": 0.5, "batch_size": 32}]
+    assert own.study.metric == "val_error"
+
+
+def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
+    own = derived(CONFIG, of(RefitConfig(), Taken(n_ranks=2, n_threads=3)), {})
+    assert own.admission.max_concurrent_trials == 1
+    assert own.execution.threads_per_trial == 3
+    kept = replace(CONFIG, execution=replace(CONFIG.execution, threads_per_trial=4))
+    assert derived(kept, of(RefitConfig(), Taken(n_threads=3)), {}).execution.threads_per_trial == 4
+    assert derived(CONFIG, of(RefitConfig(), Taken(n_gpus=8)), {}).admission.devices_per_trial == 8
+
+
+def test_how_it_goes_on_is_the_same_command() -> None:
+    config = replace(CONFIG, refit=RefitConfig(n_seeds=3, hold_out=0.1, rows="all"))
+    own = derived(config, of(config.refit), {})
+    line = (
+        "python -m automl refit study.name=a refit.trial=0 refit.rows=all refit.hold_out=0.1 "
+        "refit.n_seeds=3"
+    )
+    assert how_to_go_on(own) == line
+    assert how_to_go_on_with(own.study, flat_settings(own)) == line
+    moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
+    assert "study.name=a study.dir=/data refit.trial" in how_to_go_on(moved)
+
+
+def test_rows_of_a_function_of_the_users_are_refused() -> None:
+    config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
+    with pytest.raises(
+        ConfigError, match=r"data\.source=mine:rows: refit joins .* study\.n_trials=1"
+    ):
+        begin(config)
+
+
+def test_a_sweeps_settings_do_not_name_refits() -> None:
+    assert not [key for key in flat_settings(CONFIG) if key.startswith("refit")]
+
+
+# --- larger batches -------------------------------------------------------------------------------
+
+
+def test_a_batch_for_each_device_and_the_learning_rate_that_fits() -> None:
+    sgd: dict[str, ParamValue] = {"lr": 0.1, "batch_size": 32, "optimizer": "sgd"}
+    found = scaled(sgd, "auto", 4, 10_000, 90)
+    assert found.params == sgd | {"batch_size": 128, "lr": 0.4}
+    assert found.warm_up == WarmUp(5, 0.25)
+    assert "batch size 32 → 128, learning rate 0.1 → 0.4 (linearly, for sgd)" in found.note
+    adam = scaled({"lr": 0.1}, "auto", 4, 10_000, 8)
+    assert adam.params == {"lr": 0.2, "batch_size": 512}
+    assert adam.warm_up == WarmUp(2, 0.5)
+
+
+def test_no_more_rows_than_there_are_and_the_trials_own_without_a_word() -> None:
+    params = {"lr": 0.1, "batch_size": 32}
+    assert scaled(params, None, 4, 10_000, 9).params == params
+    assert scaled(params, "auto", 1, 10_000, 9).warm_up is None
+    capped = scaled(params, "auto", 4, 64, 9)
+    assert capped.params == {"batch_size": 64, "lr": pytest.approx(0.1 * math.sqrt(2))}
+    assert scaled(params, None, 1, 20, 9).params == {"lr": 0.1, "batch_size": 20}
+    smaller = scaled(params, 8, 1, 100, 9)
+    assert smaller.params == {"batch_size": 8, "lr": pytest.approx(0.05)}
+    assert smaller.warm_up is None
+
+
+def test_devices_may_change_and_what_is_learned_may_not() -> None:
+    plan = RefitPlan(keeps_last=True, n_ranks=4)
+    assert plan.identity() == RefitPlan(keeps_last=True).identity()
+    assert plan.identity() != RefitPlan(keeps_last=True, warm_up=WarmUp(5, 0.5)).identity()
+    assert plan.trains_alone
+    assert not RefitPlan(keeps_last=True).trains_alone

@@ -1,0 +1,133 @@
+"""`refit.pt`: one seed as it is, several as one model by their mean, and what is no such file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from automl.config import DataConfig, Task
+from automl.data.columns import numbers_divided_by
+from automl.data.dataset import Dataset, Part
+from automl.data.load import load_dataset
+from automl.errors import AutoMLError
+from automl.training import checkpoint
+from automl.training.export.graph import scoring
+from automl.training.mlp.family import MLPFamily
+from automl.training.mlp.network import MLPNetwork, MLPShape
+from automl.training.predictor import load, load_of_table, model_state
+from automl.training.refit_file import RefitFile, write
+
+POINTS = np.random.default_rng(0).uniform(-1, 1, (20, 2))
+
+
+def regression() -> Dataset:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    part = Part(disc.train.rows, np.zeros(10, np.float32))
+    return replace(
+        disc, task=Task.regression, classes=(), train=part, validation=part, target_scale=3.0
+    )
+
+
+def seed(folder: Path, number: int, dataset: Dataset) -> Path:
+    """A `best.pt` of an untrained network."""
+    network = MLPNetwork(MLPShape(2, (5,), dataset.n_outputs))
+    module = network.build(torch.float32, torch.device("cpu"), number)
+    model = {"model": network.plain(), "weights": module.state_dict()}
+    state = model_state(MLPFamily(), dataset, model)
+    content = {"trial": number, "params": {"width": 5}, "step": 3, "state": state}
+    checkpoint.save(folder, {f"{number}.pt": content})
+    return folder / f"{number}.pt"
+
+
+def written(folder: Path, seeds: list[Path]) -> Path:
+    path = folder / "refit.pt"
+    write(RefitFile(str(path), [str(one) for one in seeds], "a", 7))
+    return path
+
+
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_probabilities_are_the_mean(n_seeds: int, tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    seeds = [seed(tmp_path, number, disc) for number in range(n_seeds)]
+    model = load(written(tmp_path, seeds))
+    each = [load(one).predict_probabilities(POINTS) for one in seeds]
+    found = model.predict_probabilities(POINTS)
+    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-9)
+    assert (model.predict(POINTS) == found.argmax(1)).all()
+    assert model.params == {"width": 5}
+    content = checkpoint.load(tmp_path / "refit.pt")
+    assert (content["study"], content["refit_of"]) == ("a", 7)
+
+
+def test_the_mean_is_used_as_any_model(tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    seeds = [seed(tmp_path, number, disc) for number in range(2)]
+    (tmp_path / "events.log").touch()
+    model = load_of_table(written(tmp_path, seeds))
+    assert [type(one) for one in model.model] == [type(load_of_table(s).model) for s in seeds]
+    assert model.to("cpu") is model
+    assert model.study == tmp_path.name
+    assert model.metrics == {}, "nobody measured the mean"
+    labels = model.predict(POINTS)
+    assert model.score(POINTS, labels)["error"] == 0.0
+    assert len(model.explain(POINTS, labels)) == 2
+    with pytest.raises(AutoMLError, match="the mean of several models is not exported as one"):
+        scoring(model)
+
+
+def test_values_are_the_mean(tmp_path: Path) -> None:
+    seeds = [seed(tmp_path, number, regression()) for number in range(2)]
+    each = [load(one).predict(POINTS) for one in seeds]
+    found = load(written(tmp_path, seeds)).predict(POINTS)
+    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-9)
+    assert not np.allclose(each[0], each[1])
+
+
+def test_what_they_share_is_kept_once(tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    path = written(tmp_path, [seed(tmp_path, number, disc) for number in range(2)])
+    state = checkpoint.load(path)["state"]
+    assert [set(member) for member in state["members"]] == [{"weights"}] * 2
+    assert "weights" not in state
+
+
+def test_a_seed_without_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AutoMLError, match=r"9\.pt: there is no such file"):
+        written(tmp_path, [tmp_path / "9.pt"])
+    assert not (tmp_path / "refit.pt").exists()
+
+
+def _no_members(state: dict[str, Any]) -> None:
+    state["members"] = []
+
+
+def _no_models(state: dict[str, Any]) -> None:
+    state["members"] = [1, 2]
+
+
+def _one_that_is_larger_than_its_share(state: dict[str, Any]) -> None:
+    state["members"] = [state["members"][0]] * 100
+
+
+def _of_other_columns(state: dict[str, Any]) -> None:
+    state["preprocessing"] = numbers_divided_by(1.0, ("a", "b", "c")).plain()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_no_members, _no_models, _one_that_is_larger_than_its_share, _of_other_columns],
+    ids=lambda spoil: str(spoil.__name__).strip("_"),
+)
+def test_a_strangers_file_is_no_model(spoil: Any, tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    path = written(tmp_path, [seed(tmp_path, number, disc) for number in range(2)])
+    content = checkpoint.load(path)
+    spoil(content["state"])
+    checkpoint.save(tmp_path, {"spoilt.pt": content})
+    with pytest.raises(AutoMLError, match="this is not a model that can be used"):
+        load(tmp_path / "spoilt.pt")
