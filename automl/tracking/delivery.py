@@ -326,9 +326,7 @@ def deliver_all(
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
             trouble = delivery.trouble()
-            if (
-                trouble is None
-            ):  # it answers, but no SweepStarted is left to make the study's run of
+            if trouble is None:  # it answers, but no SweepStarted is left to make the run of
                 raise AutoMLError(
                     f"{log}: the line that begins a sweep cannot be read; "
                     "resume the study, which writes it again."
@@ -337,7 +335,7 @@ def deliver_all(
                 f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
                 "the same command again when it answers."
             )
-    say(f"MLflow has all of study {study_directory.name}: {n_events} events were delivered")
+    say(f"MLflow has all of study {study_directory.name}: delivered events: {n_events}")
     return 0
 
 

@@ -44,7 +44,7 @@ def test_a_copy_is_asked_for_and_then_has_runs_of_its_own(folder: Path, call: Ca
 
     synced = call("sync", "study.name=second", "study.copy=true")
     assert synced.code == 0, synced.stderr
-    assert f"{n_lines} events were delivered" in synced.stdout
+    assert f"delivered events: {n_lines}\n" in synced.stdout
     (own,) = uuids(second)
     assert own not in uuids(first)
     assert second.n_lines() == n_lines, "only MLflow was told"

@@ -176,7 +176,7 @@ def test_sync_delivers_what_is_left_and_says_so(study: Path, shown: Shown) -> No
     write(study, sweep_started(), *trial(0), sweep_ended(1))
     said: list[str] = []
     assert deliver_all(study, TrackingConfig(), said.append) == 0
-    assert said == [f"MLflow has all of study {NAME}: 7 events were delivered"]
+    assert said == [f"MLflow has all of study {NAME}: delivered events: 7"]
     assert len(shown.runs()) == 2
 
 
