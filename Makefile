@@ -29,7 +29,7 @@ types: .venv/installed ## Check the types, tests included
 
 recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
 	$(BIN)/python -m tests.recipes.run $(ONLY)
-	$(if $(ONLY),,$(BIN)/python -m pytest tests/integrations)
+	$(if $(ONLY),,$(BIN)/python -m pytest tests/integrations tests/tracking/inside/test_hugging_face.py)
 
 ROUNDS ?= 20
 soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 times)
