@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,10 +35,14 @@ def _warm() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _leaves_no_file() -> object:
-    before = set(Path(tempfile.gettempdir()).glob("automl-gain-*"))
+def _leaves_no_file(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Where no other process leaves any."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
-    assert set(Path(tempfile.gettempdir()).glob("automl-gain-*")) <= before
+    assert list(folder.iterdir()) == []
 
 
 def timed(
