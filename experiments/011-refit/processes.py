@@ -21,8 +21,10 @@ from automl.config import Precision, Task
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
 from automl.training.ranks import ALONE, Group, Ranks
+from automl.training.reports import Goal
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
+from automl.trial import Direction
 
 CONTEXT = multiprocessing.get_context("spawn")
 N_INPUTS, WIDTH, DEPTH, N_CLASSES = 100, 565, 3, 10
@@ -130,7 +132,14 @@ def trainer(n_rows: int, batch: int, ranks: Ranks) -> Trainer:
     y = torch.randint(N_CLASSES, (n_rows,), generator=generator)
     data = DataTensors(PartTensors(x, y), PartTensors(x[:0], y[:0]))
     problem = Problem(
-        Task.classification, N_INPUTS, N_CLASSES, 1.0, MLPFamily(), SIDE, Precision.float32
+        Task.classification,
+        N_INPUTS,
+        N_CLASSES,
+        1.0,
+        MLPFamily(),
+        SIDE,
+        Precision.float32,
+        goal=Goal("train_loss", Direction.minimize, keeps_last=True),
     )
     params = problem.params({"depth": DEPTH, "width": WIDTH, "batch_size": batch, "lr": 1e-3})
     return Trainer(problem, params, data, device="cpu", seed=0, ranks=ranks)
