@@ -37,9 +37,10 @@ def run(config: Config, stored_config: str) -> int:
         done = export(predictor, rows, to, kind, _about(path, trial, file))
     except OSError as error:
         raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
+    same = f"scores within {done.largest:.1g}" + (", all labels the same" * bool(predictor.classes))
     console.say(
         f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
-        f"ones, alone and 10,000 at once: scores within {done.largest:.1g}, all labels the same"
+        f"ones, alone and 10,000 at once: {same}"
     )
     console.say(
         f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py"
