@@ -1,0 +1,295 @@
+"""What happens to a trial and to a study: the lines of the event log."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from automl.trial.places import DeviceKind, ProcessId, RequestSource
+from automl.trial.words import CheckpointKind, Params, TrialState
+
+
+@dataclass(frozen=True)
+class TrialEvent:
+    """Something that happened to a trial, in the order in which it happened."""
+
+    trial: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Started(TrialEvent):
+    """A trial begins, or goes on after an interruption (then it was started before)."""
+
+    params: Params
+    device: str
+    """Name of the device for people: `cpu`, or the GPU's name and UUID."""
+
+
+@dataclass(frozen=True)
+class Suggested(TrialEvent):
+    """Params that the objective asked for while it ran, beside those that it was started with."""
+
+    params: Params
+
+
+@dataclass(frozen=True)
+class Reported(TrialEvent):
+    """Metrics of one step (for the built-in objective: one epoch, counted from 0).
+
+    A step may be told in several parts, each with metrics that those before it lack.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Tagged(TrialEvent):
+    """Something that the objective noted about its trial; a later text of the name replaces it."""
+
+    name: str
+    text: str
+
+
+class LoggedPoint(NamedTuple):
+    """A value of a metric that an objective logged through another library."""
+
+    name: str
+    value: float
+    step: int
+    """Below 0 too: libraries take any."""
+    time_ms: int
+    """Unix time, as the library had it."""
+
+
+@dataclass(frozen=True)
+class Logged(TrialEvent):
+    """What an objective logged through another library (MLflow), in one call of it.
+
+    A metric of a step and a param are told once. The study's own metric is `Reported` instead, and
+    tags are `Tagged`.
+    """
+
+    points: tuple[LoggedPoint, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of its own, beside the trial's."""
+
+
+@dataclass(frozen=True)
+class Checkpointed(TrialEvent):
+    """A checkpoint file is complete on disk."""
+
+    step: int
+    path: str
+    """Relative to the study in its event log, since a study may be moved; absolute before."""
+    kind: CheckpointKind
+
+
+@dataclass(frozen=True)
+class MemoryPeak(TrialEvent):
+    """The most memory that the trial held so far on the one of its devices where it held most."""
+
+    peak_bytes: int
+    n_lanes: int = 1
+    """Above 1: what a pack held that this trial was of, with so many at once."""
+    allocated_bytes: int = 0
+    """The part of it that tensors had; 0: not known."""
+    predicted_bytes: int | None = None
+    """What was asked for, and how that was known; the sweep notes it, not the trial."""
+    source: RequestSource | None = None
+    on_each_bytes: tuple[int, ...] = ()
+    """Of several devices the most on each, in the placement's order; one has `peak_bytes`."""
+
+    @property
+    def by_device(self) -> tuple[int, ...]:
+        """The most on each of its devices, in their order."""
+        return self.on_each_bytes or (self.peak_bytes,)
+
+
+@dataclass(frozen=True)
+class Hosted(TrialEvent):
+    """The process that carries the trial out is known, and its memory is seen there. Not logged."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True)
+class StillRunning(TrialEvent):
+    """A trial that has nothing to report asks whether it may go on. Not logged; in a worker it is
+    answered there, by what has come from the sweep."""
+
+
+@dataclass(frozen=True)
+class Outcome(TrialEvent):
+    """The last event of one execution of a trial: exactly one of the six below."""
+
+    state: ClassVar[TrialState]
+    """Where the trial stands after it."""
+
+
+@dataclass(frozen=True)
+class Finished(Outcome):
+    state = TrialState.FINISHED
+    value: float
+
+
+@dataclass(frozen=True)
+class Pruned(Outcome):
+    """Stopped early because others are better. `value` is its best so far."""
+
+    state = TrialState.PRUNED
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class TooLarge(Outcome):
+    """No device can hold it, which it was seen or declared to want: no failure of its own, and no
+    value, whatever it reported, since it can never be trained to its end."""
+
+    state = TrialState.PRUNED
+    cause: str
+    excess: float
+    """log(what it needs / what there is), above 0: the sampler learns from it where memory ends."""
+    at_least: bool = False
+    """It may be more: it ran out of memory, and nothing tells what it needs."""
+
+
+@dataclass(frozen=True)
+class Interrupted(Outcome):
+    """Ended by Ctrl-C, a kill or a dead worker; goes on later from its last checkpoint."""
+
+    state = TrialState.INTERRUPTED
+    cause: str
+    by_worker_death: bool = False
+    """The process died under the trial, or its GPU did: the second such death in one trial fails
+    it, unless the devices are seen to have failed."""
+    killed: bool = False
+    """Somebody killed a program of the trial's; its own process lives."""
+    pack_dissolved: bool = False
+    """Its pack broke, by no fault of the trial's: it goes on alone."""
+
+
+@dataclass(frozen=True)
+class Failed(Outcome):
+    state = TrialState.FAILED
+    cause: str
+    """One line for people and logs: `ValueError: …`."""
+    details: str = ""
+    """Traceback or last output, for MLflow."""
+    hopeless: bool = False
+    """The objective does not fit the config (a param or metric it lacks): no trial can succeed."""
+
+
+@dataclass(frozen=True)
+class OutOfMemory(Outcome):
+    """The device had no room; not a failure until nothing larger is left to try."""
+
+    state = TrialState.INTERRUPTED
+    cause: str
+
+
+# --- what happens to a study --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SweepStarted:
+    """A sweep begins or goes on with a study: what the parent run in MLflow is made from."""
+
+    time: float
+    study: str
+    study_uuid: str
+    settings: Mapping[str, str]
+    """Flat settings (`training.epochs` → `20`) without credentials; params of the parent run."""
+
+
+@dataclass(frozen=True)
+class SweepEnded:
+    """A sweep ends: the study's summary so far. `done` is false when it was interrupted."""
+
+    time: float
+    done: bool
+    n_by_state: Mapping[TrialState, int]
+    best_trial: int | None
+    best_value: float | None
+    failed: bool = False
+    """It stopped because its trials kept failing."""
+
+
+@dataclass(frozen=True)
+class Paced:
+    """Steps of training took so long on a kind of device, of a probe or of an execution; of the
+    latter what is told last counts."""
+
+    time: float
+    kind: DeviceKind
+    step_flops: float
+    step_seconds: float
+    execution: int | None = None
+    """Number of its first trial; None: a probe."""
+
+
+class Interval(NamedTuple):
+    """A score, and where it lies with 95 % (a bootstrap over rows)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class RowsKind(enum.Enum):
+    """Which rows a model is scored on."""
+
+    KEPT = "kept"
+    """The study's own test part."""
+    GIVEN = "given"
+    """A table that came later."""
+    VALIDATION = "validation"
+    """By which trials were chosen: the score flatters."""
+
+    @property
+    def unseen(self) -> bool:
+        """Whether no sweep ever saw them."""
+        return self is not RowsKind.VALIDATION
+
+
+class Difference(NamedTuple):
+    """By how much a score is above another of the same rows, and whether that is more than chance:
+    where it lies with 95 %, of all that are compared together."""
+
+    value: float
+    low: float
+    high: float
+    verdict: str
+    """For people: `better`, `worse`, `may be chance`."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Models of the study were scored, all on the same rows."""
+
+    time: float
+    kind: RowsKind
+    n_rows: int
+    digest: str
+    """Of the rows: equal ones are the same."""
+    trials: tuple[int, ...]
+    """Whose models; the best of the study first, which the others are compared with."""
+    scores: Mapping[str, Mapping[str, Interval]]
+    """Each metric by name (`loss`), of each trial by its name, and of each baseline (`linear`)."""
+    differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    """Likewise, of all but the first trial."""
+
+    @property
+    def rows(self) -> str:
+        """Which rows, for people."""
+        unseen = (
+            "no sweep saw" if self.kind.unseen else "of validation, by which trials were chosen"
+        )
+        return f"{self.n_rows:,} rows {unseen}"
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated"

@@ -1,0 +1,77 @@
+"""What a trial is: its params, its state, what is decided of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+MAX_STEP = 2**53
+"""The largest step of a report: what float64, every database and MLflow's charts hold exactly."""
+
+ParamValue: TypeAlias = "int | float | str | bool | None"
+Params: TypeAlias = Mapping[str, ParamValue]
+SpaceEntry: TypeAlias = Mapping[str, object]
+"""A param's values as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
+
+
+class TrialState(enum.Enum):
+    """Where a trial stands. INTERRUPTED goes on later."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial never runs again."""
+        return self in (TrialState.FINISHED, TrialState.PRUNED, TrialState.FAILED)
+
+
+class Direction(enum.Enum):
+    """Which values of the study's metric are better."""
+
+    minimize = "minimize"
+    maximize = "maximize"
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether `a` is strictly better than `b`."""
+        return a < b if self is Direction.minimize else a > b
+
+
+class Verdict(enum.Enum):
+    """The study's answer to an event: all that travels back into a trial, but for the answer to a
+    `Question`."""
+
+    GO_ON = "go on"
+    PRUNE = "prune"
+    STOP = "stop"
+
+
+class CheckpointKind(enum.Enum):
+    """`last.pt` holds all that is needed to go on; `best.pt` all that is needed to predict."""
+
+    LAST = "last"
+    BEST = "best"
+
+
+def trial_name(number: int) -> str:
+    """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
+    return f"trial-{number:05d}"
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """One trial as an executor receives it. Picklable."""
+
+    number: int
+    params: Params
+    checkpoint_dir: str
+    """Folder of `last.pt` and `best.pt`; made by the trial when it first writes."""
+    study_seed: int
+    entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
+    """Of an objective that asks for its params: as it is known to ask for those that are in
+    `params`. One that it asks for in this way is answered, and no question."""
