@@ -6,8 +6,7 @@ Everything here reads; what it returns is what a sweep is made from.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automl.admission.policy import Limits
@@ -19,8 +18,6 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
-    PrunerConfig,
-    SamplerConfig,
     check,
 )
 from automl.config.defaults import defaults_of, unset
@@ -29,10 +26,9 @@ from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
-from automl.running.going_on import parts_of, refuse_uncalled
-from automl.search.pruners import pruners
+from automl.running.going_on import refuse_uncalled
+from automl.running.settings import identity_of, option_name
 from automl.search.pruners.pruner import Pruner
-from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.tracking.inside.process import InsideConfig, is_installed
@@ -41,7 +37,7 @@ from automl.training.calling import declaration_of
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
-from automl.training.family import Family, name_of
+from automl.training.family import Family
 from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
@@ -270,16 +266,7 @@ def prepare(
         _check_sampler(config, space)
     for number, params in enumerate(config.study.enqueue):
         space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
-    plan = TrainingPlan(
-        objective=config.objective,
-        data=config.data,
-        family=config.model,
-        training=config.training,
-        metric=config.study.metric,
-        direction=config.study.direction,
-        space=space.names,
-        refit=None if refit is None else refit.plan,
-    )
+    plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
     dataset, facts = None, None
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
@@ -394,66 +381,3 @@ def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
                 "module on the Python path, or use execution=inline."
             )
     return call_in_child(Entry(question, setup))
-
-
-def identity_of(config: Config) -> dict[str, Any]:
-    """The settings that may not change while the study lasts."""
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    study = {"metric": config.study.metric, "direction": config.study.direction.value}
-    identity: dict[str, Any] = {
-        "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
-        "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
-    }
-    del identity["objective"]["file"]  # it may move
-    if config.objective.kind is ObjectiveKind.builtin:
-        identity["data"] = plain(config.data)
-        del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
-        del identity["data"]["split_to"]
-        identity["model"] = dict(config.model.identity())
-        identity["training"] = plain(config.training)
-        del identity["training"]["loader_workers"]  # no number of a trial depends on it
-    return identity
-
-
-def plain(value: object) -> Any:
-    """A dataclass as nested plain values, enums by name."""
-
-    def convert(v: object) -> object:
-        if isinstance(v, Enum):
-            return v.name
-        if isinstance(v, dict):
-            return {k: convert(x) for k, x in v.items()}
-        return [convert(x) for x in v] if isinstance(v, list | tuple) else v
-
-    return convert(asdict(value))  # type: ignore[call-overload]
-
-
-def flat_settings(config: Config) -> dict[str, str]:
-    """`training.epochs` → `20`: the settings as params of the parent run in MLflow."""
-    flat: dict[str, str] = {}
-
-    def walk(prefix: str, value: object) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else str(key), inner)
-        elif value is not None:
-            flat[prefix] = str(value)
-
-    settings = plain(config)
-    del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
-    if config.refit.of is None:
-        del settings["refit"]
-    del settings["data"]["split_to"]
-    del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
-    walk("", settings)
-    for part in ("sampler", "pruner"):
-        flat[part] = option_name(getattr(config, part))
-    assert isinstance(config.model, Family)
-    flat["model"] = name_of(config.model)
-    return flat
-
-
-def option_name(option: SamplerConfig | PrunerConfig) -> str:
-    """What the user chose it by: `TPE` → `tpe`."""
-    options: dict[str, type] = {**samplers(), **pruners()}
-    return next(name for name, kind in options.items() if kind is type(option))

@@ -52,9 +52,10 @@ from automl.running.messages import (
 )
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
-from automl.running.prepare import Prepared, Refit, flat_settings, prepare
+from automl.running.prepare import Prepared, Refit, prepare
 from automl.running.probing import open_chooser, open_prober
 from automl.running.program_peaks import ProgramPeaks
+from automl.running.settings import flat_settings
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
 from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor

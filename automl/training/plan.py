@@ -12,6 +12,7 @@ from typing import Any
 
 from automl.config import (
     LOSSES,
+    Config,
     DataConfig,
     DataKind,
     ObjectiveConfig,
@@ -89,6 +90,23 @@ class TrainingPlan:
     """Names of the params in the space, for errors to tell what is never there."""
     refit: RefitPlan | None = None
     """None: a trial of a search."""
+
+    @classmethod
+    def of(
+        cls, config: Config, space: tuple[str, ...] = (), refit: RefitPlan | None = None
+    ) -> TrainingPlan:
+        """What the settings say of it."""
+        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        return cls(
+            objective=config.objective,
+            data=config.data,
+            family=config.model,
+            training=config.training,
+            metric=config.study.metric,
+            direction=config.study.direction,
+            space=space,
+            refit=refit,
+        )
 
     @property
     def goal(self) -> Goal:

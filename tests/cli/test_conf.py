@@ -12,7 +12,7 @@ import yaml
 
 from automl.cli.paths import conf_dir
 from automl.config import Config
-from automl.running.prepare import plain
+from automl.running.settings import plain
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 from automl.training.family import families

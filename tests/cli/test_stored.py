@@ -11,7 +11,7 @@ from automl.config import (
     DataKind,
 )
 from automl.record.studies import study_names
-from automl.running.prepare import flat_settings
+from automl.running.settings import flat_settings
 from automl.search.pruners.halving import Halving
 from automl.search.pruners.median import Median
 from automl.search.samplers.qmc import QMC

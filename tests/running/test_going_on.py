@@ -12,7 +12,7 @@ from automl.running.going_on import (
     parts_of,
     refuse_uncalled,
 )
-from automl.running.prepare import flat_settings, identity_of
+from automl.running.settings import flat_settings, identity_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.training.called import CalledFunction

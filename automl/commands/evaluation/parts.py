@@ -17,7 +17,6 @@ from automl.config import Config
 from automl.data.evaluation import Evaluation, loss_of, with_share
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
-from automl.training.family import Family
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.trial import TrialState
 
@@ -55,16 +54,8 @@ def ranked(
     """
     from automl.training.retrain import retrained
 
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    plan = TrainingPlan(
-        objective=config.objective,
-        data=config.data,
-        family=config.model,
-        training=config.training,
-        metric=config.study.metric,
-        direction=config.study.direction,
-    )
-    build, rows = builder(config), evaluation.part.rows
+    plan, rows = TrainingPlan.of(config), evaluation.part.rows
+    build = builder(config)
     own = load_models(directory, trials, config)
     n_rows, losses = [], []
     for share in SHARES:

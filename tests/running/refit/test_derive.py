@@ -12,12 +12,12 @@ from automl.config.refit import RefitConfig
 from automl.errors import ConfigError
 from automl.record.study import fold
 from automl.running.going_on import how_to_go_on, how_to_go_on_with
-from automl.running.prepare import flat_settings
 from automl.running.refit.batch import scaled
 from automl.running.refit.begin import begin
 from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
 from automl.running.refit.devices import Taken
 from automl.running.refit.winner import winner
+from automl.running.settings import flat_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.training.mlp.family import MLPFamily

@@ -1,0 +1,76 @@
+"""What a config says, as plain values: what may not change, and what MLflow shows of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from typing import Any
+
+from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
+from automl.running.going_on import parts_of
+from automl.search.pruners import pruners
+from automl.search.samplers import samplers
+from automl.training.family import Family, name_of
+
+
+def identity_of(config: Config) -> dict[str, Any]:
+    """The settings that may not change while the study lasts."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    study = {"metric": config.study.metric, "direction": config.study.direction.value}
+    identity: dict[str, Any] = {
+        "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
+        "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
+    }
+    del identity["objective"]["file"]  # it may move
+    if config.objective.kind is ObjectiveKind.builtin:
+        identity["data"] = plain(config.data)
+        del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
+        del identity["data"]["split_to"]
+        identity["model"] = dict(config.model.identity())
+        identity["training"] = plain(config.training)
+        del identity["training"]["loader_workers"]  # no number of a trial depends on it
+    return identity
+
+
+def plain(value: object) -> Any:
+    """A dataclass as nested plain values, enums by name."""
+
+    def convert(v: object) -> object:
+        if isinstance(v, Enum):
+            return v.name
+        if isinstance(v, dict):
+            return {k: convert(x) for k, x in v.items()}
+        return [convert(x) for x in v] if isinstance(v, list | tuple) else v
+
+    return convert(asdict(value))  # type: ignore[call-overload]
+
+
+def flat_settings(config: Config) -> dict[str, str]:
+    """`training.epochs` → `20`: the settings as params of the parent run in MLflow."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif value is not None:
+            flat[prefix] = str(value)
+
+    settings = plain(config)
+    del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
+    if config.refit.of is None:
+        del settings["refit"]
+    del settings["data"]["split_to"]
+    del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
+    walk("", settings)
+    for part in ("sampler", "pruner"):
+        flat[part] = option_name(getattr(config, part))
+    assert isinstance(config.model, Family)
+    flat["model"] = name_of(config.model)
+    return flat
+
+
+def option_name(option: SamplerConfig | PrunerConfig) -> str:
+    """What the user chose it by: `TPE` → `tpe`."""
+    options: dict[str, type] = {**samplers(), **pruners()}
+    return next(name for name, kind in options.items() if kind is type(option))
