@@ -25,7 +25,7 @@ from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, Portfolio, StudyConfig
+from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
@@ -40,6 +40,7 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "Ensemble",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",

@@ -21,6 +21,13 @@ class Portfolio(enum.Enum):
     none = "none"
 
 
+class Ensemble(enum.Enum):
+    """Whether a sweep ends with an ensemble of its trials' models."""
+
+    auto = "auto"
+    none = "none"
+
+
 @dataclass
 class StudyConfig:
     """The study: its name, its goal and where it is kept."""
@@ -50,6 +57,9 @@ class StudyConfig:
 
     portfolio: Portfolio = Portfolio.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
+    ensemble: Ensemble = Ensemble.auto
+    """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
+    does not (`python -m automl ensemble` makes one of any study of a table)."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
