@@ -236,8 +236,8 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
 
 
 def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor | ArrayPredictor:
-    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt` or `ensemble.pt`,
-    on the CPU; of data of your own (data=python) it takes arrays.
+    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt` or
+    `ensemble.pt`, on the CPU; of data of your own (data=python) it takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be
