@@ -7,8 +7,9 @@ import gc
 from hypothesis import settings
 
 from tests.lossy_disk import lossy_disk
+from tests.mlflow_store import empty_database, warm_deliveries
 
-__all__ = ["lossy_disk"]
+__all__ = ["empty_database", "lossy_disk", "warm_deliveries"]
 
 # `make check` says the same of the same tree each time; `make soak` looks further.
 settings.register_profile("check", derandomize=True, deadline=None)
