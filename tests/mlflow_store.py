@@ -37,10 +37,12 @@ def mlflow_environment(warm_deliveries: None) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's database as it is first made (2 s, so once for all tests)."""
+    """MLflow's database as it is first made (2 s, so once for all processes of tests)."""
     from automl.tracking.store import make_database
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    folder = tmp_path_factory.getbasetemp()
+    one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    path = (folder.parent if one_of_several else folder) / "store" / "mlflow.db"
     make_database(path)
     return path
 
