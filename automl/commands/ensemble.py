@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from automl.commands.which_study import study_path
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, command_line
 from automl.record.events import EventLog
 from automl.record.place import settle_unlocked
-from automl.record.studies import read_study
+from automl.record.studies import read_study, study_path
 from automl.running.ensemble import lines_of, made, refuse_others
 from automl.running.prepare import prepare
 from automl.tracking.delivery import deliver_all

@@ -56,7 +56,7 @@ class StudyRecord:
     paces: tuple[Paced, ...] = ()
     """What steps took where a sweep had several kinds of device."""
     evaluations: tuple[Evaluated, ...] = ()
-    """Scores of its models, the newest of each trials on the same rows, in their order."""
+    """Scores of its models, the newest of each models on the same rows, in their order."""
     ensemble: Ensembled | None = None
     """The newest; None: there is none."""
 
@@ -204,7 +204,7 @@ class StudyFold:
         self._paces: dict[object, Paced] = {}
         """By execution; of probes by kind of device and size."""
         self._evaluations: dict[object, Evaluated] = {}
-        """By rows and trials."""
+        """By rows and models."""
         self._ensemble: Ensembled | None = None
 
     def take(self, event: Event) -> None:
@@ -219,7 +219,7 @@ class StudyFold:
             probe = event.kind, event.step_flops
             self._paces[probe if event.execution is None else event.execution] = event
         elif isinstance(event, Evaluated):
-            self._evaluations[event.digest, event.trials] = event
+            self._evaluations[event.digest, event.models] = event
         elif isinstance(event, Ensembled):
             self._ensemble = event
         elif self._sweeps:  # else the line that began it is lost

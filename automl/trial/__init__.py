@@ -77,6 +77,7 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    refit_name,
     trial_name,
 )
 
@@ -145,5 +146,6 @@ __all__ = [
     "TrialState",
     "Verdict",
     "Work",
+    "refit_name",
     "trial_name",
 ]
