@@ -88,7 +88,7 @@ def become(job: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         code = 0
     except SystemExit as ended:
         code = ended.code
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - as any program does
         traceback.print_exc()
     finally:
         os._exit(code if isinstance(code, int) else 1)
