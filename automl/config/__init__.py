@@ -29,6 +29,7 @@ from automl.config.study import STUDY_NAME, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
+from automl.config.which_model import WhichModel
 
 __all__ = [
     "LOSSES",
@@ -62,6 +63,7 @@ __all__ = [
     "TrackingConfig",
     "TrainingConfig",
     "UIConfig",
+    "WhichModel",
     "check",
     "check_positive",
     "check_target",

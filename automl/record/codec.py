@@ -68,6 +68,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "allocated_bytes": int,
     "predicted_bytes": (int, NoneType),
     "execution": (int, NoneType),
+    "refit_of": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
     **dict.fromkeys(("params", "metrics", "settings", "scores"), dict),
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),

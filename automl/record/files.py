@@ -132,9 +132,9 @@ class StudyFiles:
         """The folder of what a trial's objective logged as artifacts."""
         return self.checkpoints(number) / LOGGED_FILES
 
-    def export(self, number: int, what: str) -> Path:
-        """The folder of a trial's exported model, by its format."""
-        return self.path / EXPORTS / f"{trial_name(number)}-{what}"
+    def export(self, model: str, what: str) -> Path:
+        """The folder of an exported model, by its name and format."""
+        return self.path / EXPORTS / f"{model}-{what}"
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

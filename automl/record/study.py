@@ -55,7 +55,7 @@ class StudyRecord:
     paces: tuple[Paced, ...] = ()
     """What steps took where a sweep had several kinds of device."""
     evaluations: tuple[Evaluated, ...] = ()
-    """Scores of its models, the newest of each trials on the same rows, in their order."""
+    """Scores of its models, the newest of each models on the same rows, in their order."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -201,7 +201,7 @@ class StudyFold:
         self._paces: dict[object, Paced] = {}
         """By execution; of probes by kind of device and size."""
         self._evaluations: dict[object, Evaluated] = {}
-        """By rows and trials."""
+        """By rows and models."""
 
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
@@ -215,7 +215,7 @@ class StudyFold:
             probe = event.kind, event.step_flops
             self._paces[probe if event.execution is None else event.execution] = event
         elif isinstance(event, Evaluated):
-            self._evaluations[event.digest, event.trials] = event
+            self._evaluations[event.digest, event.models] = event
         elif self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 

@@ -21,7 +21,7 @@ class MeanModel:
 
     def __init__(self, members: Sequence[Model], task: Task) -> None:
         """Raises ValueError where they do not give the same number of outputs."""
-        self._members, self._task = members, task
+        self.members, self._task = tuple(members), task
         sizes = {model.n_outputs for model in members}
         check(len(sizes) == 1, "models of several numbers of outputs", sizes)
         (self._n_outputs,) = sizes
@@ -33,20 +33,20 @@ class MeanModel:
     @property
     def module(self) -> list[Any] | None:
         """Those of the members; None: they are no networks."""
-        modules = [model.module for model in self._members]
+        modules = [model.module for model in self.members]
         return None if None in modules else modules
 
     def to(self, device: str) -> None:
-        for model in self._members:
+        for model in self.members:
             model.to(device)
 
     def check_columns(self, columns: Columns) -> None:
-        for model in self._members:
+        for model in self.members:
             model.check_columns(columns)
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""
-        each = np.stack([model.outputs(columns, rows) for model in self._members])
+        each = np.stack([model.outputs(columns, rows) for model in self.members])
         if self._task is Task.regression:
             mean: npt.NDArray[np.float64] = each.mean(axis=0)
             return mean

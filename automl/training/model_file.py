@@ -15,11 +15,17 @@ from typing import Any
 import torch
 
 from automl.config import Task
+from automl.config.refit import ROWS
+from automl.training.refitted import Refitted
 from automl.trial import ParamValue
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MAX_LABEL_BYTES = 2**26
 """Of all labels in one numpy array, in which each takes the room of the longest."""
+
+
+REFITTED = "refitted"
+"""Says in a `refit.pt` what it is of."""
 
 
 class NeedsBuilder(Exception):
@@ -87,6 +93,18 @@ def classes_of(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[Pa
     longest = max((len(label) for label in plain if isinstance(label, str)), default=0)
     check(4 * longest * len(plain) <= MAX_LABEL_BYTES, "labels too long", plain)
     return tuple(plain)
+
+
+def refitted_of(content: Mapping[str, Any]) -> Refitted | None:
+    """None: it is a trial's own, or an earlier version wrote it."""
+    plain = content.get(REFITTED)
+    if plain is None:
+        return None
+    check(isinstance(plain, Mapping), "no refit", plain)
+    found = Refitted(plain["trial"], text(plain, "rows"), plain["n_seeds"], text(plain, "data"))
+    check(type(found.trial) is int and found.trial >= 0, "no trial", found.trial)
+    check(found.rows in ROWS and is_size(found.n_seeds), "no refit", plain)
+    return found
 
 
 def _is_label(value: object) -> bool:

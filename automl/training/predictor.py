@@ -84,6 +84,8 @@ class Predictor:
         self.metrics = model_file.metrics_of(content.get("metrics", {}))
         """What its trial reported with it, its best report: `val_loss` and the like. A mean of
         several has none."""
+        self.refitted = model_file.refitted_of(content)
+        """Of a `refit.pt` the `trial` that was trained again, its `rows`, `n_seeds`; else None."""
         self.path = path
         """The file that it was loaded from."""
         self.target = model_file.text(state, "target")

@@ -7,26 +7,16 @@ weights, and `predictor.load` averages what they give.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from automl.errors import AutoMLError
 from automl.record.files import BEST
 from automl.training import checkpoint
+from automl.training.model_file import REFITTED
 from automl.training.predictor import MEMBERS, is_model
-
-
-@dataclass(frozen=True)
-class RefitFile:
-    """What is written, and of what. Picklable."""
-
-    path: str
-    seeds: Sequence[str]
-    """The `best.pt` of each."""
-    study: str
-    trial: int
-    """The one that was trained again."""
+from automl.training.refitted import RefitFile
 
 
 def write(asked: RefitFile) -> None:
@@ -35,7 +25,7 @@ def write(asked: RefitFile) -> None:
     content = contents[0] | {"state": _mean([content["state"] for content in contents])}
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
-    content |= {"study": asked.study, "refit_of": asked.trial}
+    content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}
     path = Path(asked.path)
     checkpoint.save(path.parent, {path.name: content})
 

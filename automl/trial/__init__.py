@@ -76,6 +76,7 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    refit_name,
     trial_name,
 )
 
@@ -143,5 +144,6 @@ __all__ = [
     "TrialState",
     "Verdict",
     "Work",
+    "refit_name",
     "trial_name",
 ]

@@ -204,7 +204,10 @@ def test_a_program_is_told(folder: Path, call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("refit.trial=9",), "refit.trial=9: study a has no such trial. Its trials, best first: "),
+        (
+            ("refit.trial=9",),
+            "refit.trial=9: study a has no such trial. Those with a value, best first: ",
+        ),
         (("refit.rows=most",), "refit.rows=most: must be one of train, train+validation, all."),
         (("refit.hold_out=0.999",), "refit.hold_out=0.999: 300 rows leave too few to train on."),
         (("data.split_seed=7",), "data.split_seed: 0 in the study, 7 now"),
