@@ -312,6 +312,8 @@ class Ensembled:
     """The weight of each trial's model, the heaviest first; they sum to 1."""
     scores: Mapping[str, float]
     """Each metric by name (`loss`), on those rows."""
+    rows_per_second: Mapping[int, float] = field(default_factory=dict)
+    """How fast the model of each trial predicts that was looked at."""
 
 
 Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled"
