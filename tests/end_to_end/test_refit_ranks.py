@@ -43,12 +43,13 @@ def losses(folder: Path) -> list[float]:
 
 def forget(folder: Path) -> None:
     shutil.rmtree(study(folder) / "refits")
+    (study(folder) / "refit.pt").unlink()
 
 
 def test_two_processes_train_what_one_does_stopped_and_killed_on_the_way(
     program: Program, call: Call
 ) -> None:
-    """All of it in one story: each start of two processes takes 5 s of a core."""
+    """All of it in one story: each start of two processes loads torch twice."""
     folder = program.folder
     assert call(*STUDY).code == 0
     assert call("refit", "study.name=a").code == 0
