@@ -216,7 +216,7 @@ class StudyFold:
             self._paces[probe if event.execution is None else event.execution] = event
         elif isinstance(event, Evaluated):
             self._evaluations[event.digest, event.trials] = event
-        elif self._sweeps:  # else the line that began it is lost
+        elif isinstance(event, SweepEnded) and self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
     def record(self) -> StudyRecord:

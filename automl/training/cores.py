@@ -9,12 +9,19 @@ import torch
 
 
 @contextmanager
-def leaving_a_core() -> Iterator[None]:
-    """One fewer than there are, for a thread that reads beside: its threads wait for each other by
-    turning round, and where one of them has no core that costs ten times the CPU."""
+def computing_with(n_threads: int) -> Iterator[None]:
+    """So many threads of torch, and in the end as many as before."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before - 1))
+    torch.set_num_threads(n_threads)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def leaving_a_core() -> Iterator[None]:
+    """One fewer than there are, for a thread that reads beside: torch's threads wait for each other
+    by turning round, and where one of them has no core that costs ten times the CPU."""
+    with computing_with(max(1, torch.get_num_threads() - 1)):
+        yield

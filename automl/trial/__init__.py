@@ -50,6 +50,7 @@ from automl.trial.events import (
     Tagged,
     TooLarge,
     TrialEvent,
+    Tuned,
 )
 from automl.trial.places import (
     HOST,
@@ -141,6 +142,7 @@ __all__ = [
     "TrialEvent",
     "TrialSpec",
     "TrialState",
+    "Tuned",
     "Verdict",
     "Work",
     "trial_name",

@@ -292,4 +292,17 @@ class Evaluated:
         return f"{self.n_rows:,} rows {unseen}"
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated"
+@dataclass(frozen=True)
+class Tuned:
+    """Ways of running a model were measured on this machine, for an export."""
+
+    time: float
+    model: str
+    """Its name: `trial-00003`."""
+    chosen: str
+    """The way that the export is; empty: none."""
+    figures: Mapping[str, Mapping[str, float]]
+    """Of each way by its name; those by the rows of a call have names that end so: `…@4096`."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Tuned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -21,14 +22,19 @@ def test_what_is_done_behind_is_done_in_order_and_to_the_end() -> None:
     assert done == list(range(50))
 
 
+def do_behind(*works: Callable[[], None]) -> None:
+    with Behind("writing") as behind:
+        for work in works:
+            behind.do(work)
+
+
 def test_what_the_last_raises_is_raised() -> None:
-    with pytest.raises(ValueError, match="no room"), Behind("writing") as behind:
-        behind.do(fail)
+    with pytest.raises(ValueError, match="no room"):
+        do_behind(fail)
 
 
 def test_what_one_raises_the_next_call_raises() -> None:
     done: list[int] = []
-    with pytest.raises(ValueError, match="no room"), Behind("writing") as behind:
-        behind.do(fail)
-        behind.do(partial(done.append, 1))
+    with pytest.raises(ValueError, match="no room"):
+        do_behind(fail, partial(done.append, 1))
     assert done == []

@@ -95,7 +95,8 @@ class Scoring(nn.Module):
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
         self.network = network
-        self._dtype, self._task = dtype, task
+        self.dtype, self._task = dtype, task
+        """`dtype`: what the network takes."""
         self._mean, self._scale = unit
 
     def forward(
@@ -107,7 +108,7 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        out = self.network(features.to(self._dtype)).double()
+        out = self.network(features.to(self.dtype)).double()
         classes = self._task is Task.classification
         answer: torch.Tensor = (
             torch.softmax(out, 1) if classes else out[:, 0] * self._scale + self._mean
