@@ -14,7 +14,6 @@ from automl.commands.evaluation.keep import deliver, keep
 from automl.commands.which_study import study_path
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
-from automl.record.directory import command_line
 from automl.record.place import settle_unlocked
 from automl.running.console import CommandConsole
 from automl.tracking.say import say_on_stdout
@@ -58,8 +57,8 @@ def fastest_export(
     validation = _validation(config, predictor)
     ways = ways_here()
     console.say(
-        f"measures {_n_measured(ways)} ways of running it, one row and up to 16,384 at a time: "
-        f"about {_rounded(seconds_needed(ways))} on a free machine. Ctrl-C: the fastest by then."
+        f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
+        f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest by then"
     )
     seen = measure(predictor, validation, ways, folder, _progress(console, ways))
     chosen = fastest(seen.ways, files=True)
@@ -74,8 +73,8 @@ def fastest_export(
     if chosen is None:
         raise AutoMLError(
             "export.tune: no way that can be written as a file is within "
-            f"export.tolerance={config.export.tolerance:g} of the model's loss here: allow more, or "
-            "install what the lines above say."
+            f"export.tolerance={config.export.tolerance:g} of the model's loss here: allow more, "
+            "or install what the lines above say."
         )
     return _export_of(chosen, seen, validation)
 
@@ -154,7 +153,7 @@ def _keep(event: Tuned, config: Config, console: CommandConsole) -> None:
     try:
         deliver(directory, config, place, say_on_stdout)
     except AutoMLError as error:
-        console.say(f"{error} (or later: {command_line('sync', config.study)})", "yellow")
+        console.say(str(error), "yellow")
 
 
 def _export_of(chosen: Measured, seen: Seen, validation: Validation) -> Fastest:
