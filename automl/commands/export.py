@@ -1,4 +1,4 @@
-"""`export`: a trial's model as files that other programs run, shown to say what the model says."""
+"""`export`: a study's model as files that other programs run, shown to say what the model says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from automl.commands.tuning import Fastest, fastest_export
-from automl.commands.which_study import study_path
-from automl.commands.which_trial import best_file, chosen_trial, family_of, load_model
+from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
-from automl.record.trial_record import TrialRecord
+from automl.record.studies import read_study, study_path
 from automl.running.console import CommandConsole, open_console
-from automl.trial import trial_name
 
 if TYPE_CHECKING:
     from automl.training.export.package import Exported
@@ -31,21 +29,23 @@ def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     _check_format(config)
-    trial = chosen_trial(config, path, "export.trial", config.export.trial)
-    file, name = best_file(path, trial), trial_name(trial.number)
+    choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
 
-    predictor = load_model(config, file)
+    model = open_model(config, choice)
+    predictor = model.predictor
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
         if config.export.tune:
-            fastest = fastest_export(config, predictor, name, console, Path(folder))
+            fastest = fastest_export(config, predictor, model.name, console, Path(folder))
         kind = config.export.format if fastest is None else fastest.format
-        to = config.export.to or StudyFiles(path).export(trial.number, kind.value)
-        console.say(f"{name} of {path.name}: {_way(kind, fastest)}, to {to}")
-        done = _written(predictor, rows, to, kind, _about(path, trial, file), fastest)
+        to = config.export.to or StudyFiles(path).export(model.name, kind.value)
+        console.say(f"{model.name} of {path.name}: {_way(kind, fastest)}, to {to}")
+        if late := outdated(config, model):
+            console.say(late, "yellow")
+        done = _written(predictor, rows, to, kind, _about(path, model), fastest)
     _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
     beside = ["schema.json", "reader.py", *(() if fastest is None else fastest.tuned.beside)]
     console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
@@ -101,12 +101,17 @@ def _check_format(config: Config) -> None:
         )
 
 
-def _about(path: Path, trial: TrialRecord, file: Path) -> dict[str, Any]:
-    """Which model it is."""
+def _about(path: Path, model: TableModel) -> dict[str, Any]:
+    """Which model it is; `value` is the trial's by the study's metric."""
+    trial = read_study(path).trials.get(model.trial)
     return {
         "study": path.name,
-        "trial": trial.number,
-        "params": dict(trial.params),
-        "value": trial.value,
-        "best_pt": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "trial": model.trial,
+        "refit": model.refitted is not None,
+        "params": dict(model.predictor.params),
+        "value": None if trial is None else trial.value,
+        "model_file": {
+            "name": model.file.name,
+            "sha256": hashlib.sha256(model.file.read_bytes()).hexdigest(),
+        },
     }

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.evaluation.keep import deliver, keep
-from automl.commands.which_study import study_path
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.place import settle_unlocked
+from automl.record.studies import study_path
 from automl.running.console import CommandConsole
 from automl.tracking.say import say_on_stdout
 from automl.trial import Tuned

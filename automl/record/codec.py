@@ -28,6 +28,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -58,7 +59,7 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(Started, Suggested, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
-        *(SweepStarted, SweepEnded, Paced, Evaluated, Tuned),
+        *(SweepStarted, SweepEnded, Paced, Evaluated, Ensembled, Tuned),
     )
 }
 _FIELDS = {
@@ -69,8 +70,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "allocated_bytes": int,
     "predicted_bytes": (int, NoneType),
     "execution": (int, NoneType),
+    "refit_of": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
-    **dict.fromkeys(("params", "metrics", "settings", "scores", "figures"), dict),
+    **dict.fromkeys(("params", "metrics", "settings", "scores", "members", "figures"), dict),
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
     **dict.fromkeys(("model", "chosen"), str),
 }
@@ -168,6 +170,11 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values["figures"] = {
             name: {figure: float(value) for figure, value in of.items()}
             for name, of in values["figures"].items()
+        }
+    elif kind is Ensembled:
+        values |= {
+            "members": {int(n): float(weight) for n, weight in values["members"].items()},
+            "scores": {name: float(value) for name, value in values["scores"].items()},
         }
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()

@@ -26,6 +26,7 @@ from automl.trial.carrying import (
 from automl.trial.events import (
     Checkpointed,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -77,6 +78,7 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    refit_name,
     trial_name,
 )
 
@@ -95,6 +97,7 @@ __all__ = [
     "DeviceKind",
     "Difference",
     "Direction",
+    "Ensembled",
     "Entry",
     "Evaluated",
     "Event",
@@ -145,5 +148,6 @@ __all__ = [
     "Tuned",
     "Verdict",
     "Work",
+    "refit_name",
     "trial_name",
 ]

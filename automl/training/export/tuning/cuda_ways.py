@@ -81,7 +81,7 @@ def _torchao(shop: Workshop) -> Made:
         raise NotHereError("torchao is not installed: pip install torchao")
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-    quantize_(graph.network, Int8DynamicActivationInt8WeightConfig())
+    quantize_(graph.networks, Int8DynamicActivationInt8WeightConfig())
     return Made(reader.with_torch(graph, "cuda"))
 
 

@@ -81,9 +81,9 @@ class Workshop:
         return self._files[kind]
 
     def rounded(self) -> Scoring:
-        """The graph with its network in bfloat16, the table's columns as before."""
+        """The graph with its networks in bfloat16, the table's columns as before."""
         graph = copy.deepcopy(self.graph)
-        graph.network.to(torch.bfloat16)
+        graph.networks.to(torch.bfloat16)
         graph.dtype = torch.bfloat16
         return graph
 
