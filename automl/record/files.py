@@ -13,6 +13,7 @@
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
     exports/          a folder per exported model                                    durable
+    ensemble.pt       the weighted mean of its models                                durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
     lock              held by its sweep
@@ -48,6 +49,7 @@ WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
+ENSEMBLE = "ensemble.pt"
 REFIT = "refit.pt"
 REFITS = "refits"
 
@@ -96,6 +98,11 @@ class StudyFiles:
     @property
     def sweep_log(self) -> Path:
         return self.path / SWEEP_LOG
+
+    @property
+    def ensemble(self) -> Path:
+        """The weighted mean of its models."""
+        return self.path / ENSEMBLE
 
     @property
     def refit(self) -> Path:

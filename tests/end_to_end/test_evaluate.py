@@ -47,7 +47,7 @@ def searched(story: Program) -> Path:
     """A folder with a study `t` of a table."""
     write_table(story.folder / "table.csv")
     words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
-    done = story.run(*words, "data.sweep_rows=0.5", *FEW)
+    done = story.call(*words, "data.sweep_rows=0.5", *FEW)
     assert (done.code, done.stderr) == (0, "")
     return story.folder
 

@@ -22,8 +22,8 @@ FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
 LONG = (
     *FEW,
-    *("study.n_trials=1", "training.epochs=150", "training.checkpoint_every_seconds=0"),
-    *("data.n_train=1000", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
+    *("study.n_trials=1", "training.epochs=60", "training.checkpoint_every_seconds=0"),
+    *("data.n_train=400", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
 )
 REFIT = ("refit", "study.name=a")
 
