@@ -15,6 +15,7 @@
     exports/          a folder per exported model                                    durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
+    release.json      which steps of a release are done, and what they made          durable
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -50,6 +51,7 @@ LAST = "last.pt"
 BEST = "best.pt"
 REFIT = "refit.pt"
 REFITS = "refits"
+RELEASE = "release.json"
 
 CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 
@@ -106,6 +108,11 @@ class StudyFiles:
     def refits(self) -> Path:
         """The folder of refits, each a study by itself."""
         return self.path / REFITS
+
+    @property
+    def release(self) -> Path:
+        """The steps of a release that are done."""
+        return self.path / RELEASE
 
     @property
     def lock(self) -> Path:
