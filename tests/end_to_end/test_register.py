@@ -112,8 +112,9 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     run = study.trial_runs()[best]
     assert version.run_id == run.info.run_id
     assert (run.info.status, run.info.end_time) == (before.status, before.end_time)
-    assert [shown.model_id for shown in run.outputs.model_outputs] == [version.model_id]
-    model = client(study).get_logged_model(version.model_id)
+    (shown,) = run.outputs.model_outputs
+    model = client(study).get_logged_model(shown.model_id)
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "t", "version": 1}]
     assert str(model.status) == "READY"
     assert model.tags["automl.digest"] == version.tags["automl.digest"]
     (rows,) = (text for key, text in version.tags.items() if key.startswith("automl.rows."))

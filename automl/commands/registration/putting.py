@@ -56,11 +56,7 @@ def new_model(
 
 def put(registry: Registry, new: NewModel, known: Version | None, stands: Standing) -> Version:
     """The version with all its tags and then its alias. Raises RegistryError."""
-    if known is None:
-        version = registry.add(new)
-    else:
-        version = known
-        registry.record(known, new.tags)
+    version = registry.put(new, known)
     if registry.alias(stands.alias) != version.number:
         registry.set_alias(stands.alias, version.number)
     if stands.alias == CHAMPION and registry.alias(CHALLENGER) == version.number:

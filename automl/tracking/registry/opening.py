@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_registry(config: TrackingConfig, name: str) -> Registry:
     """The registered model `name`, be it there or not. Raises ConfigError where the store of the
     runs does not answer."""
-    uri = resolve_uri(config)
+    uri = resolve_uri(config).absolute
     set_defaults(os.environ)
     from automl.tracking.registry.registry import Registry
     from automl.tracking.store import open_client

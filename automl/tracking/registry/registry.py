@@ -7,9 +7,10 @@ one that has ended is not shown as running again.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
 from automl.record.redact import redact
@@ -86,7 +88,7 @@ class Registry:
         with self._asked():
             while True:
                 page = self._client.search_model_versions(f"name='{self.name}'", page_token=token)
-                found += [Version(int(v.version), dict(v.tags), v.model_id) for v in page]
+                found += [Version(int(v.version), dict(v.tags)) for v in page]
                 token = page.token
                 if not token:
                     return sorted(found, key=lambda version: -version.number)
@@ -105,29 +107,23 @@ class Registry:
             whole = Path(download_artifacts(lies, dst_path=str(to), tracking_uri=self._uri.text))
         return next((path.parent for path in whole.glob("artifacts/*/schema.json")), to)
 
-    def add(self, model: NewModel) -> Version:
-        """Log the model on its run, and make a version of it."""
+    def put(self, model: NewModel, known: Version | None) -> Version:
+        """Log the model on its run, and make a version of it; what is there already stays.
+
+        `known` is its version, if there is one, which learns what is new to tell.
+        """
         with self._asked():
             logged = self._logged(model)
             if logged.status != LoggedModelStatus.READY:
                 self._upload(model, logged)
             self._show_on_run(model, logged)
-            made = self._client.create_model_version(
-                self.name,
-                logged.artifact_location,
-                run_id=model.run.run,
-                tags={DIGEST: model.digest, **model.tags},
-                model_id=logged.model_id,
-            )
-            return Version(int(made.version), dict(made.tags), logged.model_id)
-
-    def record(self, version: Version, tags: Mapping[str, str]) -> None:
-        """Tell more about a version."""
-        with self._asked():
-            for key, value in tags.items():
+            version = self._make(model, logged) if known is None else known
+            for key, value in model.tags.items():
                 if version.tags.get(key) != value:
                     number = str(version.number)
                     self._client.set_model_version_tag(self.name, number, key, value)
+            self._link(logged, version)
+        return version
 
     def set_alias(self, alias: str, version: int) -> None:
         with self._asked():
@@ -165,6 +161,25 @@ class Registry:
         if shown is None or logged.model_id not in {m.model_id for m in shown.model_outputs}:
             output = LoggedModelOutput(logged.model_id, step=0)
             self._client.log_outputs(model.run.run, [output])
+
+    def _make(self, model: NewModel, logged: LoggedModel) -> Version:
+        """With all its tags at once: by one of them it is found again."""
+        made = self._client.create_model_version(
+            self.name,
+            logged.artifact_location,  # `models:/…` would be looked up in the process's own store
+            run_id=model.run.run,
+            tags={DIGEST: model.digest, **model.tags},
+            model_id=logged.model_id,
+        )
+        return Version(int(made.version), dict(made.tags))
+
+    def _link(self, logged: LoggedModel, version: Version) -> None:
+        """From the model to its versions, for the column *Models*."""
+        entry = {"name": self.name, "version": version.number}
+        entries = json.loads(logged.tags.get(MLFLOW_MODEL_VERSIONS) or "[]")
+        if entry not in entries:
+            tags = {MLFLOW_MODEL_VERSIONS: json.dumps([*entries, entry])}
+            self._client.set_logged_model_tags(logged.model_id, tags)
 
     @contextmanager
     def _asked(self) -> Iterator[None]:

@@ -49,8 +49,6 @@ class Version:
 
     number: int
     tags: Mapping[str, str]
-    model_id: str | None
-    """Of the model in its experiment; None: it was registered by hand."""
 
     @property
     def digest(self) -> str:
