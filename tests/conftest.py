@@ -7,9 +7,9 @@ import gc
 from hypothesis import settings
 
 from tests.lossy_disk import lossy_disk
-from tests.mlflow_store import empty_database, warm_deliveries
+from tests.mlflow_store import empty_database, programs_are_warm
 
-__all__ = ["empty_database", "lossy_disk", "warm_deliveries"]
+__all__ = ["empty_database", "lossy_disk", "programs_are_warm"]
 
 # `make check` says the same of the same tree each time; `make soak` looks further.
 settings.register_profile("check", derandomize=True, deadline=None, max_examples=40)

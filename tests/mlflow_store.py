@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from automl.tracking.environment import set_defaults
-from tests.warm import warm_deliverers
+from tests.warm import warm_programs
 
 
 def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
@@ -27,7 +27,7 @@ def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def mlflow_environment(warm_deliveries: None) -> Iterator[None]:
+def mlflow_environment(programs_are_warm: None) -> Iterator[None]:
     """MLflow's variables, as every process of ours has them before it imports mlflow."""
     before = dict(os.environ)
     set_defaults(os.environ)
@@ -50,9 +50,9 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def warm_deliveries(empty_database: Path) -> Iterator[None]:
-    """The delivering processes that this process starts have MLflow loaded; see `warm.py`."""
-    with warm_deliverers(empty_database):
+def programs_are_warm(empty_database: Path) -> Iterator[None]:
+    """Delivering processes and some programs begin with their libraries loaded; see `warm.py`."""
+    with warm_programs(empty_database):
         yield
 
 

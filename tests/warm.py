@@ -1,10 +1,11 @@
-"""Delivering processes that begin with MLflow loaded, for tests that start hundreds of them.
+"""Programs of ours that begin with their libraries loaded, for tests that start many of them.
 
-To load it and to open a first store takes each of them 1 s of a core, more than all else in most
-sweeps of the tests. Here a server loads it once and is forked wherever this process starts
-`python -P -m automl.tracking.deliver`. What comes of it is a child of this process like any other,
-with the pipes, the folder and the environment it was given. Where the environment could change
-what is loaded, and in every program that a test starts, it is started as ever.
+To load MLflow and to open a first store takes a delivering process 1 s of a core, to load torch a
+fork server another: more than all else in most sweeps of the tests. Here a server loads them once
+and is forked wherever this process starts `python -P -m automl.tracking.deliver`, and where it
+starts `python -m automl` with `FORKED` in its environment. What comes of it is a child of this
+process like any other, with the pipes, the folder and the environment it was given. Where the
+environment could change what is loaded, a program is started as ever.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import Any
 
 import pytest
 
-from tests.warm_server import MESSAGE_BYTES, MODULE
+from tests.warm_server import DELIVERER, MESSAGE_BYTES, PROGRAM
 
-ROOT = Path(__file__).parents[1]
+FORKED = "AUTOML_TESTS_FORKED"
+"""The variable by which a test says that how its program starts is not its concern."""
 _ADOPT_ORPHANS = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 _LOOKED_AT = ("MLFLOW_", "PYTHON", "LD_")
@@ -35,16 +37,16 @@ _LOOKED_AT = ("MLFLOW_", "PYTHON", "LD_")
 
 
 class WarmServer:
-    """A process that has MLflow loaded, and is forked."""
+    """A process that has loaded what a module needs, and is forked."""
 
-    def __init__(self, database: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, database: Path, environment: Mapping[str, str]) -> None:
         self._looked_at = _looked_at(environment)
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = ["-P", "-m", "tests.warm_server", str(database), str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", "tests.warm_server"]
             self._process = subprocess.Popen(
-                [sys.executable, *command],
+                [*command, module, str(database), str(theirs.fileno())],
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -84,35 +86,46 @@ def _adopting_orphans() -> Iterator[None]:
         prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
 
 
+def _module_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """What a command line runs, where that may be forked."""
+    if list(words) == ["-P", "-m", DELIVERER]:
+        return DELIVERER
+    if list(words[:2]) == ["-m", PROGRAM] and FORKED in environment:
+        return PROGRAM
+    return None
+
+
 @contextmanager
-def warm_deliverers(database: Path) -> Iterator[None]:
-    """Delivering processes that this process starts are forked; `database` is an empty store."""
-    started: list[WarmServer] = []
+def warm_programs(database: Path) -> Iterator[None]:
+    """What this process starts is forked where it may be; `database` is an empty store."""
+    servers: dict[str, WarmServer] = {}
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(args: Sequence[str], *rest: Any) -> int:
-        pipes, new_session = rest[5:11], rest[14]  # see `subprocess.Popen._execute_child`
-        if list(args[1:]) != ["-P", "-m", MODULE]:
+        folder, entries, pipes, new_session = rest[3], rest[4], rest[5:11], rest[14]
+        environment = dict(os.fsdecode(entry).split("=", 1) for entry in entries or ())
+        module = _module_of(args[1:], environment)
+        if module is None:
             return int(real(args, *rest))
-        entries = [entry.decode(errors="surrogateescape") for entry in rest[4]]
-        environment = dict(entry.split("=", 1) for entry in entries)
-        if not started:
-            started.append(WarmServer(database, environment))
-        (server,) = started
-        if not server.suits(environment):
+        environment.pop(FORKED, None)
+        if module not in servers:
+            servers[module] = WarmServer(module, database, environment)
+        if not servers[module].suits(environment):
             return int(real(args, *rest))
         os.umask(umask := os.umask(0o022))
         job = {
-            "folder": os.path.abspath(rest[3]),
+            "words": list(args[args.index(module) + 1 :]),
+            "folder": os.path.abspath(folder or "."),
             "environment": environment,
             "new_session": new_session,
             "umask": umask,
         }
-        given = (pipes[0], pipes[3], pipes[5])
-        return server.fork(job, [own if fd == -1 else fd for own, fd in enumerate(given)])
+        given = (pipes[0], pipes[3], pipes[5])  # as `subprocess.Popen._execute_child` gives them
+        fds = [own if fd == -1 else fd for own, fd in enumerate(given)]
+        return servers[module].fork(job, fds)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "_fork_exec", fork_exec)
         yield
-    for server in started:
+    for server in servers.values():
         server.close()

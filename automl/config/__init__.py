@@ -26,7 +26,7 @@ from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, StudyConfig
+from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
@@ -42,6 +42,7 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "Ensemble",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -52,6 +53,7 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "Parallel",
+    "Portfolio",
     "Precision",
     "PredictConfig",
     "PrunerConfig",

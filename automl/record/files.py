@@ -13,6 +13,7 @@
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
     exports/          a folder per exported model                                    durable
+    ensemble.pt       the weighted mean of its models                                durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
     release.json      which steps of a release are done, and what they made          durable
@@ -49,6 +50,7 @@ WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
+ENSEMBLE = "ensemble.pt"
 REFIT = "refit.pt"
 REFITS = "refits"
 RELEASE = "release.json"
@@ -98,6 +100,11 @@ class StudyFiles:
     @property
     def sweep_log(self) -> Path:
         return self.path / SWEEP_LOG
+
+    @property
+    def ensemble(self) -> Path:
+        """The weighted mean of its models."""
+        return self.path / ENSEMBLE
 
     @property
     def refit(self) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -132,6 +132,29 @@ def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
     check(found in _DTYPES, "weights of type", found)
     assert found is not None
     return found
+
+
+def shares_of(plain: object, n: int) -> list[float]:
+    """`n` numbers above 0 that sum to 1."""
+    check(isinstance(plain, list | tuple) and len(plain) == n, f"not {n} weights", plain)
+    assert isinstance(plain, list | tuple)
+    check(all(type(x) is float and 0 < x <= 1 for x in plain), "no weights of models", plain)
+    check(math.isclose(math.fsum(plain), 1, rel_tol=1e-6), "weights that do not sum to 1", plain)
+    return list(plain)
+
+
+def check_room(members: Sequence[Mapping[str, Any]], file_bytes: int) -> None:
+    """Several models that may share what they hold: made apart they are no larger than the file."""
+    size_bytes = sum(map(_tensor_bytes, members))
+    check(size_bytes <= file_bytes, f"models larger than the file ({file_bytes} bytes)", size_bytes)
+
+
+def _tensor_bytes(plain: object) -> int:
+    if isinstance(plain, torch.Tensor):
+        return plain.numel() * plain.element_size()
+    if isinstance(plain, Mapping):
+        return sum(map(_tensor_bytes, plain.values()))
+    return sum(map(_tensor_bytes, plain)) if isinstance(plain, list | tuple) else 0
 
 
 def is_size(value: object) -> bool:

@@ -26,6 +26,7 @@ from automl.trial.carrying import (
 from automl.trial.events import (
     Checkpointed,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -95,6 +96,7 @@ __all__ = [
     "DeviceKind",
     "Difference",
     "Direction",
+    "Ensembled",
     "Entry",
     "Evaluated",
     "Event",

@@ -301,4 +301,17 @@ class Evaluated:
         return f"{self.n_rows:,} rows {unseen}"
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated"
+@dataclass(frozen=True)
+class Ensembled:
+    """Models of the study were made one: the weighted mean of what they say."""
+
+    time: float
+    n_rows: int
+    """By which the members were chosen; none of them has seen those."""
+    members: Mapping[int, float]
+    """The weight of each trial's model, the heaviest first; they sum to 1."""
+    scores: Mapping[str, float]
+    """Each metric by name (`loss`), on those rows."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled"

@@ -65,6 +65,8 @@ def _refuse_changed(prepared: Prepared, path: Path) -> None:
                 defaults=prepared.identity_defaults,
                 directory=path,
                 asks_for_params=prepared.asks_for_params,
+                choice=prepared.choice,
+                portfolio=prepared.portfolio,
             )
         ),
     ):
