@@ -13,6 +13,7 @@ from typing import Any
 import mlflow.pyfunc
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import MlflowException
 
 PACKAGE = "package"
 """The name of the export among the model's artifacts."""
@@ -30,7 +31,7 @@ class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # it has no type
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Raises ValueError for a text where a number was, KeyError for a column that is absent."""
+        """Raises MlflowException for a text where a number was, or a column that is absent."""
         rows = model_input.to_dict("records")
         parts = [self._scores(rows[i : i + N_AT_ONCE]) for i in range(0, len(rows), N_AT_ONCE)]
         classes = self.model.classes
@@ -44,7 +45,10 @@ class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # it has no type
         return pd.DataFrame({"prediction": labels, **by_class})
 
     def _scores(self, rows: list[dict[Any, Any]]) -> Any:
-        taken = [self.model.arrays(row) for row in rows]
+        try:
+            taken = [self.model.arrays(row) for row in rows]
+        except (KeyError, ValueError) as error:  # in an answer it is the client's, who is told why
+            raise MlflowException.invalid_parameter_value(str(error)) from error
         return self.model.scores(**{n: np.concatenate([a[n] for a in taken]) for n in taken[0]})
 
 
