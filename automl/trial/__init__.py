@@ -51,6 +51,7 @@ from automl.trial.events import (
     Tagged,
     TooLarge,
     TrialEvent,
+    Tuned,
 )
 from automl.trial.places import (
     HOST,
@@ -68,6 +69,7 @@ from automl.trial.places import (
     Work,
 )
 from automl.trial.words import (
+    ENSEMBLE_NAME,
     MAX_STEP,
     CheckpointKind,
     Direction,
@@ -77,11 +79,13 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    number_of,
     refit_name,
     trial_name,
 )
 
 __all__ = [
+    "ENSEMBLE_NAME",
     "HOST",
     "HOST_UUID",
     "LOCAL_NODE",
@@ -144,8 +148,10 @@ __all__ = [
     "TrialEvent",
     "TrialSpec",
     "TrialState",
+    "Tuned",
     "Verdict",
     "Work",
+    "number_of",
     "refit_name",
     "trial_name",
 ]

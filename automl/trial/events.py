@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.places import DeviceKind, ProcessId, RequestSource
-from automl.trial.words import CheckpointKind, Params, TrialState, refit_name, trial_name
+from automl.trial.words import (
+    ENSEMBLE_NAME,
+    CheckpointKind,
+    Params,
+    TrialState,
+    refit_name,
+    trial_name,
+)
 
 
 @dataclass(frozen=True)
@@ -284,13 +291,16 @@ class Evaluated:
     """Likewise, of all but the first model."""
     refit_of: int | None = None
     """The trial whose refit was scored too, as the first model; None: it was not."""
+    ensembled: bool = False
+    """The ensemble was scored too, as the first model."""
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of what was scored but for baselines, the first of which the others are compared
         with."""
         refit = () if self.refit_of is None else (refit_name(self.refit_of),)
-        return (*refit, *map(trial_name, self.trials))
+        joined = (ENSEMBLE_NAME,) if self.ensembled else ()
+        return (*joined, *refit, *map(trial_name, self.trials))
 
     @property
     def rows(self) -> str:
@@ -299,6 +309,19 @@ class Evaluated:
             "no sweep saw" if self.kind.unseen else "of validation, by which trials were chosen"
         )
         return f"{self.n_rows:,} rows {unseen}"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Ways of running a model were measured on this machine, for an export."""
+
+    time: float
+    model: str
+    """Its name: `trial-00003`."""
+    chosen: str
+    """The way that the export is; empty: none."""
+    figures: Mapping[str, Mapping[str, float]]
+    """Of each way by its name; those by the rows of a call have names that end so: `…@4096`."""
 
 
 @dataclass(frozen=True)
@@ -316,4 +339,4 @@ class Ensembled:
     """How fast the model of each trial predicts that was looked at."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled"
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled | Tuned"
