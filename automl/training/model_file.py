@@ -1,8 +1,8 @@
 """What a `best.pt` says of its model, checked before anything is made of it.
 
-Its author may be a stranger. What is checked here can be used: it agrees with itself and with the
-weights, which are no more than the file holds, so nothing larger than the file is ever made.
-Names in it are shown, and never imported.
+Its author may be a stranger. What is checked here can be used: it agrees with itself, and nothing
+much larger than the file is ever made; weights of networks are looked at in `weights.py`. Names in
+it are shown, and never imported.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from automl.config import Task
 from automl.trial import ParamValue
 
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MAX_LABEL_BYTES = 2**26
 """Of all labels in one numpy array, in which each takes the room of the longest."""
 
@@ -91,29 +88,6 @@ def classes_of(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[Pa
 
 def _is_label(value: object) -> bool:
     return type(value) in (str, int, float, bool)
-
-
-def weights_of(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
-    """The weights by name: dense, in memory, and together no larger than the file."""
-    weights = state["weights"]
-    check(isinstance(weights, Mapping), "no weights", weights)
-    for name, weight in weights.items():
-        check(isinstance(name, str), "a weight without a name", name)
-        dense = isinstance(weight, torch.Tensor) and weight.layout is torch.strided
-        check(dense and weight.is_cpu, f"the weight {name[:50]!r}", type(weight))
-    size_bytes = sum(weight.numel() * weight.element_size() for weight in weights.values())
-    check(
-        size_bytes <= file_bytes, f"weights larger than the file ({file_bytes} bytes)", size_bytes
-    )
-    return dict(weights)
-
-
-def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """What the network computes in."""
-    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
-    check(found in _DTYPES, "weights of type", found)
-    assert found is not None
-    return found
 
 
 def is_size(value: object) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from automl.errors import AutoMLError
 from automl.record.files import BEST
-from automl.training import checkpoint
-from automl.training.predictor import MEMBERS, is_model
+from automl.training import plain_checkpoint
+from automl.training.predictor import MEMBERS, content_of, is_model
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,22 @@ def write(asked: RefitFile) -> None:
         content["metrics"] = {}  # nobody measured their mean
     content |= {"study": asked.study, "refit_of": asked.trial}
     path = Path(asked.path)
+    _save(path, content, without_torch=all(map(plain_checkpoint.is_plain, map(Path, asked.seeds))))
+
+
+def _save(path: Path, content: Mapping[str, Any], *, without_torch: bool) -> None:
+    """As the seeds were written."""
+    if without_torch:
+        plain_checkpoint.save(path.parent, {path.name: content})
+        return
+    from automl.training import checkpoint
+
     checkpoint.save(path.parent, {path.name: content})
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return checkpoint.load(path)
+        return content_of(path)
     except FileNotFoundError as error:
         raise AutoMLError(
             f"{path}: there is no such file, so that there is no model to keep. A function of your "
