@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from automl.errors import StorageError
-from automl.record.disk import flush_folder, make_folder, replacing
+from automl.training.written_files import write_files
 
 FORMAT = "automl-arrays-1"
 """Stands in each file; a change of its layout is a new number."""
@@ -59,21 +58,8 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
 
 
 def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-    """As `checkpoint.save`: each file beside, flushed, renamed. Raises StorageError."""
-    path = folder
-    try:
-        parents = make_folder(folder)
-        for name, content in contents.items():
-            path = folder / name
-            with replacing(path) as file:
-                _write(file, content)
-        for changed in (folder, *parents):
-            flush_folder(changed)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: the checkpoint could not be written: {error.strerror or error}. "
-            "Make room or mend the folder, and resume the study."
-        ) from error
+    """Write checkpoints into `folder` under their names; see `write_files`. Raises StorageError."""
+    write_files(folder, contents, _write)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -107,7 +93,7 @@ def is_plain(path: Path) -> bool:
 # --- writing ---
 
 
-def _write(file: BinaryIO, content: Mapping[str, Any]) -> None:
+def _write(content: Mapping[str, Any], file: BinaryIO) -> None:
     arrays: list[npt.NDArray[Any]] = []
     text = json.dumps({"format": FORMAT, "content": _without_arrays(content, arrays)})
     begin = file.tell()

@@ -81,7 +81,7 @@ class BoostingSide(TableSide):
         if of_classes and len(np.unique(data.train.y)) < 2:
             _tell_constant(fitting, on_round)
             return
-        boosting = _boosting(fitting)
+        boosting = unfitted(fitting)
         boosting.set_params(scoring=_Listener(fitting, on_round))
         boosting.fit(data.view(tree_view)[0], fitting.targets)
 
@@ -190,7 +190,7 @@ def _tree_of(predictor: Any) -> Trees:
     )
 
 
-def _boosting(fitting: Fitting) -> Any:
+def unfitted(fitting: Fitting) -> Any:
     """Not yet fitted."""
     from sklearn import ensemble
 

@@ -105,7 +105,7 @@ class _Growing:
     def grown(self, number: int) -> Grown:
         """After this round."""
         fitting, data = self._fitting, self._fitting.data
-        forest = _forest(fitting, number).fit(self._x, self._y)
+        forest = unfitted(fitting, number).fit(self._x, self._y)
         trees = self._trees_of(forest)
         self._parts.append(trees)
         self._train += self._said(forest)
@@ -178,7 +178,7 @@ class _Growing:
         return self._parts[0]
 
 
-def _forest(fitting: Fitting, number: int) -> Any:
+def unfitted(fitting: Fitting, number: int) -> Any:
     """The one of this round, not yet fitted."""
     from sklearn import ensemble
 
