@@ -5,7 +5,7 @@ Everything here reads; what it returns is what a sweep is made from.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
+    Portfolio,
     check,
 )
 from automl.config.defaults import defaults_of, unset
@@ -134,6 +135,20 @@ class Prepared:
         return self.config.may_survey and is_users and not self.asks_for_params
 
     @property
+    def portfolio(self) -> Sequence[Params]:
+        """What is tried first of what did well elsewhere."""
+        wanted = self.config.study.portfolio is Portfolio.auto
+        if self.choice is None or not wanted or self.plan.refit is not None:
+            return ()
+        return self.plan.family.portfolio()
+
+    @property
+    def choice(self) -> str | None:
+        """The param that says what kind a trial is of; None: all are alike."""
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return self.plan.family.choice if builtin else None
+
+    @property
     def sampler(self) -> Sampler:
         """What proposes params."""
         assert isinstance(self.config.sampler, Sampler), "Hydra makes it by its schema"
@@ -203,7 +218,7 @@ class Prepared:
     @property
     def _on_cpu_alone(self) -> bool:
         builtin = self.config.objective.kind is ObjectiveKind.builtin
-        return builtin and self.plan.family.library != "torch"
+        return builtin and not self.plan.family.uses_torch
 
     @property
     def pruner(self) -> Pruner:
@@ -271,7 +286,7 @@ def prepare(
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(config.space)
+    space = parse_space(config.model.whole_space(config.space))
     asks = config.objective.kind is ObjectiveKind.optuna
     if asks:
         _check_sampler(config, space)
@@ -347,7 +362,7 @@ def _check_sampler(config: Config, space: Space) -> None:
 def _check_devices(config: Config) -> None:
     """Raises ConfigError where GPUs are asked for that the family trains none on."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    if config.model.library == "torch":
+    if config.model.uses_torch:
         return
     rule = f"model={name_of(config.model)} trains on the CPU alone: leave it out."
     kind, choose = config.devices.kind, config.devices.choose

@@ -40,7 +40,7 @@ def _for_training(config: Config) -> list[str]:
         return ["automl.training.command.session"]
     if config.objective.kind is ObjectiveKind.builtin:
         assert isinstance(config.model, Family), "Hydra makes it by its schema"
-        return ["automl.training.session", config.model.heavy]
+        return ["automl.training.session", *config.model.modules]
     return ["automl.training.session", "torch"]
 
 

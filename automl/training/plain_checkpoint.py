@@ -142,8 +142,13 @@ def _refuse_foreign(archive: zipfile.ZipFile, file_bytes: int) -> None:
         raise ValueError(f"it would be more than {MAX_RATIO} times as large unpacked")
 
 
+def most_bytes(file_bytes: int) -> int:
+    """That arrays of a file may take in memory."""
+    return MAX_RATIO * file_bytes + SPARE_BYTES
+
+
 def _is_bounded(n_bytes: int, file_bytes: int) -> bool:
-    return n_bytes <= MAX_RATIO * file_bytes + SPARE_BYTES
+    return n_bytes <= most_bytes(file_bytes)
 
 
 class _Arrays:

@@ -7,50 +7,45 @@ weights, and `predictor.load` averages what they give.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from automl.errors import AutoMLError
 from automl.record.files import BEST
 from automl.training import plain_checkpoint
-from automl.training.predictor import MEMBERS, content_of, is_model
-
-
-@dataclass(frozen=True)
-class RefitFile:
-    """What is written, and of what. Picklable."""
-
-    path: str
-    seeds: Sequence[str]
-    """The `best.pt` of each."""
-    study: str
-    trial: int
-    """The one that was trained again."""
+from automl.training.model_file import REFITTED
+from automl.training.predictor import MEMBERS, WEIGHTS, content_of, is_model
+from automl.training.refitted import RefitFile
 
 
 def write(asked: RefitFile) -> None:
     """Write the file; whole, or the one of before stands. Raises AutoMLError."""
-    contents = [_read(Path(seed)) for seed in asked.seeds]
-    content = contents[0] | {"state": _mean([content["state"] for content in contents])}
+    contents = [read(Path(seed)) for seed in asked.seeds]
+    content = contents[0] | {"state": together([content["state"] for content in contents])}
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
-    content |= {"study": asked.study, "refit_of": asked.trial}
+    content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}
     path = Path(asked.path)
-    _save(path, content, without_torch=all(map(plain_checkpoint.is_plain, map(Path, asked.seeds))))
+    save(path, content, list(map(Path, asked.seeds)))
 
 
-def _save(path: Path, content: Mapping[str, Any], *, without_torch: bool) -> None:
-    """As the seeds were written."""
-    if without_torch:
+def save(path: Path, content: Mapping[str, Any], models: Sequence[Path]) -> None:
+    """Write what was made of these models: without torch where all of them were. Raises
+    StorageError."""
+    plain = [plain_checkpoint.is_plain(model) for model in models]
+    if all(plain):
         plain_checkpoint.save(path.parent, {path.name: content})
         return
     from automl.training import checkpoint
 
-    checkpoint.save(path.parent, {path.name: content})
+    # What was read without torch holds arrays, which become tensors.
+    whole = checkpoint.snapshot(content) if any(plain) else content
+    checkpoint.save(path.parent, {path.name: whole})
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """All that a model file holds. Raises AutoMLError for one that cannot be read."""
     try:
         return content_of(path)
     except FileNotFoundError as error:
@@ -62,7 +57,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise AutoMLError(f"{error} Remove its folder, and refit again.") from error
 
 
-def _mean(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def together(
+    states: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> Mapping[str, Any]:
+    """One state of several models', which is their mean, by `weights` if they have some."""
     if len(states) == 1:
         return states[0]
     first = states[0]
@@ -70,14 +68,17 @@ def _mean(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     shared = {
         name: value
         for name, value in first.items()
-        if all(_is_same(value, state[name]) for state in states)
+        if all(name in state and _is_same(value, state[name]) for state in states)
     }
     members = [{n: v for n, v in state.items() if n not in shared} for state in states]
-    return shared | {MEMBERS: members}
+    own = {} if weights is None else {WEIGHTS: list(weights)}
+    return shared | {MEMBERS: members} | own
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Of plain values; what holds tensors (weights) is each model's own."""
+    """Of plain values; what holds tensors or arrays is each model's own."""
+    if isinstance(a, tuple) or isinstance(b, tuple):  # a file without torch has lists alone
+        return isinstance(a, tuple | list) and isinstance(b, tuple | list) and list(a) == list(b)
     try:
         return bool(a == b)
     except (RuntimeError, ValueError):  # of tensors nothing tells in one word

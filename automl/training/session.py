@@ -263,7 +263,7 @@ class TrainingSession:
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),
             on_gpu=on_gpu,
-            without_torch=not self._plan.uses_torch,
+            without_torch=not self._plan.trial_uses_torch(spec.params),
         )
         seed = trial_seed(spec.study_seed, spec.number)
         refit = self._plan.refit is not None

@@ -18,6 +18,7 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
+from automl.training.model_file import with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
 from automl.training.patience import Patience
@@ -161,8 +162,11 @@ class TableSide(ABC):
     def fit(self, fitting: Fitting, on_round: OnRound) -> None:
         """Fit, and call `on_round` after each round; what it raises ends the fit."""
 
-    @abstractmethod
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
     ) -> Model:
+        return self.model_of(with_arrays(state))
+
+    @abstractmethod
+    def model_of(self, state: Mapping[str, Any]) -> Model:
         """See `family.HeavySide.read_model`. Loads no scikit-learn."""

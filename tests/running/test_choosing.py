@@ -156,7 +156,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=8),
     told_after=st.floats(0, 2),
@@ -299,6 +299,13 @@ def test_a_trial_of_unknown_work_goes_to_a_gpu_alone() -> None:
     world = mixed(planned, chooser=Untold(planned))
     world.run()
     assert list(world.where.values()) == [[GPU]] * 3
+
+
+def test_what_cannot_run_on_a_gpu_goes_to_the_cpu_though_its_work_is_unknown() -> None:
+    planned = [plan(), Plan(GB, GB, kinds=frozenset({CPU})), plan()]
+    world = mixed(planned, chooser=Untold(planned))
+    world.run()
+    assert list(world.where.values()) == [[GPU], [CPU], [GPU]]
 
 
 def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:

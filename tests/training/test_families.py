@@ -13,6 +13,7 @@ import pytest
 import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
+from automl.training.auto.family import AutoFamily
 from automl.training.boosting.family import BoostingFamily
 from automl.training.family import Family, families, name_of
 from automl.training.linear.family import LinearFamily
@@ -35,6 +36,10 @@ CASES: dict[str, tuple[Family, Params]] = {
     "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
     "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),
     "mean": (MeanFamily(), {"shrink": 0.1}),
+    "auto": (
+        AutoFamily(families=["mlp"]),
+        {"family": "mlp", "mlp_depth": 1, "mlp_width": 8, "mlp_lr": 0.01, "mlp_batch_size": 50},
+    ),
 }
 
 

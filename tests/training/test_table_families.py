@@ -17,11 +17,15 @@ from automl.config import Precision, Schedule, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.one_hot import one_hot
 from automl.errors import ConfigError
+from automl.training.auto.family import AutoFamily
 from automl.training.boosting import heavy as boosting
 from automl.training.boosting.family import BoostingFamily
 from automl.training.linear.family import LinearFamily
+from automl.training.mean_model import mean_outputs
+from automl.training.plain_checkpoint import is_plain
 from automl.training.plan import SessionSetup
 from automl.training.predictor import Predictor, load_of_table
+from automl.training.refit_file import read, save, together
 from automl.training.seeds import trial_seed
 from automl.training.session import open_session
 from automl.training.table_estimator import Fitting
@@ -206,6 +210,31 @@ def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -
         assert predictor.model is None
         assert predictor.to("cpu") is predictor
         assert list(predictor.explain(mixed_frame(2, seed=1)).index)[-1] == "b", name
+
+
+# --- beside others ---
+
+
+def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
+    """Of `model=auto` each trial's file is as its family writes it."""
+    table = mixed(tmp_path, 2)
+    plan = make_plan(family=AutoFamily(families=["mlp", "trees", "boosting"]))
+    session, models = open_session(SessionSetup(plan, table)), {}
+    for number, name in enumerate(("mlp", "trees", "boosting")):
+        spec = make_spec(tmp_path, {"family": name}, number)
+        session.run(spec, HOST, Listener())
+        models[number] = str(Path(spec.checkpoint_dir) / "best.pt")
+    assert [is_plain(Path(path)) for path in models.values()] == [False, True, True]
+    rows = table.validation.rows
+    for path, chosen in (("all.pt", (0, 1, 2)), ("trees.pt", (1, 2))):
+        contents = [read(Path(models[number])) for number in chosen]
+        state = together([content["state"] for content in contents])
+        of = [Path(models[number]) for number in chosen]
+        save(tmp_path / path, {**contents[0], "state": state}, of)
+        assert is_plain(tmp_path / path) == (0 not in chosen)
+        each = np.stack([load_of_table(models[n]).outputs(rows) for n in chosen])
+        joined = load_of_table(tmp_path / path).outputs(rows)
+        np.testing.assert_array_equal(joined, mean_outputs(each, table.task))
 
 
 # --- the light side ---

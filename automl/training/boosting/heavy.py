@@ -21,7 +21,6 @@ from automl.data.dataset import Dataset, Rows
 from automl.data.scores import Floats
 from automl.training.boosting.family import BoostingFamily, BoostingParams
 from automl.training.class_scores import ClassScores, shares
-from automl.training.family import Builder
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
 from automl.training.tree_arrays import Nodes, Trees, joined, tree_of
@@ -85,9 +84,7 @@ class BoostingSide(TableSide):
         boosting.set_params(scoring=_Listener(fitting, on_round))
         boosting.fit(data.view(tree_view)[0], fitting.targets)
 
-    def read_model(
-        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
-    ) -> BoostingModel:
+    def model_of(self, state: Mapping[str, Any]) -> BoostingModel:
         classes, width, base = ClassScores.from_plain(state["classes_seen"]), *_begin(state)
         shape = (classes.n_given,)
         check(base.shape == shape, f"not {classes.n_given} values to begin with", base.shape)

@@ -16,7 +16,6 @@ from automl.data.dataset import Rows
 from automl.data.one_hot import n_features, one_hot
 from automl.data.scores import Floats
 from automl.training.class_scores import ClassScores, shares
-from automl.training.family import Builder
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
 
@@ -77,9 +76,7 @@ class LinearSide(TableSide):
             )
         )
 
-    def read_model(
-        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
-    ) -> LinearModel:
+    def model_of(self, state: Mapping[str, Any]) -> LinearModel:
         classes = ClassScores.from_plain(state["classes_seen"])
         weights, bias = state["weights"], state["bias"]
         for name, array, n_dimensions in (("weights", weights, 2), ("bias", bias, 1)):

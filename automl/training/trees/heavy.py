@@ -13,7 +13,6 @@ from automl.config import Task
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.scores import Floats
-from automl.training.family import Builder
 from automl.training.model_file import check, task_of
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
 from automl.training.tree_arrays import Nodes, Trees, joined, tree_of
@@ -67,9 +66,7 @@ class TreesSide(TableSide):
         for number in range(fitting.n_done, fitting.n_rounds):
             on_round(growing.grown(number))
 
-    def read_model(
-        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
-    ) -> ForestModel:
+    def model_of(self, state: Mapping[str, Any]) -> ForestModel:
         width, n_outputs, task = state["n_columns"], state["n_outputs"], task_of(state)
         check(type(width) is int and width >= 0, "no columns", width)
         check(type(n_outputs) is int and n_outputs >= 1, "no outputs", n_outputs)
