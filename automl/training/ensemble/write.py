@@ -16,11 +16,10 @@ from automl.data.dataset import Dataset
 from automl.data.scores import Floats, predictions
 from automl.data.selection import select
 from automl.errors import AutoMLError
-from automl.training import checkpoint
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.mean_model import mean_outputs
 from automl.training.predictor import load_of_table
-from automl.training.refit_file import read, together
+from automl.training.refit_file import read, save, together
 from automl.training.resolve import resolve_builder
 from automl.trial import trial_name
 
@@ -48,7 +47,7 @@ def write(asked: EnsembleFile) -> Made:
         "study": asked.study,
     }
     path = Path(asked.path)
-    checkpoint.save(path.parent, {path.name: content})
+    save(path, content, [Path(asked.models[trial]) for trial in trials])
     return Made(members, scores, speeds)
 
 
