@@ -125,17 +125,32 @@ def delivered_to(log: Path) -> tuple[str, str] | None:
 
     Reads only, without the lock; None: it was never delivered, or it cannot be known.
     """
+    found = None
+    for entry in _peeked(log):
+        match entry:
+            case {"experiment": str(experiment), "parent": str(parent)}:
+                found = experiment, parent
+    return found if found is not None and all(map(str.isalnum, found)) else None
+
+
+def run_of(log: Path, trial: int) -> str | None:
+    """The run of a trial, read in the same way; None: there is none yet."""
+    found = None
+    for entry in _peeked(log):
+        match entry:
+            case {"trial": int(number), "run": str(run)} if number == trial:
+                found = run
+    return found if found is not None and found.isalnum() else None
+
+
+def _peeked(log: Path) -> Iterator[object]:
+    """What stands in whole lines, while another process may write."""
     try:
         text = StudyFiles(log.parent).delivered.read_bytes()
     except OSError:
-        return None
-    found = None
+        return
     for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
-        for entry in _entries(line):
-            match entry:
-                case {"experiment": str(experiment), "parent": str(parent)}:
-                    found = experiment, parent
-    return found if found is not None and all(map(str.isalnum, found)) else None
+        yield from _entries(line)
 
 
 def _lock(fd: int, path: Path, wait_seconds: float) -> None:

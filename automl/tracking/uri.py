@@ -69,6 +69,15 @@ class TrackingUri:
         return Path(self.text.partition(":///")[2].partition("?")[0]).absolute()
 
     @property
+    def from_anywhere(self) -> str:
+        """The same, with credentials, for a process that may work in another folder."""
+        if self.sqlite_path is None:
+            return self.text
+        scheme, _, rest = self.text.partition(":///")
+        _, mark, query = rest.partition("?")
+        return f"{scheme}:///{self.sqlite_path}{mark}{query}"
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Passwords and tokens that must appear in no message."""
         found = [os.environ.get(name) for name in _SECRET_VARIABLES]
