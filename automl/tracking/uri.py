@@ -69,13 +69,14 @@ class TrackingUri:
         return Path(self.text.partition(":///")[2].partition("?")[0]).absolute()
 
     @property
-    def from_anywhere(self) -> str:
-        """The same, with credentials, for a process that may work in another folder."""
-        if self.sqlite_path is None:
-            return self.text
-        scheme, _, rest = self.text.partition(":///")
-        _, mark, query = rest.partition("?")
-        return f"{scheme}:///{self.sqlite_path}{mark}{query}"
+    def absolute(self) -> TrackingUri:
+        """The same, wherever the process goes: MLflow remembers stores by their text."""
+        path = self.sqlite_path
+        if path is None:
+            return self
+        head, _, tail = self.text.partition(":///")
+        query = tail.partition("?")[1] + tail.partition("?")[2]
+        return TrackingUri(f"{head}:///{path}{query}", self.setting)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StudyInUseError
-from automl.tracking.confirmed import Confirmed, delivered_to, run_of
+from automl.tracking.confirmed import Confirmed, delivered_to
 from tests.flips import one_bit_flipped, unsealed
 
 
@@ -33,16 +33,6 @@ def test_what_was_noted_is_there_again(log: Path) -> None:
     assert (second.offset, second.experiment, second.parent) == (10**12, "3", "parent-id")
     assert second.runs == {7: "run-7", 8: "run-8"}
     second.close()
-
-
-def test_the_run_of_a_trial_is_read_beside_the_writer(log: Path) -> None:
-    assert run_of(log, 7) is None
-    writer = reopened(log)
-    writer.note_run(7, "a1")
-    writer.note_run(8, "b2")
-    writer.note_run(9, "../c3")
-    assert [run_of(log, number) for number in (7, 8, 9, 10)] == ["a1", "b2", None, None]
-    writer.close()
 
 
 def test_confirming_often_does_not_let_the_file_grow(log: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from automl.tracking.confirmed import delivered_to, run_of
+from automl.tracking.confirmed import delivered, delivered_to
 from automl.tracking.inside.running import remark
 
 _MLFLOW = "lib/python3*/*-packages/mlflow*-*.dist-info"
@@ -27,6 +27,11 @@ _Found = TypeVar("_Found")
 def has_mlflow(program: Path) -> bool:
     """Whether the environment that a program is installed in has MLflow, as far as can be seen."""
     return next(program.parent.parent.glob(_MLFLOW), None) is not None
+
+
+def _run_of(log: Path, trial: int) -> str | None:
+    found = delivered(log)
+    return None if found is None else found.runs.get(trial)
 
 
 class Elsewhere:
@@ -47,7 +52,7 @@ class Elsewhere:
         if not has_mlflow(program):
             return {}
         if self._redirect:
-            run = self._wait(lambda: run_of(log, trial), ask)
+            run = self._wait(lambda: _run_of(log, trial), ask)
             return {} if run is None else {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
         remark(
             f"{program} is of another environment: what it logs goes where it is set up there, and "

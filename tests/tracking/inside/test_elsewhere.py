@@ -42,7 +42,8 @@ def stopped() -> None:
 
 def test_it_joins_the_run_of_its_trial(log: Path, confirmed: Confirmed, program: Path) -> None:
     joining = Elsewhere(URI, redirect=True)
-    confirmed.note_run(1, "another")
+    confirmed.note_study("5b7c", "3", "9f")
+    confirmed.note_run(1, "a0")
 
     def appears() -> None:
         confirmed.note_run(0, "d9c1")
