@@ -53,7 +53,10 @@ class Elsewhere:
             return {}
         if self._redirect:
             run = self._wait(lambda: _run_of(log, trial), ask)
-            return {} if run is None else {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
+            if run is not None:
+                return {"MLFLOW_TRACKING_URI": self._uri, "MLFLOW_RUN_ID": run}
+            remark("MLflow has no run of the trial yet, so that its program goes on without it")
+            return {}
         remark(
             f"{program} is of another environment: what it logs goes where it is set up there, and "
             "neither into the trial's run nor to the pruner. To have it in the run: "
@@ -71,5 +74,4 @@ class Elsewhere:
             time.sleep(_LOOK_SECONDS)
         if found is None:
             self._wait_seconds = 0.0
-            remark("MLflow has no run of the trial yet, so that its program goes on without it")
         return found
