@@ -21,9 +21,6 @@ from automl.trial import trial_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
     from automl.data.frame import Frame
     from automl.training.predictor import Predictor
 
@@ -90,11 +87,11 @@ class FittedStudy(StudyHandle):
         ensemble = StudyFiles(self.path).ensemble
         return ensemble if ensemble.exists() else self.best.path
 
-    def predict(self, frame: Frame) -> npt.NDArray[Any]:
+    def predict(self, frame: Frame) -> Any:
         """(N,) labels, or values in the target's unit."""
         return self.model.predict(frame)
 
-    def predict_probabilities(self, frame: Frame) -> npt.NDArray[np.float64]:
+    def predict_probabilities(self, frame: Frame) -> Any:
         """(N, C) probabilities, columns as in `model.classes`. Raises AutoMLError for numbers."""
         return self.model.predict_probabilities(frame)
 
