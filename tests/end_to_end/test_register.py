@@ -250,7 +250,7 @@ def test_it_is_served_where_neither_automl_nor_torch_is_installed(
         [None, None, None],
         ["?", "", "NA"],
         ["-0.25", " 12 ", "emu"],  # a category of no training row
-        [-3, 1e300, True],
+        [-3, 1e300, "q"],
     ]
     frame = pd.DataFrame(rows, columns=["a", "n", "k"], dtype=object)
     model = automl.load(study.path / "checkpoints" / f"trial-{best:05d}" / "best.pt")
