@@ -66,9 +66,7 @@ def test_without_rows_the_missing_key_is_named(tags: dict[str, str] | None) -> N
         (replace(GIVEN, data=""), {DATA: ""}),
     ],
 )
-def test_rows_that_the_champion_may_know_move_nothing(
-    unseen: Unseen, tags: dict[str, str]
-) -> None:
+def test_rows_that_the_champion_may_know_move_nothing(unseen: Unseen, tags: dict[str, str]) -> None:
     stands = decided(unseen, tags)
     assert stands.alias == CHALLENGER
     assert "nobody knows whether version 3, the champion, has seen its rows" in stands.why
@@ -151,5 +149,5 @@ def test_models_are_judged_as_the_study_was() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "it's", "a\nb", "x" * 201])
 def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="register.name="):
+    with pytest.raises(ConfigError, match=r"register\.name="):
         RegisterConfig(name=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mlflow import MlflowClient
 from automl.record.studies import read_study
 from automl.trial import Evaluated, refit_name, trial_name
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program
+from tests.end_to_end.program import Program, Running
 from tests.end_to_end.records import Records
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
@@ -52,9 +53,10 @@ def check_registered(study: Records) -> Any:
     best = read_study(study.path).best()
     assert best is not None
     assert version.tags["automl.model"] == refit_name(best.number)
-    run = client.get_run(version.run_id)
+    run = client.get_run(str(version.run_id))
     assert run.data.tags["automl.kind"] == "refit"
     assert run.info.status == "FINISHED"
+    assert run.outputs is not None
     assert len(run.outputs.model_outputs) == 1
     return version
 
@@ -118,12 +120,16 @@ def test_a_refit_that_is_worse_stops_before_anything_is_exported(
     assert again.code == 1, "it is scored, and not let through the second time"
 
 
+def said(running: Running, mark: str) -> bool:
+    return mark in running.stdout
+
+
 @pytest.mark.timeout(600)  # six programs
 def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Program) -> None:
     for place, step in enumerate(STEPS, 1):
         running = program.start("release", *MOVED)
         mark = f"{place} of {len(STEPS)}: {step}\n"
-        running.wait_until(lambda mark=mark: mark in running.stdout, mark)  # type: ignore[misc]
+        running.wait_until(partial(said, running, mark), mark)
         running.kill()
         assert place < 3 or f"{place - 2} of 5: " not in running.stdout, "what was done is done"
     done = program.run("release", NAME)

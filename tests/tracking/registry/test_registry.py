@@ -98,6 +98,7 @@ def check_whole(client: MlflowClient, model: NewModel) -> None:
     files = {path.name for path in Path(logged.artifact_location).rglob("*")}
     assert files >= {"MLmodel", "served.py", "schema.json", "reader.py", "requirements.txt"}
     run = client.get_run(model.run.run)
+    assert run.outputs is not None
     assert [shown.model_id for shown in run.outputs.model_outputs] == [logged.model_id]
     assert (run.info.status, run.info.end_time) == ("FINISHED", 7)
     (version,) = client.search_model_versions("name='s'")
@@ -150,9 +151,7 @@ def test_the_signature_names_columns_and_answers(uri: TrackingUri, model: NewMod
     ]
 
 
-def test_what_is_new_about_a_version_is_recorded_with_it(
-    uri: TrackingUri, model: NewModel
-) -> None:
+def test_what_is_new_about_a_version_is_recorded_with_it(uri: TrackingUri, model: NewModel) -> None:
     registry = Registry(MlflowClient(uri.text), uri, "s")
     register(registry, model)
     register(registry, replace(model, tags={"automl.rows.34": "5 rows"}))
