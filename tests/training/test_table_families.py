@@ -263,7 +263,7 @@ def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
         ("trees", {"min_samples_leaf": 0}),
         ("trees", {"min_samples_leaf": 2.5}),
         ("trees", {"max_leaf_nodes": 1}),
-        ("trees", {"max_leaf_nodes": 16_385}),
+        ("trees", {"max_leaf_nodes": 8193}),
         ("boosting", {"learning_rate": 0}),
         ("boosting", {"max_leaf_nodes": 1025}),
         ("boosting", {"l2_regularization": -1}),
