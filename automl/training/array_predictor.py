@@ -34,6 +34,8 @@ class ArrayPredictor:
         model_file.check(state["outputs"] in names, "no kind of outputs", state["outputs"])
         self._gives = Outputs(state["outputs"])
         self._takes_integers = state["takes_integers"] is True
+        self.data_digest = model_file.text(state, "data")
+        """Of the data that it was trained on, in hex; empty: not known."""
         n_outputs = model.sizes[1]
         of_classes = self._gives is Outputs.SCORES and isinstance(n_outputs, int)
         self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if of_classes else ()

@@ -46,4 +46,5 @@ def _array_state(family: str, facts: DataFacts, model: Mapping[str, Any]) -> dic
         **model,
         "outputs": facts.outputs.value,
         "takes_integers": facts.takes_integers,
+        "data": facts.digest,
     }

@@ -24,7 +24,6 @@ from automl.training.model_state import ARRAY_FORMAT, FORMAT
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
-    from automl.data.preprocessing import Preprocessing
     from automl.training.array_predictor import ArrayPredictor
 
 MEMBERS = "members"
@@ -100,11 +99,6 @@ class Predictor:
     def trained(self) -> Model:
         """The model without its table."""
         return self._model
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """What reads raw rows."""
-        return self._preprocessing
 
     @property
     def unit(self) -> tuple[float, float]:
