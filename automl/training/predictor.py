@@ -189,7 +189,8 @@ def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> 
     model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
     model_file.check_room(members, file_bytes)
     models = []
-    for member in ({**state, **one} for one in members):
+    shared = {name: value for name, value in state.items() if name != MEMBERS}
+    for member in ({**shared, **one} for one in members):
         side = heavy_side(_family(member))
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.shares_of(state[WEIGHTS], len(models)) if WEIGHTS in state else None
