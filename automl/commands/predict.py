@@ -39,7 +39,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
-    columns = predictor.preprocessing.columns
+    columns = predictor.columns
     names = [column.name for column in columns.all]
     table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
     console.say(f"{model.name} of {path.name} scores {given}")
@@ -78,7 +78,7 @@ def _score(
     from automl.data.scored_rows import scores_writer
     from automl.training.cores import leaving_a_core
 
-    numbers = [column.name for column in predictor.preprocessing.columns.numbers]
+    numbers = [column.name for column in predictor.columns.numbers]
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)

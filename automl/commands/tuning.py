@@ -91,7 +91,7 @@ def _validation(config: Config, predictor: Predictor) -> Validation:
     from automl.data.validation import validation_part
     from automl.training.export.tuning.accuracy import Validation
 
-    part, classes = validation_part(config.data, predictor.preprocessing)
+    part, classes = validation_part(config.data, predictor.read)
     if tuple(classes) != tuple(predictor.classes):
         raise ConfigError(
             "export.tune: the classes of the study's table are not those that the model learned "

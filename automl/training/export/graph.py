@@ -124,7 +124,7 @@ def scoring(predictor: Predictor) -> Scoring:
     networks = [member for member in members if isinstance(member, NetworkModel)]
     assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
-        predictor.preprocessing.columns,
+        predictor.columns,
         [network.module for network in networks],
         dtype=networks[0].dtype,
         task=predictor.task,

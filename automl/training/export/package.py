@@ -86,7 +86,7 @@ def export(
     _refuse_what_is_no_export(to)
     form = FORMATS[kind]
     writer = form.writer()
-    columns = predictor.preprocessing.columns
+    columns = predictor.columns
     proof = Proof.of(predictor, rows)
     make_folder(to.parent)
     with replacing_folder(to) as folder:
@@ -141,13 +141,13 @@ class Proof:
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> Proof:
         """Of real rows, and of odd ones made of the first of them. Raises ConfigError for rows
         without a column that the model learned from."""
-        columns = predictor.preprocessing.columns
-        predictor.preprocessing.read(frame_of_rows(rows))
+        columns = predictor.columns
+        predictor.read(frame_of_rows(rows))
         odd = list(odd_rows(columns, rows[0]))
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
         frame = frame_of_rows(together)
-        arrays = arrays_of(columns, predictor.preprocessing.read(frame))
+        arrays = arrays_of(columns, predictor.read(frame))
         said = predictor.predict_probabilities if predictor.classes else predictor.predict
         return cls(together, names, arrays, said(frame), predictor.unit)
 
