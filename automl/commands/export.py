@@ -22,6 +22,7 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study, study_path
 from automl.running.console import CommandConsole, open_console
+from automl.trial import CheckpointKind
 
 if TYPE_CHECKING:
     from automl.training.export.package import Exported
@@ -102,7 +103,8 @@ def _say_parity(
 
 
 def _check_format(config: Config, families: Sequence[Family]) -> None:
-    """Raises ConfigError for one that not all these families of models have."""
+    """Raises ConfigError for one that not all these families of models have, which names the best
+    trial whose family has it."""
     first, *others = (family.export_formats for family in families)
     formats = [known for known in first if all(known in of for of in others)]
     if config.export.format not in formats:
@@ -110,7 +112,24 @@ def _check_format(config: Config, families: Sequence[Family]) -> None:
         raise ConfigError(
             f"export.format={config.export.format.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
+            f"{_which_has(config)}"
         )
+
+
+def _which_has(config: Config) -> str:
+    """Of a study of several families: what to name instead."""
+    family, path = family_of(config), study_path(config.study)
+    if family.choice is None:
+        return ""
+    for trial in read_study(path).ranking():
+        has = config.export.format in family.of(trial.params)[0].export_formats
+        if has and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
+            number, name = trial.number, trial.params[family.choice]
+            return (
+                f" The best trial that has it is {number} ({name}): export.trial={number} "
+                f"(register.trial={number}; of release refit.trial={number})."
+            )
+    return ""
 
 
 def _about(path: Path, model: TableModel) -> dict[str, Any]:

@@ -57,6 +57,8 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
     assert len(study.trials()) == 3
     with pytest.raises(ConfigError, match="data"):
         automl.fit(frame[:200], "kind", n_trials=4, name="kinds")
+    with pytest.raises(ConfigError, match=r"data\.target"):
+        automl.fit(frame, "a", n_trials=3, name="kinds")
     assert len(automl.open_study("kinds").trials()) == 3
 
 
@@ -75,4 +77,6 @@ def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
     frame["odd"] = odd
     with pytest.raises(ConfigError, match="cannot be written as Parquet"):
         automl.fit(frame, "kind", n_trials=1)
+    with pytest.raises(ConfigError, match="table: a ndarray; give a pandas DataFrame, or the path"):
+        automl.fit(frame[["a"]].to_numpy(), "a")  # type: ignore[arg-type]
     assert not list((folder / "studies").glob("*")), "nothing is left"
