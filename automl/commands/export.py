@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
-from automl.config import Config
+from automl.commands.which_model import TableModel, choose, open_model, outdated
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study, study_path
@@ -20,7 +21,6 @@ N_ROWS = 1000
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path, kind = open_console(), study_path(config.study), config.export.format
-    _check_format(config)
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
@@ -28,6 +28,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
+    _check_format(kind, predictor.export_formats)
     to = Path(config.export.to or StudyFiles(path).export(model.name, kind.value)).expanduser()
     rows = raw_rows(config.data, N_ROWS)
     console.say(f"{model.name} of {path.name}: export.format={kind.value}, to {to}")
@@ -48,13 +49,12 @@ def run(config: Config, stored_config: str) -> int:
     return 0
 
 
-def _check_format(config: Config) -> None:
+def _check_format(kind: ExportFormat, formats: Sequence[ExportFormat]) -> None:
     """Raises ConfigError for one that the family of models does not have."""
-    formats = family_of(config).export_formats
-    if config.export.format not in formats:
+    if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
-            f"export.format={config.export.format.value}: models of this family have "
+            f"export.format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
         )
 

@@ -226,11 +226,6 @@ def builder(config: Config) -> Builder | None:
     """What builds a network of the user's own; None: the model file tells all."""
     from automl.training.resolve import resolve_builder
 
-    target = family_of(config).users_target
-    return None if target is None else resolve_builder(target[1])
-
-
-def family_of(config: Config) -> Family:
-    """That of the study's models."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return config.model
+    target = config.model.users_target
+    return None if target is None else resolve_builder(target[1])

@@ -83,18 +83,21 @@ class Scoring(nn.Module):
     def __init__(
         self,
         columns: Columns,
-        networks: Sequence[nn.Module],
+        networks: Sequence[NetworkModel],
         *,
-        dtype: torch.dtype,
+        weights: Sequence[float],
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """`unit`: mean and scale of the target. Of several networks it is the mean of answers."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, each
+        counting by its weight."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
-        self.networks = nn.ModuleList(networks)
-        self._dtype, self._task = dtype, task
+        self.networks = nn.ModuleList([network.module for network in networks])
+        self._dtypes = [network.dtype for network in networks]
+        self._weights = [*weights]
+        self._task = task
         self._mean, self._scale = unit
 
     def forward(
@@ -106,8 +109,9 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        answers = [self._answer(network(features.to(self._dtype))) for network in self.networks]
-        return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
+        members = zip(self.networks, self._dtypes, self._weights, strict=True)
+        answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
+        return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -124,8 +128,8 @@ def scoring(predictor: Predictor) -> Scoring:
     assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
         predictor.columns,
-        [network.module for network in networks],
-        dtype=networks[0].dtype,
+        networks,
+        weights=model.weights if isinstance(model, MeanModel) else (1.0,),
         task=predictor.task,
         unit=predictor.unit,
     ).eval()
