@@ -95,7 +95,8 @@ class Scoring(nn.Module):
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
         self.networks = nn.ModuleList([network.module for network in networks])
-        self._dtypes = [network.dtype for network in networks]
+        self.dtypes = [network.dtype for network in networks]
+        """What each network takes."""
         self._weights = [*weights]
         self._task = task
         self._mean, self._scale = unit
@@ -109,7 +110,7 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        members = zip(self.networks, self._dtypes, self._weights, strict=True)
+        members = zip(self.networks, self.dtypes, self._weights, strict=True)
         answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
         return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
 
