@@ -194,7 +194,7 @@ def open_model(config: Config, choice: Choice) -> TableModel:
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
-            f"it again: {command_line('refit', config.study)}"
+            f"it again: {command_line('refit', config.study)}, or take a trial's own: model=trial"
         )
     return TableModel(predictor, choice.file, predictor.refitted.trial, predictor.refitted)
 
