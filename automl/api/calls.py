@@ -56,6 +56,7 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
+    _check_once(overrides, {"study.name": name, "study.n_trials": n_trials})
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
     with composing:
@@ -85,6 +86,19 @@ def _function_and_config(
     raise ConfigError(
         f"automl.sweep({train!r}): give a function, not a {type(train).__name__}{ours}."
     )
+
+
+def _check_once(overrides: Sequence[str], given: Mapping[str, object]) -> None:
+    """Raise ConfigError where an argument's key stands among the overrides, too: one of the two
+    would be forgotten in silence."""
+    for line in overrides:
+        key = line.partition("=")[0].lstrip("+")
+        if given.get(key) is not None:
+            argument = f"{key.rpartition('.')[2]}={given[key]!r}"
+            raise ConfigError(
+                f"automl.sweep: {key} is given in two places, {argument} and overrides=[{line!r}]. "
+                "Leave one out."
+            )
 
 
 def _is_there(name: str, overrides: Sequence[str]) -> bool:

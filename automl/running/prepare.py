@@ -33,6 +33,7 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.tracking.inside.process import InsideConfig, is_installed
+from automl.tracking.uri import resolve_uri
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.command.arguments import Flags
@@ -351,7 +352,10 @@ def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_installed()):
         return None
-    return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
+    if config.tracking.inside is not TrackingInside.redirect:
+        return Entry(INSIDE, InsideConfig())
+    uri = resolve_uri(config.tracking).absolute.text
+    return Entry(INSIDE, InsideConfig(redirect=True, uri=uri))
 
 
 def _check_one_device(config: Config) -> None:
