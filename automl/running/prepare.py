@@ -15,6 +15,7 @@ from automl.config import (
     Choose,
     Config,
     DataKind,
+    DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
@@ -39,7 +40,7 @@ from automl.training.calling import declaration_of
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
-from automl.training.family import Family
+from automl.training.family import Family, name_of
 from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
@@ -206,16 +207,26 @@ class Prepared:
     def n_reports(self) -> int | None:
         """Of a whole trial; None: only its author knows."""
         if self.config.objective.kind is ObjectiveKind.builtin:
-            return self.config.training.epochs
+            return self.plan.family.n_reports(self.config.training)
         return None
+
+    @property
+    def devices(self) -> DevicesConfig:
+        """Where trials may go: of a family that has no GPU's use none is looked at."""
+        kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
+        return replace(self.config.devices, kind=kind)
+
+    @property
+    def _on_cpu_alone(self) -> bool:
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return builtin and not self.plan.family.uses_torch
 
     @property
     def pruner(self) -> Pruner:
         """As the config says, with the length of a trial where it is known."""
         pruner = self.config.pruner
         assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
-        builtin = self.config.objective.kind is ObjectiveKind.builtin
-        return pruner.for_length(self.config.training.epochs) if builtin else pruner
+        return pruner if self.n_reports is None else pruner.for_length(self.n_reports)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -291,6 +302,8 @@ def prepare(
         else:
             dataset = refit.dataset
         config.model.check_space(space.names)
+        config.model.check_training(config.training)
+        _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
         declaration = replace(declaration, metrics=facts.metrics)
@@ -345,6 +358,17 @@ def _check_sampler(config: Config, space: Space) -> None:
         "goes over the space that is written, and objective=optuna has none here: write it "
         "(space={lr: {choices: [0.1, 0.01]}}), or take another sampler, such as tpe.",
     )
+
+
+def _check_devices(config: Config) -> None:
+    """Raises ConfigError where GPUs are asked for that the family trains none on."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    if config.model.uses_torch:
+        return
+    rule = f"model={name_of(config.model)} trains on the CPU alone: leave it out."
+    kind, choose = config.devices.kind, config.devices.choose
+    check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
+    check(choose is not Choose.gpu, "devices.choose", choose.value, rule)
 
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from automl.commands import export
 from automl.commands.which_model import Choice, TableModel
-from automl.config import Config, ExportFormat, WhichModel
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
@@ -66,7 +66,8 @@ def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
     wanted = replace(
         config.export,
         trial=None if choice.trial is None else choice.trial.number,
-        model=WhichModel.refit if choice.trial is None else WhichModel.trial,
+        model=model.which,
+        tune=False,  # the fastest may be of a format that is not served
     )
     export.run(replace(config, export=wanted), "")
     made = found(folder, model.file)
