@@ -56,6 +56,13 @@ class TableModel:
     """The ensemble."""
 
     @property
+    def which(self) -> WhichModel:
+        """What `export.model` and the like mean it by."""
+        if self.joined:
+            return WhichModel.ensemble
+        return WhichModel.trial if self.refitted is None else WhichModel.refit
+
+    @property
     def name(self) -> str:
         """`trial-00003`, `refit-trial-00003` or `ensemble`."""
         if self.joined:

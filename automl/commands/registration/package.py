@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands import export
-from automl.commands.which_model import Choice, TableModel
-from automl.config import Config, ExportFormat, WhichModel
+from automl.commands.which_model import Choice, TableModel, family_of
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
@@ -30,13 +30,23 @@ class Package:
         return str(self.schema["digest"])
 
 
-def folder_of(config: Config, model: TableModel) -> Path:
-    """Where the export is, or will be. Raises ConfigError for one that cannot be served."""
+def refuse_unserved(config: Config) -> None:
+    """Raises ConfigError where the models, as far as settings tell, cannot be served."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
             "Runtime: leave export.format out."
         )
+    family = family_of(config)
+    if family.choice is None and ExportFormat.onnx not in family.export_formats:
+        raise ConfigError(
+            f"study.name={config.study.name}: a registered model is served by ONNX Runtime, and "
+            "models of this family are not exported so: automl.load reads them."
+        )
+
+
+def folder_of(config: Config, model: TableModel) -> Path:
+    """Where the export is, or will be."""
     made = StudyFiles(study_path(config.study)).export(model.name, ExportFormat.onnx.value)
     return Path(config.export.to or made).expanduser()
 
@@ -66,7 +76,8 @@ def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
     wanted = replace(
         config.export,
         trial=None if choice.trial is None else choice.trial.number,
-        model=WhichModel.refit if choice.trial is None else WhichModel.trial,
+        model=model.which,
+        tune=False,  # the fastest may be of a format that is not served
     )
     export.run(replace(config, export=wanted), "")
     made = found(folder, model.file)
