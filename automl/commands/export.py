@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from automl.commands.tuning import Fastest, fastest_export
-from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
+from automl.commands.which_model import TableModel, choose, open_model, outdated
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
@@ -28,13 +28,13 @@ N_ROWS = 1000
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
-    _check_format(config)
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
 
     model = open_model(config, choice)
     predictor = model.predictor
+    _check_format(config.export.format, predictor.export_formats)
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -90,13 +90,12 @@ def _say_parity(
     )
 
 
-def _check_format(config: Config) -> None:
+def _check_format(kind: ExportFormat, formats: Sequence[ExportFormat]) -> None:
     """Raises ConfigError for one that the family of models does not have."""
-    formats = family_of(config).export_formats
-    if config.export.format not in formats:
+    if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
-            f"export.format={config.export.format.value}: models of this family have "
+            f"export.format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
         )
 

@@ -40,7 +40,7 @@ class AutoFamily(Family):
     heavy = "automl.training.auto.heavy"
     choice = FAMILY
 
-    families: list[str] = field(default_factory=lambda: ["mlp"])
+    families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
     """Those that trials may be of, the cheap ones first."""
 
     def __post_init__(self) -> None:
@@ -102,7 +102,9 @@ class AutoFamily(Family):
         """
         whole = {FAMILY: entries.get(FAMILY, {"choices": list(self.families)})}
         for name, entry in entries.items():
-            if name != FAMILY:
+            family, _, _ = name.partition("_")
+            is_left_out = family in families() and family not in self.families
+            if name != FAMILY and not is_left_out:
                 whole[name] = self._hung(name, entry)
         return whole
 

@@ -83,19 +83,22 @@ class Scoring(nn.Module):
     def __init__(
         self,
         columns: Columns,
-        networks: Sequence[nn.Module],
+        networks: Sequence[NetworkModel],
         *,
-        dtype: torch.dtype,
+        weights: Sequence[float],
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """`unit`: mean and scale of the target. Of several networks it is the mean of answers."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, each
+        counting by its weight."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
-        self.networks = nn.ModuleList(networks)
-        self.dtype, self._task = dtype, task
-        """`dtype`: what the networks take."""
+        self.networks = nn.ModuleList([network.module for network in networks])
+        self.dtypes = [network.dtype for network in networks]
+        """What each network takes."""
+        self._weights = [*weights]
+        self._task = task
         self._mean, self._scale = unit
 
     def forward(
@@ -107,8 +110,9 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        answers = [self._answer(network(features.to(self.dtype))) for network in self.networks]
-        return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
+        members = zip(self.networks, self.dtypes, self._weights, strict=True)
+        answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
+        return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -125,8 +129,8 @@ def scoring(predictor: Predictor) -> Scoring:
     assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
         predictor.columns,
-        [network.module for network in networks],
-        dtype=networks[0].dtype,
+        networks,
+        weights=model.weights if isinstance(model, MeanModel) else (1.0,),
         task=predictor.task,
         unit=predictor.unit,
     ).eval()
