@@ -21,6 +21,7 @@ from automl.config import (
     check,
 )
 from automl.config.defaults import defaults_of, unset
+from automl.config.metrics import reported
 from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
@@ -45,12 +46,13 @@ from automl.training.plan import (
     SessionSetup,
     TrainingPlan,
     check_batch,
+    check_class_weight,
     check_conditions,
     check_loss,
+    check_metric,
     check_space,
     check_values,
     declare,
-    metrics_of,
 )
 from automl.trial import Entry, Params, Work
 
@@ -275,6 +277,8 @@ def prepare(
         else:
             dataset = refit.dataset
         config.model.check_space(space.names)
+        if dataset is not None and config.model.weighs_classes:
+            check_class_weight(space.names, config.training.loss, dataset.task)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
         declaration = replace(declaration, metrics=facts.metrics)
@@ -305,6 +309,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     if config.data.kind is not DataKind.python:
         dataset = load_dataset(config.data)
         check_loss(config.training.loss, dataset.task)
+        check_metric(config.study.metric, config.study.towards, dataset.task)
         return dataset, None
     refuse_table_settings(config.data)
     check(
@@ -316,6 +321,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     facts = _ask(config, plan, DESCRIBE)
     assert isinstance(facts, DataFacts)
     check_loss(config.training.loss, facts.task)
+    check_metric(config.study.metric, config.study.towards, facts.task)
     return None, facts
 
 
@@ -362,7 +368,7 @@ def _declare(
     declaration = _ask(config, plan, DECLARE)
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task
-        declaration = replace(declaration, metrics=metrics_of(dataset.task))
+        declaration = replace(declaration, metrics=reported(dataset.task))
     return declaration
 
 

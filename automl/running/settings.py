@@ -16,7 +16,7 @@ from automl.training.family import Family, name_of
 def identity_of(config: Config) -> dict[str, Any]:
     """The settings that may not change while the study lasts."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    study = {"metric": config.study.metric, "direction": config.study.direction.value}
+    study = {"metric": config.study.metric, "direction": config.study.towards.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": plain(config.objective) | {"parts": parts_of(config.objective)},

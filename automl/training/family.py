@@ -90,6 +90,9 @@ class Family(ModelConfig, ABC):
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
 
+    weighs_classes: ClassVar[bool] = False
+    """Whether it has the param `class_weight`."""
+
     heavy: ClassVar[str]
     """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""
 

@@ -177,11 +177,12 @@ class _Reports:
         metrics: Mapping[str, float],
         get_checkpoint: Callable[[], State] | None,
         get_best: Callable[[], State] | None,
+        get_scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         """Call for the states, which may take memory; end where enough was seen."""
         for value in metrics.values():
             float(value)
-        for get in (get_checkpoint, get_best):
+        for get in (get_checkpoint, get_best, get_scores):
             if get is not None:
                 get()
         if self._attempt.progress.reported(metrics):
