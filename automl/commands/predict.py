@@ -40,8 +40,7 @@ def run(config: Config, stored_config: str) -> int:
 
     predictor = load_model(config, file)
     columns = predictor.preprocessing.columns
-    names = [column.name for column in columns.all]
-    table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
+    table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
     console.say(f"{trial_name(trial.number)} of {path.name} scores {given}")
     progress = Progress(console, time.monotonic)
     try:
@@ -75,7 +74,7 @@ def _score(
     some. Both take their places whole, in the end."""
     from automl.data.scored_rows import scores_writer
 
-    numbers = [column.name for column in predictor.preprocessing.columns.numbers]
+    numbers = predictor.preprocessing.columns.plain_numbers
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)

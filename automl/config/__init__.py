@@ -14,7 +14,7 @@ from typing import Any
 
 from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
-from automl.config.data import DataConfig, DataKind, Task
+from automl.config.data import ColumnKind, DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
@@ -37,6 +37,7 @@ __all__ = [
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",
+    "ColumnKind",
     "Config",
     "DataConfig",
     "DataKind",

@@ -24,7 +24,8 @@ given to `predict` mostly come from there."""
 MISSING_TARGET = frozenset(["", "?", "NA"])
 """For the target: `None` or `null` can be the name of a class."""
 
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+"""Beyond it a number counts as missing."""
 _EXACT = 2**53  # from here on, different integers can be the same float
 
 
@@ -96,7 +97,7 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         said = [*map(to_number, different), None]
         values = np.array([math.nan if n is None else n for n in said], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(values) <= _LARGEST, values, np.nan)
+        return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
 def spellings(column: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], list[str]]:

@@ -26,6 +26,7 @@ def identity_of(config: Config) -> dict[str, Any]:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
+        del identity["data"]["detect"]  # what it found is told, by column, with the data's digest
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
