@@ -8,6 +8,7 @@ so all of them pass through here.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,12 @@ def to_text(value: object) -> str:
 
 def holds_numbers(column: pd.Series[Any]) -> bool:
     """Whether every cell that is not missing says a number, or a time."""
-    if _is_time(column) or _is_number(column):
-        return True
-    return all(
-        to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in distinct(column)[1]
-    )
+    return _is_time(column) or _is_number(column) or all_numbers(distinct(column)[1])
+
+
+def all_numbers(values: Iterable[object]) -> bool:
+    """Whether each of the different cells says a number."""
+    return all(to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in values)
 
 
 def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:

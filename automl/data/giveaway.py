@@ -11,7 +11,7 @@ from automl.data.dataset import Part
 
 MIN_ROWS = 50
 """Of fewer, one column in many tells the target by chance."""
-MAX_ROWS = 5000
+MAX_ROWS = 2000
 """That are looked at."""
 _SHARE = 0.999
 _ALIKE = 0.9999

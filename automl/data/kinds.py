@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from automl.config.data import ColumnKind
@@ -82,12 +83,14 @@ def _plain(name: str, column: pd.Series[Any]) -> Taken:
 def _found(name: str, column: pd.Series[Any]) -> Taken:
     if column.dtype.kind == "M":
         return Taken(name, ColumnKind.date, "times", DateReading(name, "iso"), is_new=True)
-    if cells.holds_numbers(column):
-        why = _identifier(name, column)
-        if why is None:
-            return Taken(name, ColumnKind.number, "numbers")
+    if why := _identifier(name, column):
         return Taken(name, ColumnKind.drop, why, is_new=True)
-    texts, n_different = _tried(column)
+    if column.dtype.kind in "iufm":
+        return Taken(name, ColumnKind.number, "numbers")
+    values = cells.distinct(column)[1]
+    if cells.all_numbers(values):
+        return Taken(name, ColumnKind.number, "numbers")
+    texts, n_different = _tried(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
         (has_digits and len(texts) > 0 and _spelled_out(name, texts, n_different))
@@ -100,9 +103,8 @@ def _spelled_out(name: str, texts: list[str], n_different: int) -> Taken | None:
     return _date(name, texts) or _number(name, texts, n_different)
 
 
-def _tried(column: pd.Series[Any]) -> tuple[list[str], int]:
+def _tried(values: Sequence[Any]) -> tuple[list[str], int]:
     """Some of the different cells, and how many there are."""
-    values = cells.distinct(column)[1]
     places = np.linspace(0, len(values) - 1, min(MAX_TRIED, len(values))).astype(int)
     return [str(values[place]) for place in places], len(values)
 
@@ -148,7 +150,7 @@ def _category(name: str, column: pd.Series[Any], n_different: int) -> Taken:
 def _identifier(name: str, column: pd.Series[Any]) -> str | None:
     """Why a column of numbers is none to learn from; None: it may be."""
     values = column.to_numpy() if column.dtype.kind in "iu" else None
-    if values is None or len(values) < _MIN_ID_ROWS or len(np.unique(values)) < len(values):
+    if values is None or len(values) < _MIN_ID_ROWS or not _all_differ(values):
         return None
     named = name.lower() in _ID_NAMES or name.lower().endswith(("_id", "-id", " id", "uuid"))
     if named or name.endswith(("Id", "ID")):
@@ -159,9 +161,14 @@ def _identifier(name: str, column: pd.Series[Any]) -> str | None:
     return "row numbers: each follows the one before" if ordered and dense else None
 
 
+def _all_differ(values: npt.NDArray[Any]) -> bool:
+    """Most columns repeat within some rows, and are not sorted for it."""
+    return all(len(np.unique(some)) == len(some) for some in (values[:100], values))
+
+
 def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind) -> Taken:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
-    texts, n_different = _tried(column)
+    texts, n_different = _tried(cells.distinct(column)[1])
     if kind is ColumnKind.drop:
         return Taken(name, kind, why)
     if kind is ColumnKind.date:

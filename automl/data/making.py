@@ -26,6 +26,8 @@ from automl.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 MAX_TOPICS = 16
+_MANY = 10
+"""Different texts that say nothing: no slips, but a column that was written otherwise."""
 MAX_TEXT_ROWS = 20_000
 """That topics are learned from."""
 MAX_TEXT_CHARACTERS = 2000
@@ -35,7 +37,7 @@ MAX_TEXT_CHARACTERS = 2000
 def made(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
     """(N,) of each of the reading's parts; NaN where a cell says nothing.
 
-    Raises ConfigError for a column that says nothing at all, where it did in training.
+    Raises ConfigError for a column of which no cell does, where they did in training.
     """
     match reading:
         case DateReading():
@@ -116,10 +118,10 @@ def _each(column: pd.Series[Any], say: Callable[[Any], float | None]) -> Floats:
 
 
 def _check_says(column: pd.Series[Any], found: Floats, what: str) -> None:
-    if not len(found) or not np.isnan(found).all():
+    if not np.isnan(found).all():
         return
     seen = [text for text in cells.spellings(column)[1] if text]
-    if seen:
+    if len(seen) >= _MANY:
         raise ConfigError(
             f"Column {column.name} held {what} in training and now holds none, but for example "
             f"{seen[0][:60]!r}: give it as it was."
