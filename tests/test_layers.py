@@ -52,6 +52,7 @@ OWNERS = {
     "hydra": {"cli"},
     "lightgbm": {"integrations"},
     "lightning": {"integrations"},
+    "matplotlib": {"training"},
     "mlflow": {"tracking"},
     "numpy": {"data", "integrations", "search", "training"},
     "omegaconf": {"cli"},
@@ -66,9 +67,10 @@ OWNERS = {
     "skorch": {"integrations"},
     "torch": {"training"},
     "torch_tensorrt": {"training"},
+    "torchao": {"training"},
     "transformers": {"integrations"},
     "xgboost": {"integrations"},
-    "yaml": {"cli"},
+    "yaml": {"cli", "training"},
 }
 """Which part (or module beside the parts) may import a foreign library."""
 

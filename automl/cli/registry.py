@@ -105,6 +105,12 @@ _ALL = (
         Stored.WHOLE,
     ),
     Command(
+        "ensemble",
+        "make one model of those of study.name=NAME that are the best together",
+        "automl.commands.ensemble:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "refit",
         "train the best trial of study.name=NAME again, on more rows and all devices",
         "automl.commands.refit:run",
@@ -134,6 +140,18 @@ _ALL = (
         "predict",
         "score predict.input, a table of any size, into predict.output by study.name's best model",
         "automl.commands.predict:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "register",
+        "make study.name's best model, or its refit, a version in MLflow's registry, to be served",
+        "automl.commands.register:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "release",
+        "evaluate, refit, evaluate, export and register study.name's winner; goes on if interrupted",
+        "automl.commands.release:run",
         Stored.WHOLE,
     ),
     Command(

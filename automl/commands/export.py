@@ -1,51 +1,94 @@
-"""`export`: a trial's model as files that other programs run, shown to say what the model says."""
+"""`export`: a study's model as files that other programs run, shown to say what the model says."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from automl.commands.which_study import study_path
-from automl.commands.which_trial import best_file, chosen_trial, family_of, load_model
-from automl.config import Config
+from automl.commands.tuning import Fastest, fastest_export
+from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
-from automl.record.trial_record import TrialRecord
-from automl.running.console import open_console
-from automl.trial import trial_name
+from automl.record.studies import read_study, study_path
+from automl.running.console import CommandConsole, open_console
 
+if TYPE_CHECKING:
+    from automl.training.export.package import Exported
+    from automl.training.predictor import Predictor
+
+INTERRUPTED = 130
 N_ROWS = 1000
 """Of the study's table, to compare the export with the model on."""
 
 
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
-    console, path, kind = open_console(), study_path(config.study), config.export.format
+    console, path = open_console(), study_path(config.study)
     _check_format(config)
-    trial = chosen_trial(config, path, "export.trial", config.export.trial)
-    file = best_file(path, trial)
-    to = Path(config.export.to or StudyFiles(path).export(trial.number, kind.value)).expanduser()
+    choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
+
+    model = open_model(config, choice)
+    predictor = model.predictor
+    rows = raw_rows(config.data, N_ROWS)
+    with TemporaryDirectory(prefix="automl-export-") as folder:
+        fastest = None
+        if config.export.tune:
+            fastest = fastest_export(config, predictor, model.name, console, Path(folder))
+        kind = config.export.format if fastest is None else fastest.format
+        to = config.export.to or StudyFiles(path).export(model.name, kind.value)
+        console.say(f"{model.name} of {path.name}: {_way(kind, fastest)}, to {to}")
+        if late := outdated(config, model):
+            console.say(late, "yellow")
+        done = _written(predictor, rows, to, kind, _about(path, model), fastest)
+    _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
+    said = ("said.py",) if predictor.columns.readings else ()
+    beside = ["schema.json", "reader.py", *said, *(() if fastest is None else fastest.tuned.beside)]
+    console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
+    return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
+
+
+def _way(kind: ExportFormat, fastest: Fastest | None) -> str:
+    said = f"export.format={kind.value}"
+    return said if fastest is None else f"{said}, chosen: {fastest.label}"
+
+
+def _written(
+    predictor: Predictor,
+    rows: Sequence[Mapping[str, Any]],
+    to: str | Path,
+    kind: ExportFormat,
+    about: Mapping[str, Any],
+    fastest: Fastest | None,
+) -> Exported:
     from automl.training.export.package import export
 
-    predictor = load_model(config, file)
-    rows = raw_rows(config.data, N_ROWS)
-    console.say(f"{trial_name(trial.number)} of {path.name}: export.format={kind.value}, to {to}")
+    tuned = None if fastest is None else fastest.tuned
     try:
-        done = export(predictor, rows, to, kind, _about(path, trial, file))
+        return export(predictor, rows, Path(to).expanduser(), kind, about, tuned=tuned)
     except OSError as error:
         raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
-    same = f"scores within {done.largest:.1g}" + (", all labels the same" * bool(predictor.classes))
+
+
+def _say_parity(
+    console: CommandConsole, done: Exported, fastest: Fastest | None, *, has_labels: bool
+) -> None:
+    if fastest is not None and fastest.tuned.accept is not None:
+        console.say(
+            f"the export rounds: scores of {done.n_rows:,} rows of the table and {done.n_odd} odd "
+            f"ones within {done.largest:.1g}, its loss within export.tolerance"
+        )
+        return
+    same = f"scores within {done.largest:.1g}" + (", all labels the same" * has_labels)
     console.say(
         f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
         f"ones, alone and 10,000 at once: {same}"
     )
-    console.say(
-        f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py"
-    )
-    return 0
 
 
 def _check_format(config: Config) -> None:
@@ -59,12 +102,17 @@ def _check_format(config: Config) -> None:
         )
 
 
-def _about(path: Path, trial: TrialRecord, file: Path) -> dict[str, Any]:
-    """Which model it is."""
+def _about(path: Path, model: TableModel) -> dict[str, Any]:
+    """Which model it is; `value` is the trial's by the study's metric."""
+    trial = read_study(path).trials.get(model.trial)
     return {
         "study": path.name,
-        "trial": trial.number,
-        "params": dict(trial.params),
-        "value": trial.value,
-        "best_pt": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "trial": model.trial,
+        "refit": model.refitted is not None,
+        "params": dict(model.predictor.params),
+        "value": None if trial is None else trial.value,
+        "model_file": {
+            "name": model.file.name,
+            "sha256": hashlib.sha256(model.file.read_bytes()).hexdigest(),
+        },
     }

@@ -1,4 +1,4 @@
-"""`predict`: a table of any size scored by a trial's model."""
+"""`predict`: a table of any size scored by a model of a study."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import csv
 import io
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from automl.commands.which_study import study_path
-from automl.commands.which_trial import best_file, chosen_trial, load_model
+from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import replacing
+from automl.record.studies import study_path
 from automl.running.console import CommandConsole, open_console
-from automl.trial import trial_name
 
 if TYPE_CHECKING:
     from automl.data.chunks import Chunk, ChunkedTable, Unread
@@ -33,15 +33,17 @@ def run(config: Config, stored_config: str) -> int:
     """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     given, output = _given(config)
-    trial = chosen_trial(config, path, "predict.trial", config.predict.trial)
-    file = best_file(path, trial)
+    choice = choose(config, "predict")
 
     from automl.data.chunks import ChunkedTable
 
-    predictor = load_model(config, file)
-    columns = predictor.preprocessing.columns
+    model = open_model(config, choice)
+    predictor = model.predictor
+    columns = predictor.columns
     table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
-    console.say(f"{trial_name(trial.number)} of {path.name} scores {given}")
+    console.say(f"{model.name} of {path.name} scores {given}")
+    if late := outdated(config, model):
+        console.say(late, "yellow")
     progress = Progress(console, time.monotonic)
     try:
         unread = _score(predictor, table, output, config.predict.keep, progress)
@@ -73,18 +75,21 @@ def _score(
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""
     from automl.data.scored_rows import scores_writer
+    from automl.training.cores import leaving_a_core
 
-    numbers = predictor.preprocessing.columns.plain_numbers
+    numbers = predictor.columns.plain_numbers
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(replacing(output))
         parquet = output.suffix == ".parquet"
         writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
-        for chunk in read_ahead(table.chunks(numbers)):
-            writer.write(chunk, said(chunk.frame) if len(chunk.frame) else None)
-            unread.write(chunk.unread)
-            progress.show(chunk)
+        with leaving_a_core(), Behind("writing") as written:
+            for chunk in read_ahead(table.chunks(numbers)):
+                scores = said(chunk.frame) if len(chunk.frame) else None
+                written.do(partial(writer.write, chunk, scores))
+                unread.write(chunk.unread)
+                progress.show(chunk)
         progress.check(table)
     if unread.file is None:
         unread.path.unlink(missing_ok=True)  # of an earlier table
@@ -158,6 +163,28 @@ class Progress:
 
     def _rows(self) -> str:
         return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+
+
+class Behind(AbstractContextManager["Behind"]):
+    """Does one thing after the other in a thread, one of them being behind at most; what one raises
+    is raised by the next call, or at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, name)
+        self._last: Future[None] | None = None
+
+    def do(self, work: Callable[[], None]) -> None:
+        self._wait()
+        self._last = self._pool.submit(work)
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        if error is None:
+            self._wait()
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

@@ -25,11 +25,13 @@ from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
+from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, StudyConfig
+from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
+from automl.config.which_model import WhichModel
 from automl.trial import Direction
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "Ensemble",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -53,10 +56,12 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "Parallel",
+    "Portfolio",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
     "RefitConfig",
+    "RegisterConfig",
     "SamplerConfig",
     "Schedule",
     "StudyConfig",
@@ -65,6 +70,7 @@ __all__ = [
     "TrackingConfig",
     "TrainingConfig",
     "UIConfig",
+    "WhichModel",
     "check",
     "check_positive",
     "check_target",
@@ -95,6 +101,7 @@ class Config:
     ui: UIConfig = field(default_factory=UIConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
+    register: RegisterConfig = field(default_factory=RegisterConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
 

@@ -12,14 +12,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from automl.config import DataConfig
+from automl.config import DataConfig, Task
 from automl.data.baselines import baselines
 from automl.data.bootstrap import bootstrap, difference, interval
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, Part, Targets
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
 from automl.data.split import part_of
-from automl.trial import Difference, Evaluated, RowsKind, trial_name
+from automl.trial import Difference, Evaluated, RowsKind, refit_name, trial_name
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Rows whose targets are known, and what a model of them has to beat."""
+
+    kind: RowsKind
+    digest: str
+    """Equal ones are the same rows."""
+    y: Targets
+    task: Task
+    unit: tuple[float, float]
+    """Mean and scale of the target; 0 and 1 for classes."""
+    baselines: Mapping[str, Floats]
+    """Outputs like a model's (`family.Model.outputs`), by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +48,12 @@ class Evaluation:
     """Equal ones are the same rows."""
     source: str
     """Where they are from, for people."""
+
+    def judged(self) -> Judged:
+        """The rows, with baselines that learned from those that train."""
+        data = self.dataset
+        unit, compared = (data.target_mean, data.target_scale), baselines(data, self.part.rows)
+        return Judged(self.kind, self.digest, self.part.y, data.task, unit, compared)
 
     @property
     def n_repeats(self) -> int:
@@ -68,17 +89,22 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
 
 
 def score(
-    evaluation: Evaluation, outputs: Mapping[int, Floats], *, n_resamples: int, seed: int
+    rows: Judged,
+    outputs: Mapping[int, Floats],
+    *,
+    n_resamples: int,
+    seed: int,
+    refit: tuple[int, Floats] | None = None,
 ) -> Evaluated:
-    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, the one
-    that the others are compared with first; baselines beside them."""
-    data, y = evaluation.dataset, evaluation.part.y
-    named = {trial_name(number): of for number, of in outputs.items()}
+    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, and of
+    the refit of a trial; baselines beside them. The first is what the others are compared with: the
+    refit, where there is one."""
+    named = {} if refit is None else {refit_name(refit[0]): refit[1]}
+    named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
-    compared = baselines(data, evaluation.part.rows)
     predicted = {
-        name: predictions(data.task, of, y, data.target_mean, data.target_scale)
-        for name, of in {**named, **compared}.items()
+        name: predictions(rows.task, of, rows.y, *rows.unit)
+        for name, of in {**named, **rows.baselines}.items()
     }
     scores = {name: of.scored() for name, of in predicted.items()}
     samples = bootstrap(predicted, n_resamples, seed)
@@ -97,15 +123,16 @@ def score(
 
     return Evaluated(
         time=time.time(),
-        kind=evaluation.kind,
-        n_rows=len(y),
-        digest=evaluation.digest,
+        kind=rows.kind,
+        n_rows=len(rows.y),
+        digest=rows.digest,
         trials=tuple(outputs),
         scores={
             name: {metric: interval(of[metric], samples[name][metric]) for metric in of}
             for name, of in scores.items()
         },
         differences={name: against_first(name) for name in scores if name != first},
+        refit_of=None if refit is None else refit[0],
     )
 
 

@@ -26,6 +26,7 @@ from automl.trial.carrying import (
 from automl.trial.events import (
     Checkpointed,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -50,6 +51,7 @@ from automl.trial.events import (
     Tagged,
     TooLarge,
     TrialEvent,
+    Tuned,
 )
 from automl.trial.places import (
     HOST,
@@ -76,6 +78,7 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    refit_name,
     trial_name,
 )
 
@@ -94,6 +97,7 @@ __all__ = [
     "DeviceKind",
     "Difference",
     "Direction",
+    "Ensembled",
     "Entry",
     "Evaluated",
     "Event",
@@ -141,7 +145,9 @@ __all__ = [
     "TrialEvent",
     "TrialSpec",
     "TrialState",
+    "Tuned",
     "Verdict",
     "Work",
+    "refit_name",
     "trial_name",
 ]

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import automl
+from automl.trial import Evaluated
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
 
@@ -28,7 +30,7 @@ def bars(n_rows, seed):
     return x, y
 
 def parts():
-    return {"train": bars(200, CALLED_SEED), "validation": bars(80, 100)}
+    return {"train": bars(200, CALLED_SEED), "validation": bars(80, 100), "test": bars(50, 7)}
 
 def build(n_inputs, n_outputs, channels=4):
     return nn.Sequential(
@@ -36,9 +38,10 @@ def build(n_inputs, n_outputs, channels=4):
         nn.Linear(channels, n_outputs),
     )
 """
+N_TRIALS = 3
 WORDS = (
     "study.name=images",
-    "study.n_trials=6",
+    f"study.n_trials={N_TRIALS}",
     "data=python",
     "data.source=mine.py:parts",
     "model=python",
@@ -64,35 +67,54 @@ if __name__ == "__main__":
 """
 
 
-def test_images_are_swept_killed_and_gone_on_with(story: Program) -> None:
-    Path(story.folder, "mine.py").write_text(SOURCE)
-    running = story.start(*WORDS)
-    records = Records(story.folder, "images")
+def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
+    Path(program.folder, "mine.py").write_text(SOURCE)
+    running = program.start(*WORDS)
+    records = Records(program.folder, "images")
     wait_until(
-        lambda: bool(list(story.folder.glob("studies/images/checkpoints/*/last.pt"))), "none"
+        lambda: bool(list(program.folder.glob("studies/images/checkpoints/*/last.pt"))), "none"
     )
     running.kill()
-    again = story.run("resume", "study.name=images")
+    again = program.call("resume", "study.name=images")
     assert (again.code, again.stderr) == (0, "")
-    assert "mine.py:parts: 200 train, 80 validation; rows (1, 6, 6)" in again.stdout
+    assert "mine.py:parts: 200 train, 80 validation, 50 test; rows (1, 6, 6)" in again.stdout
     losses = records.losses()
-    assert {number for number, _ in losses} == set(range(6))
+    assert {number for number, _ in losses} == set(range(N_TRIALS))
     assert {run.info.status for run in records.trial_runs().values()} == {"FINISHED"}
 
     line = next(line for line in again.stdout.splitlines() if line.startswith("best model: "))
     namespace: dict[str, object] = {}
     exec(SOURCE, namespace)
     best = automl.load(
-        story.folder / line.removeprefix("best model: "),
+        program.folder / line.removeprefix("best model: "),
         build=namespace["build"],  # type: ignore[arg-type]
     )
     x, y = namespace["bars"](80, 100)  # type: ignore[operator]
     assert (best.predict(x) == np.asarray(y)).mean() > 0.9
 
-    Path(story.folder, "mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
-    refused = story.run("resume", "study.name=images")
+    Path(program.folder, "mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
+    refused = program.call("resume", "study.name=images")
     assert refused.code == 2
     assert "data.digest:" in refused.stderr
+
+
+def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
+    Path("mine.py").write_text(SOURCE)
+    few = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices=host")
+    assert call(*WORDS, *few).code == 0
+    scored = call("evaluate", "study.name=images")
+    assert (scored.code, scored.stderr) == (0, "")
+    assert "images: 50 rows no sweep saw (of mine.py:parts)" in scored.stdout
+    assert "majority" in scored.stdout
+    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, Evaluated))
+    assert event.models == ("trial-00000",)
+    refused = call("predict", "study.name=images", "predict.input=a.csv", "predict.output=b.csv")
+    assert refused.code == 2
+    assert "predict needs a table" in refused.stderr
+    Path("mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
+    changed = call("evaluate", "study.name=images")
+    assert changed.code == 2
+    assert "data.source=mine.py:parts gives other data than trial 0 learned" in changed.stderr
 
 
 def test_the_parent_learns_sizes_and_digest_and_loads_neither_torch_nor_the_users_code(
@@ -120,7 +142,7 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
         ((*WORDS, "data.path=a.csv"), "data.path=a.csv: data=python reads no file"),
         ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: unknown here"),
     ):
-        refused = program.run(*words)
+        refused = program.call(*words)
         assert refused.code == 2
         assert message in refused.stderr
         assert "Traceback" not in refused.stderr

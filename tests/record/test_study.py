@@ -20,6 +20,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Direction,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -152,6 +153,13 @@ def test_of_an_evaluation_of_the_same_the_one_that_was_told_last_counts() -> Non
     again = told(4, "a", 0)
     record = fold([*events, again])
     assert record.evaluations == (again, *events[-2:])
+    assert record.sweeps[-1].end is None, "it is no end of a sweep"
+
+
+def test_of_several_ensembles_the_newest_counts() -> None:
+    first, newer = (Ensembled(time, 9, {0: 1.0}, {"loss": time}) for time in (1.0, 2.0))
+    record = fold([sweep(), *losses(0, 0.5), first, newer])
+    assert record.ensemble == newer
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
@@ -307,6 +315,9 @@ EVALUATED: dict[str, object] = {
         {**EVALUATED, "n_rows": "many"},
         {**EVALUATED, "kind": "odd"},
         {**EVALUATED, "differences": {"a": {"loss": [1, 2, 3]}}},
+        {"event": "Tuned", "time": 1.0, "model": "m", "chosen": "", "figures": {"a": 1}},
+        {"event": "Tuned", "time": 1.0, "model": "m", "chosen": "", "figures": {"a": {"b": "c"}}},
+        {"event": "Tuned", "time": 1.0, "model": 3, "chosen": "", "figures": {}},
     ],
 )
 def test_a_strangers_line_of_other_types_is_left_out(

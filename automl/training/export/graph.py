@@ -19,7 +19,6 @@ from automl.config import Task
 from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.dataset import Rows
 from automl.data.one_hot import CLIP
-from automl.errors import AutoMLError
 from automl.training.mean_model import MeanModel
 from automl.training.network import NetworkModel
 from automl.training.predictor import Predictor
@@ -84,18 +83,19 @@ class Scoring(nn.Module):
     def __init__(
         self,
         columns: Columns,
-        network: nn.Module,
+        networks: Sequence[nn.Module],
         *,
         dtype: torch.dtype,
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """`unit`: mean and scale of the target."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
-        self.network = network
-        self._dtype, self._task = dtype, task
+        self.networks = nn.ModuleList(networks)
+        self.dtype, self._task = dtype, task
+        """`dtype`: what the networks take."""
         self._mean, self._scale = unit
 
     def forward(
@@ -107,28 +107,26 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        out = self.network(features.to(self._dtype)).double()
-        classes = self._task is Task.classification
-        answer: torch.Tensor = (
-            torch.softmax(out, 1) if classes else out[:, 0] * self._scale + self._mean
-        )
-        return answer
+        answers = [self._answer(network(features.to(self.dtype))) for network in self.networks]
+        return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
+
+    def _answer(self, out: torch.Tensor) -> torch.Tensor:
+        out = out.double()
+        if self._task is Task.classification:
+            return torch.softmax(out, 1)
+        return out[:, 0] * self._scale + self._mean
 
 
 def scoring(predictor: Predictor) -> Scoring:
-    """The graph of a loaded model, which must be a network. Raises AutoMLError for the mean of
-    several."""
-    network = predictor.trained
-    if isinstance(network, MeanModel):
-        raise AutoMLError(
-            f"{predictor.path}: the mean of several models is not exported as one: export a model "
-            "of one seed (refit without refit.n_seeds), or use automl.load(path).predict(rows)."
-        )
-    assert isinstance(network, NetworkModel), "its family says that it exports"
+    """The graph of a loaded model, which must be a network, or the mean of several."""
+    model = predictor.trained
+    members = model.members if isinstance(model, MeanModel) else [model]
+    networks = [member for member in members if isinstance(member, NetworkModel)]
+    assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
-        predictor.preprocessing.columns,
-        network.module,
-        dtype=network.dtype,
+        predictor.columns,
+        [network.module for network in networks],
+        dtype=networks[0].dtype,
         task=predictor.task,
         unit=predictor.unit,
     ).eval()

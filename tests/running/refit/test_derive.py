@@ -13,10 +13,9 @@ from automl.errors import ConfigError
 from automl.record.study import fold
 from automl.running.going_on import how_to_go_on, how_to_go_on_with
 from automl.running.refit.batch import scaled
-from automl.running.refit.begin import begin
-from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
+from automl.running.refit.begin import refuse_unfit
+from automl.running.refit.derive import Again, Sizes, again, decay_of, derived, epochs_of
 from automl.running.refit.devices import Taken
-from automl.running.refit.winner import winner
 from automl.running.settings import flat_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
@@ -24,8 +23,8 @@ from automl.training.mlp.family import MLPFamily
 from automl.training.plan import RefitPlan, WarmUp
 from automl.trial import (
     Direction,
-    Failed,
     Finished,
+    Params,
     ParamValue,
     Pruned,
     Reported,
@@ -49,8 +48,6 @@ RECORD = fold(
         Started(1, 0.0, {"lr": 0.9, "batch_size": 32}, "cpu"),
         Reported(1, 0.0, 0, {"loss": 9.0}),
         Pruned(1, 1.0, 0, 9.0),
-        Started(2, 0.0, {"lr": 0.1, "batch_size": 32}, "cpu"),
-        Failed(2, 1.0, "ValueError: no"),
     ]
 )
 
@@ -58,33 +55,7 @@ RECORD = fold(
 def of(refit: RefitConfig, taken: Taken | None = None, sizes: Sizes | None = None) -> Again:
     config = replace(CONFIG, refit=refit)
     sizes = sizes or Sizes(before=100, now=125)
-    return again(config, winner(RECORD, None, CONFIG.study), sizes, taken or Taken())
-
-
-# --- which trial ----------------------------------------------------------------------------------
-
-
-def test_the_best_one_or_the_one_that_is_named() -> None:
-    assert winner(RECORD, None, CONFIG.study).number == 0
-    assert winner(RECORD, 1, CONFIG.study).number == 1, "pruned, with a value"
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (7, "refit.trial=7: study a has no such trial. Its trials, best first: 0, 1."),
-        (2, "refit.trial=2: this trial has no value (failed: ValueError: no). Name one that"),
-    ],
-)
-def test_one_without_a_value_is_refused(number: int, said: str) -> None:
-    with pytest.raises(ConfigError, match=r"refit\.trial") as refused:
-        winner(RECORD, number, CONFIG.study)
-    assert said in str(refused.value)
-
-
-def test_a_study_without_any_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"it has none.*resume study\.name=a"):
-        winner(fold([]), None, CONFIG.study)
+    return again(config, RECORD.trials[0], sizes, taken or Taken())
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -105,6 +76,25 @@ def test_as_many_steps_as_the_best_epoch_took(
     best_step: int, before: int, now: int, batch_size: int, epochs: int
 ) -> None:
     assert epochs_of(best_step, Sizes(before, now), batch_size) == epochs
+
+
+@pytest.mark.parametrize(
+    ("params", "n_rows", "refit", "own", "decay"),
+    [
+        ({"batch_size": 10}, 100, RefitConfig(), 0.0, 0.9),  # ten steps
+        ({"batch_size": 10, "accumulate_steps": 3}, 100, RefitConfig(), 0.0, 0.75),  # four
+        ({"batch_size": 4096}, 100, RefitConfig(), 0.0, 0.0),  # one: it is the last
+        ({"batch_size": 10}, 100, RefitConfig(average=False), 0.0, 0.0),
+        ({"batch_size": 10}, 100, RefitConfig(), 0.99, 0.99),
+        ({"batch_size": 10, "ema_decay": 0.5}, 100, RefitConfig(), 0.0, 0.0),
+    ],
+)
+def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
+    params: Params, n_rows: int, refit: RefitConfig, own: float, decay: float
+) -> None:
+    training = replace(CONFIG.training, ema_decay=own)
+    config = replace(CONFIG, refit=refit, training=training)
+    assert decay_of(config, params, n_rows) == pytest.approx(decay)
 
 
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
@@ -128,6 +118,7 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert own.study.name is not None
     assert own.study.name.startswith("trial-00000-")
     assert own.training.epochs == found.epochs == 2
+    assert own.training.ema_decay == 0.75, "over four steps"
     assert isinstance(own.sampler, Random)
     assert isinstance(own.pruner, NoPruner)
     assert (own.refit.of, own.refit.trial) == ("a", 0)
@@ -144,15 +135,16 @@ def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
         name(RefitConfig(rows="train")),
         name(RefitConfig(hold_out=0.1)),
         name(RefitConfig(batch_size="auto"), Taken(n_ranks=2)),
+        name(RefitConfig(average=False)),
         name(RefitConfig(), data=2),
     }
-    assert len({usual, *others}) == 5
+    assert len({usual, *others}) == 6
 
 
 def test_what_asks_for_its_params_is_given_them_first() -> None:
     objective = ObjectiveConfig(ObjectiveKind.optuna, "a:b")
     config = replace(CONFIG, objective=objective, space={})
-    found = again(config, winner(RECORD, None, CONFIG.study), None, Taken())
+    found = again(config, RECORD.trials[0], None, Taken())
     own = derived(config, found, {})
     assert own.space == {}
     assert own.study.enqueue == [{"lr": 0.5, "batch_size": 32}]
@@ -186,7 +178,7 @@ def test_rows_of_a_function_of_the_users_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"data\.source=mine:rows: refit joins .* study\.n_trials=1"
     ):
-        begin(config)
+        refuse_unfit(config)
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:
