@@ -26,10 +26,11 @@ def print_best(
     """The best trials, each with its state; `metrics`: more of the best report of each."""
     console = open_console()
     console.print("best trials")
-    table = _best_table(best, metric, metrics or {})
-    if console.width_of(table) <= console.width:
-        console.print(table)
-        return
+    for others in (metrics or {}, {}):
+        table = _best_table(best, metric, others)
+        if console.width_of(table) <= console.width:
+            console.print(table)
+            return
     for row, state in best:  # too many params for columns
         # In a terminal words are kept whole, elsewhere lines are.
         text = Text(f"  {state}: {best_text(metric, row)}")
