@@ -226,7 +226,7 @@ class Prepared:
             identity["refit"] = self.plan.refit.identity()
         if (data := self.dataset or self.facts) is not None:
             identity["data"]["digest"] = data.digest
-        if self.dataset is not None:
+        if self.dataset is not None and self.dataset.kinds:
             identity["data"]["columns"] = {**self.dataset.kinds, **self.config.data.columns}
         return identity | {"space": self.space.plain()}
 

@@ -27,6 +27,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
         del identity["data"]["detect"]  # what it found is told, by column, with the data's digest
+        if not identity["data"]["columns"]:
+            del identity["data"]["columns"]  # a refit is called by what its study is
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it

@@ -182,7 +182,7 @@ class _Reports:
         """Call for the states, which may take memory; end where enough was seen."""
         for value in metrics.values():
             float(value)
-        for get in (get_checkpoint, get_best, get_scores):
+        for get in (get_checkpoint, get_best):
             if get is not None:
                 get()
         if self._attempt.progress.reported(metrics):
