@@ -47,7 +47,8 @@ def run(config: Config, stored_config: str) -> int:
             console.say(late, "yellow")
         done = _written(predictor, rows, to, kind, _about(path, model), fastest)
     _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
-    beside = ["schema.json", "reader.py", *(() if fastest is None else fastest.tuned.beside)]
+    said = ("said.py",) if predictor.columns.readings else ()
+    beside = ["schema.json", "reader.py", *said, *(() if fastest is None else fastest.tuned.beside)]
     console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 

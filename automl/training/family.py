@@ -115,6 +115,9 @@ class Family(ModelConfig, ABC):
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
 
+    weighs_classes: ClassVar[bool] = False
+    """Whether it has the param `class_weight`."""
+
     choice: ClassVar[str | None] = None
     """The param by which each trial says which family it is of; None: all are of this one."""
 

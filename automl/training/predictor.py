@@ -108,8 +108,7 @@ class Predictor:
         return self._mean, self._scale
 
     def score(self, frame: Any, y: Any = None) -> dict[str, float]:
-        """Every metric of the task: `loss`, `error`, `f1` (and `auc` of two classes); or `loss`,
-        `rmse`, `mae`, `r2`.
+        """Every metric of the task, as `evaluate` has them (`config.metrics.METRICS`).
 
         The targets are `y` (N,), or the column of `frame` that was the target in training; rows
         without one are left out. Raises AutoMLError where there are none, or unknown classes.
@@ -128,7 +127,7 @@ class Predictor:
         rows, targets = self._labelled(frame, y)
 
         def loss(some: Rows) -> float:
-            return self._predictions(some, targets).scored()["loss"]
+            return self._predictions(some, targets).scored(["loss"])["loss"]
 
         from automl.data.importance import importances
 

@@ -119,7 +119,7 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
     study, builtin = config.study, config.objective.kind is ObjectiveKind.builtin
     assert study.name is not None, "a refit is of a study that is there"
     asks = config.objective.kind is ObjectiveKind.optuna
-    metric, direction = study.metric, study.direction
+    metric, direction = study.metric, study.towards
     if again.plan.keeps_last:
         metric, direction = "train_loss", Direction.minimize
     threads = config.execution.threads_per_trial
