@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
-import yaml
-
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
 
@@ -135,6 +133,8 @@ class Family(ModelConfig, ABC):
         path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
         if not path.exists():
             return ()
+        import yaml  # which `--help` does without
+
         points: list[Params] = yaml.safe_load(path.read_text())
         return points
 
