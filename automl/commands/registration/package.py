@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands import export
-from automl.commands.which_model import Choice, TableModel, family_of
+from automl.commands.which_model import Choice, TableModel
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
+from automl.training.family import Family
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def refuse_unserved(config: Config) -> None:
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
             "Runtime: leave export.format out."
         )
-    family = family_of(config)
+    family = config.model
+    assert isinstance(family, Family), "Hydra makes it by its schema"
     if family.choice is None and ExportFormat.onnx not in family.export_formats:
         raise ConfigError(
             f"study.name={config.study.name}: a registered model is served by ONNX Runtime, and "
