@@ -160,6 +160,11 @@ class Dataset:
         """The rows by which a trial is judged, and which no model that predicts them saw."""
         return self.train.taking(self.judged_places) if self.folds else self.validation
 
+    @property
+    def of_one_model(self) -> Dataset:
+        """What one of a trial's models trains on."""
+        return self.fold(0) if self.folds else self
+
     def fold(self, number: int) -> Dataset:
         """What one of the folds trains on, as a data set without folds; the same at each call."""
         if number not in self._folds:

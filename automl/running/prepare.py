@@ -130,7 +130,8 @@ class Prepared:
         """Whether trials are surveyed that want a GPU: what is the user's, and not declared. One
         that asks for its params cannot be: nobody answers a survey."""
         is_users = self.plan.users_target is not None
-        return self.config.may_survey and is_users and not self.asks_for_params
+        is_one = self.plan.n_models == 1  # of folds what is seen is known, and not before
+        return self.config.may_survey and is_users and is_one and not self.asks_for_params
 
     @property
     def sampler(self) -> Sampler:
@@ -236,7 +237,8 @@ class Prepared:
             return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
-        return None if n_lanes < 2 else (key, n_lanes)
+        n_trials = n_lanes // self.plan.n_models  # each takes a lane for each of its folds
+        return None if n_trials < 2 else (key, n_trials)
 
     def _may_pack(self, facts: DataFacts, *, on_host: bool) -> bool:
         """Only what stays on the device trains together; on a CPU, unless it is asked for, not on
@@ -275,6 +277,8 @@ def prepare(
         else:
             dataset = refit.dataset
         config.model.check_space(space.names)
+        if dataset is not None:
+            plan = replace(plan, n_models=dataset.n_models)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
         declaration = replace(declaration, metrics=facts.metrics)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from automl.config import (
@@ -90,6 +90,8 @@ class TrainingPlan:
     """Names of the params in the space, for errors to tell what is never there."""
     refit: RefitPlan | None = None
     """None: a trial of a search."""
+    n_models: int = 1
+    """That a trial trains: its folds."""
 
     @classmethod
     def of(
@@ -112,7 +114,8 @@ class TrainingPlan:
     def goal(self) -> Goal:
         """What a trial is judged by."""
         keeps_last = self.refit is not None and self.refit.keeps_last
-        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last)
+        at_end = self.n_models > 1
+        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last, at_end=at_end)
 
     @property
     def users_target(self) -> tuple[str, str] | None:
@@ -138,13 +141,17 @@ class TrainingPlan:
         """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
-        return self.family.request(params, dataset, self.training)
+        request = self.family.request(params, dataset.of_one_model, self.training)
+        if request.memory_bytes is None:
+            return request
+        return replace(request, memory_bytes=self.n_models * request.memory_bytes)
 
     def work(self, params: Params, dataset: Dataset | None) -> Work | None:
         """What a whole trial has to compute; None: arithmetic does not tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        return self.family.work(params, dataset, self.training)
+        work = self.family.work(params, dataset.of_one_model, self.training)
+        return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,

@@ -59,6 +59,22 @@ def model_state(
     }
 
 
+SHARED = frozenset(
+    (
+        "format",
+        "family",
+        "task",
+        "preprocessing",
+        "classes",
+        "target_mean",
+        "target_scale",
+        "target",
+        "data",
+    )
+)
+"""What `model_state` says beside the model: the same for all models of a table."""
+
+
 class Predictor:
     """A trained model with its table's preprocessing: raw rows in, labels or values out.
 

@@ -1,0 +1,111 @@
+"""An estimator of trials with folds, over any family's: together as a pack, or call by call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, cast
+
+from automl.data.dataset import Dataset
+from automl.record.texts import fit_line
+from automl.training.family import Estimator, HeavySide, PackKey, heavy_side
+from automl.training.folds.calls import train_by_calls
+from automl.training.folds.course import Course
+from automl.training.objective import TrialContext
+from automl.training.packs.pack import OpenPack
+from automl.training.patience import Patience
+from automl.training.plan import TrainingPlan
+from automl.training.predictor import MEMBERS, model_state
+from automl.training.reports import Goal
+from automl.training.told import Told
+from automl.training.trainer import DivergedError
+
+logger = logging.getLogger(__name__)
+
+
+def open_estimator(plan: TrainingPlan, data: Any, *, packs_large: bool) -> Estimator:
+    """The family's, made ready to train on a `Dataset` or an `OwnData`."""
+    if isinstance(data, Dataset) and data.folds:
+        return FoldsEstimator(plan, data, packs_large=packs_large)
+    side = heavy_side(type(plan.family))
+    return side.open_estimator(plan.family, data, plan.training, plan.goal, packs_large=packs_large)
+
+
+class FoldsEstimator:
+    """See `family.Estimator`."""
+
+    def __init__(self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool) -> None:
+        self._plan, self._dataset, self._packs_large = plan, dataset, packs_large
+        self._side: HeavySide = heavy_side(type(plan.family))
+        self._alone: set[PackKey] = set()
+        """Keys of what could not train together."""
+
+    def __call__(self, trial: TrialContext) -> Told | None:
+        opened = self._open_own(trial)
+        if opened is None:
+            return train_by_calls(
+                trial,
+                self._folds,
+                Course.of(self._dataset, self._plan.goal),
+                self._patience(trial),
+                self._mean,
+            )
+        return _train(trial, opened)
+
+    def open_pack(self, key: PackKey, device: str) -> OpenPack:
+        """A pack of several trials, with a lane for each fold of each."""
+        return cast(OpenPack, self._whole.open_pack(key, device))
+
+    def _open_own(self, trial: TrialContext) -> OpenPack | None:
+        """A pack for the folds of this trial; None: they cannot train together."""
+        on_host = trial.device == "cpu"
+        key = self._plan.pack_key(trial.params, on_host=on_host)
+        if key is None or key in self._alone:
+            return None
+        try:
+            return self.open_pack(key.of_one_trial(), trial.device)
+        except Exception as error:  # noqa: BLE001  alone each tells what is wrong with it
+            self._alone.add(key)
+            reason = fit_line(f"{type(error).__name__}: {error}")
+            logger.warning("folds train one after another: %s", reason)
+            return None
+
+    @cached_property
+    def _whole(self) -> Estimator:
+        """That of the data with its folds."""
+        return self._open(self._dataset, self._plan.goal)
+
+    @cached_property
+    def _folds(self) -> list[Estimator]:
+        """One for each fold."""
+        endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
+        n_folds = len(self._dataset.folds)
+        return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
+
+    def _open(self, dataset: Dataset, goal: Goal) -> Estimator:
+        plan = self._plan
+        return self._side.open_estimator(
+            plan.family, dataset, plan.training, goal, packs_large=self._packs_large
+        )
+
+    def _patience(self, trial: TrialContext) -> Patience:
+        given = trial.params.get("patience_epochs", self._plan.training.patience_epochs)
+        return Patience(self._plan.goal, given)
+
+    def _mean(self, members: Sequence[Any]) -> dict[str, Any]:
+        return model_state(self._plan.family, self._dataset, {MEMBERS: members})
+
+
+def _train(trial: TrialContext, opened: OpenPack) -> Told | None:
+    """One trial by itself, whose folds are a pack."""
+    trainer, number = opened.trainer, trial.number
+    epoch = trainer.add(number, opened.params(trial.params), trial.seed, trial.restore())
+    while epoch < opened.n_epochs and not trainer.has_stopped(number):
+        metrics = trainer.run_epoch()[number]
+        if isinstance(metrics, DivergedError):
+            raise metrics
+        trial.report(epoch, metrics, checkpoint=partial(trainer.state, number, epoch))
+        epoch += 1
+    return opened.told(number)
