@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automl.commands.evaluation.keep import deliver, keep
 from automl.commands.evaluation.models import check_data, chosen, load_models, refuse_others
@@ -16,6 +17,7 @@ from automl.commands.evaluation.shown import COLUMNS, lines_after, part_table, t
 from automl.commands.which_study import study_path
 from automl.config import Config
 from automl.data.evaluation import Evaluation, open_evaluation, score
+from automl.data.scores import Floats
 from automl.errors import ConfigError
 from automl.record.directory import command_line
 from automl.record.place import settle_unlocked
@@ -24,7 +26,10 @@ from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
 from automl.tracking.say import Say, say_on_stdout
-from automl.trial import Evaluated
+from automl.trial import Evaluated, RowsKind
+
+if TYPE_CHECKING:
+    from automl.training.predictor import Predictor
 
 WORTH_A_WORD, TOO_MANY = 0.02, 0.2
 """Shares of the rows that are as others that trained or chose, beyond chance."""
@@ -77,11 +82,20 @@ def _score(config: Config, directory: Path) -> _Scoring:
             f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
             "rows that trained or chose, which the models know: give rows that no sweep saw."
         )
-    outputs = {number: model.outputs(evaluation.part.rows) for number, model in models.items()}
+    outputs = {number: _outputs(model, evaluation) for number, model in models.items()}
     event = score(
         evaluation, outputs, n_resamples=config.evaluate.n_resamples, seed=config.study.seed
     )
     return _Scoring(event, evaluation, n_repeats, record)
+
+
+def _outputs(model: Predictor, evaluation: Evaluation) -> Floats:
+    """What it says of the rows; out-of-fold, by those of its models that never saw them."""
+    if evaluation.kind is not RowsKind.OUT_OF_FOLD:
+        return model.outputs(evaluation.part.rows)
+    from automl.training.folds.judged import judged_outputs
+
+    return judged_outputs(model.trained, evaluation.dataset)
 
 
 def _show(scoring: _Scoring, config: Config) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automl.config import DataConfig
-from automl.data.baselines import baselines
+from automl.data.baselines import baselines, baselines_out_of_fold
 from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.dataset import Dataset, Part
 from automl.data.load import load_with_test
@@ -40,11 +40,11 @@ class Evaluation:
         have: as often as a row of validation is one that trained, by how many there are."""
         if not self.kind.unseen:
             return 0
-        train = set(_hashes(self.dataset.train))
-        validation = _hashes(self.dataset.validation)
-        n_known = len(self.dataset.train) + len(validation)
+        data = self.dataset.of_one_model
+        train, validation = set(_hashes(data.train)), _hashes(data.validation)
+        n_known = len(data.train) + len(validation)
         share = sum(row in train for row in validation) / len(validation)
-        by_chance = min(1.0, share * n_known / len(self.dataset.train))
+        by_chance = min(1.0, share * n_known / len(data.train))
         known = train.union(validation)
         n_found = sum(row in known for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))
@@ -62,6 +62,10 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
     if len(part):
         source = f"kept from {config.path or dataset.name}"
         return Evaluation(dataset, RowsKind.KEPT, part, digest, source)
+    if dataset.folds:
+        source = "each by the models of the folds that left it out"
+        digest = f"out-of-fold {dataset.digest}"
+        return Evaluation(dataset, RowsKind.OUT_OF_FOLD, dataset.judged, digest, source)
     part, digest = dataset.validation, f"validation {dataset.digest}"
     source = "those by which trials were chosen"
     return Evaluation(dataset, RowsKind.VALIDATION, part, digest, source)
@@ -70,12 +74,16 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
 def score(
     evaluation: Evaluation, outputs: Mapping[int, Floats], *, n_resamples: int, seed: int
 ) -> Evaluated:
-    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, the one
-    that the others are compared with first; baselines beside them."""
+    """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
+    of the folds that left a row out), by trial, the one that the others are compared with first;
+    baselines beside them."""
     data, y = evaluation.dataset, evaluation.part.y
     named = {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
-    compared = baselines(data, evaluation.part.rows)
+    if evaluation.kind is RowsKind.OUT_OF_FOLD:
+        compared = baselines_out_of_fold(data)
+    else:
+        compared = baselines(data, evaluation.part.rows)
     predicted = {
         name: predictions(data.task, of, y, data.target_mean, data.target_scale)
         for name, of in {**named, **compared}.items()

@@ -152,7 +152,8 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
         target_scale=1.0,
         digest=_digest(config, Task.classification, content, folds, refit),
         notes=(
-            f"disc: generated, {len(train):,} train, {len(validation):,} validation.",
+            f"disc: generated, {len(train):,} train"
+            + (" and judge." if folds else f", {len(validation):,} validation."),
             *folds_note(train.y, folds, CLASSES),
         ),
         folds=tuple(folds),

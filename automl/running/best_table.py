@@ -14,10 +14,12 @@ from automl.running.rendering import best_text
 from automl.running.view import BestRow
 
 
-def print_best(best: Sequence[tuple[BestRow, str]], metric: str) -> None:
+def print_best(
+    best: Sequence[tuple[BestRow, str]], metric: str, *, out_of_fold: bool = False
+) -> None:
     """The best trials, each with its state."""
     console = open_console()
-    console.print("best trials")
+    console.print("best trials" + f", {fit_line(metric)} out-of-fold" * out_of_fold)
     table = _best_table(best, metric)
     if console.width_of(table) <= console.width:
         console.print(table)

@@ -121,6 +121,13 @@ class Prepared:
         return Entry(SESSION, self.setup)
 
     @property
+    def of_one_model(self) -> Prepared:
+        """Of a trial with folds the first of its models."""
+        assert self.dataset is not None, "folds are of a table"
+        plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
+        return replace(self, plan=plan, dataset=dataset)
+
+    @property
     def asks_for_params(self) -> bool:
         """Whether a trial learns its params, or some, while it runs."""
         return self.config.objective.kind is ObjectiveKind.optuna

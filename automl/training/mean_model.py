@@ -31,6 +31,11 @@ class MeanModel:
         return self._n_outputs
 
     @property
+    def members(self) -> Sequence[Model]:
+        """The models whose mean it is."""
+        return self._members
+
+    @property
     def module(self) -> list[Any] | None:
         """Those of the members; None: they are no networks."""
         modules = [model.module for model in self._members]
@@ -47,9 +52,14 @@ class MeanModel:
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""
         each = np.stack([model.outputs(columns, rows) for model in self._members])
-        if self._task is Task.regression:
-            mean: npt.NDArray[np.float64] = each.mean(axis=0)
-            return mean
-        log_p = each - np.logaddexp.reduce(each, axis=2, keepdims=True)
-        scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p, axis=0)
-        return scores
+        return mean_outputs(each, self._task)
+
+
+def mean_outputs(each: npt.NDArray[np.float64], task: Task) -> npt.NDArray[np.float64]:
+    """(N, C) of outputs (M, N, C) of several models, as `family.Model.outputs` gives them."""
+    if task is Task.regression:
+        mean: npt.NDArray[np.float64] = each.mean(axis=0)
+        return mean
+    log_p = each - np.logaddexp.reduce(each, axis=2, keepdims=True)
+    scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p, axis=0)
+    return scores

@@ -19,7 +19,6 @@ from automl.config import Task
 from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.dataset import Rows
 from automl.data.one_hot import CLIP
-from automl.errors import AutoMLError
 from automl.training.mean_model import MeanModel
 from automl.training.network import NetworkModel
 from automl.training.predictor import Predictor
@@ -79,12 +78,13 @@ class CategoryFeatures(nn.Module):
 
 
 class Scoring(nn.Module):
-    """(B, classes) probabilities, or (B,) values in the target's unit; float64."""
+    """(B, classes) probabilities, or (B,) values in the target's unit; float64. Of several networks
+    the mean."""
 
     def __init__(
         self,
         columns: Columns,
-        network: nn.Module,
+        networks: Sequence[nn.Module],
         *,
         dtype: torch.dtype,
         task: Task,
@@ -94,7 +94,7 @@ class Scoring(nn.Module):
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
-        self.network = network
+        self.networks = nn.ModuleList(networks)
         self._dtype, self._task = dtype, task
         self._mean, self._scale = unit
 
@@ -107,28 +107,29 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        out = self.network(features.to(self._dtype)).double()
-        classes = self._task is Task.classification
-        answer: torch.Tensor = (
-            torch.softmax(out, 1) if classes else out[:, 0] * self._scale + self._mean
-        )
-        return answer
+        features = features.to(self._dtype)
+        answers = [self._answer(network(features).double()) for network in self.networks]
+        answer = answers[0]
+        for other in answers[1:]:
+            answer = answer + other
+        return answer if len(answers) == 1 else answer / len(answers)
+
+    def _answer(self, out: torch.Tensor) -> torch.Tensor:
+        if self._task is Task.classification:
+            return torch.softmax(out, 1)
+        return out[:, 0] * self._scale + self._mean
 
 
 def scoring(predictor: Predictor) -> Scoring:
-    """The graph of a loaded model, which must be a network. Raises AutoMLError for the mean of
-    several."""
-    network = predictor.trained
-    if isinstance(network, MeanModel):
-        raise AutoMLError(
-            f"{predictor.path}: the mean of several models is not exported as one: export a model "
-            "of one seed (refit without refit.n_seeds), or use automl.load(path).predict(rows)."
-        )
-    assert isinstance(network, NetworkModel), "its family says that it exports"
+    """The graph of a loaded model, which must be a network, or the mean of some."""
+    model = predictor.trained
+    members = model.members if isinstance(model, MeanModel) else [model]
+    networks = [member for member in members if isinstance(member, NetworkModel)]
+    assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
         predictor.preprocessing.columns,
-        network.module,
-        dtype=network.dtype,
+        [network.module for network in networks],
+        dtype=networks[0].dtype,
         task=predictor.task,
         unit=predictor.unit,
     ).eval()
