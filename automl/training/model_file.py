@@ -108,6 +108,17 @@ def weights_of(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Ten
     return dict(weights)
 
 
+def size_bytes(plain: object) -> int:
+    """Of all tensors and bytes in it, however often it names one."""
+    if isinstance(plain, torch.Tensor):
+        return plain.numel() * plain.element_size()
+    if isinstance(plain, bytes | str):
+        return len(plain)
+    if isinstance(plain, Mapping):
+        return sum(map(size_bytes, plain.values()))
+    return sum(map(size_bytes, plain)) if isinstance(plain, list | tuple) else 0
+
+
 def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
     """What the network computes in."""
     found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)

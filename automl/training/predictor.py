@@ -231,10 +231,16 @@ def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> 
         return side.read_model(state, file_bytes=file_bytes, build=build)
     members = state[MEMBERS]
     model_file.check(isinstance(members, list | tuple) and len(members) > 0, "no models", members)
-    # They are alike, and all of them together no larger than the file.
-    each = file_bytes // len(members)
     model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
-    models = [side.read_model({**state, **one}, file_bytes=each, build=build) for one in members]
+    sizes = [model_file.size_bytes(one) for one in members]  # of trees they differ
+    model_file.check(
+        sum(sizes) <= file_bytes, f"models larger than the file ({file_bytes} bytes)", sum(sizes)
+    )
+    least = file_bytes // len(members)
+    models = [
+        side.read_model({**state, **one}, file_bytes=max(size, least), build=build)
+        for one, size in zip(members, sizes, strict=True)
+    ]
     return MeanModel(models, model_file.task_of(state))
 
 

@@ -76,8 +76,9 @@ def test_the_mean_is_used_as_any_model(tmp_path: Path) -> None:
     labels = model.predict(POINTS)
     assert model.score(POINTS, labels)["error"] == 0.0
     assert len(model.explain(POINTS, labels)) == 2
-    with pytest.raises(AutoMLError, match="the mean of several models is not exported as one"):
-        scoring(model)
+    rows = model.read(POINTS)
+    told = scoring(model)(torch.from_numpy(rows.numbers))
+    np.testing.assert_allclose(told.detach(), model.predict_probabilities(POINTS), atol=1e-6)
 
 
 def test_values_are_the_mean(tmp_path: Path) -> None:
