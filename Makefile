@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types recipes soak test-gpu mutants clean
+.PHONY: help sweep test check format lint types test-and-types recipes soak test-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ sweep: .venv/installed ## Install into .venv, then sweep the generated disc set 
 test: .venv/installed ## Install into .venv, then run the tests
 	$(BIN)/python -m pytest
 
-check: format lint types test recipes ## What CI runs: format, lint, types, tests, recipes
+check: format lint test-and-types recipes ## What CI runs: format, lint, types, tests, recipes
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --check
@@ -26,6 +26,10 @@ lint: .venv/installed ## Check the style
 
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
+
+# At once: the types take a core for 20 s, and the tests leave some of theirs idle.
+test-and-types: .venv/installed
+	$(MAKE) --jobs=2 types test
 
 recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
 	$(BIN)/python -m tests.recipes.run $(ONLY)

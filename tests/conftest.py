@@ -7,12 +7,13 @@ import gc
 from hypothesis import settings
 
 from tests.lossy_disk import lossy_disk
+from tests.mlflow_store import empty_database, programs_are_warm
 
-__all__ = ["lossy_disk"]
+__all__ = ["empty_database", "lossy_disk", "programs_are_warm"]
 
 # `make check` says the same of the same tree each time; `make soak` looks further.
-settings.register_profile("check", derandomize=True, deadline=None)
-settings.register_profile("soak", deadline=None, print_blob=True)
+settings.register_profile("check", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("soak", deadline=None, print_blob=True, max_examples=200)
 settings.load_profile("check")
 
 # What is imported to collect the tests (torch, MLflow, the tests) is never garbage: half a million

@@ -1,6 +1,7 @@
 """An MLflow store for tests: its environment, its database made once, a folder that holds it.
 
 A conftest imports the fixtures it wants; `mlflow_environment` is in force where it is imported.
+Those of the session are in the first conftest, so that all parts share one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from automl.tracking.environment import set_defaults
+from tests.warm import warm_programs
 
 
 def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
@@ -23,7 +25,7 @@ def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def mlflow_environment() -> Iterator[None]:
+def mlflow_environment(programs_are_warm: None) -> Iterator[None]:
     """MLflow's variables, as every process of ours has them before it imports mlflow."""
     before = dict(os.environ)
     set_defaults(os.environ)
@@ -35,12 +37,21 @@ def mlflow_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's database as it is first made (2 s, so once for all tests)."""
+    """MLflow's database as it is first made (2 s, so once for all processes of tests)."""
     from automl.tracking.store import make_database
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    folder = tmp_path_factory.getbasetemp()
+    one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    path = (folder.parent if one_of_several else folder) / "store" / "mlflow.db"
     make_database(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def programs_are_warm(empty_database: Path) -> Iterator[None]:
+    """Delivering processes and some programs begin with their libraries loaded; see `warm.py`."""
+    with warm_programs(empty_database):
+        yield
 
 
 @pytest.fixture

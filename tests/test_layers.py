@@ -68,7 +68,7 @@ OWNERS = {
     "torch_tensorrt": {"training"},
     "transformers": {"integrations"},
     "xgboost": {"integrations"},
-    "yaml": {"cli"},
+    "yaml": {"cli", "training"},
 }
 """Which part (or module beside the parts) may import a foreign library."""
 

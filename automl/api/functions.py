@@ -258,7 +258,7 @@ def _members(cls: type) -> list[tuple[str, object]]:
 def _array(value: Any) -> bytes | None:
     """Type, shape and content of an array or a tensor; None: it is none."""
     try:
-        if hasattr(value, "detach"):  # a tensor that gradients belong to
+        if hasattr(value, "requires_grad"):  # a tensor; files, too, can be detached
             value = value.detach().cpu()
         view = memoryview(value.__array__() if hasattr(value, "__array__") else value)
     except (TypeError, ValueError, RuntimeError):

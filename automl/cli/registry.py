@@ -98,6 +98,12 @@ _ALL = (
         Stored.WHOLE,
     ),
     Command(
+        "ensemble",
+        "make one model of those of study.name=NAME that are the best together",
+        "automl.commands.ensemble:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "refit",
         "train the best trial of study.name=NAME again, on more rows and all devices",
         "automl.commands.refit:run",

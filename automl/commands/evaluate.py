@@ -1,27 +1,37 @@
 """`evaluate`: models of a study scored on rows that no sweep saw, with how sure that is.
 
-Every metric of the task with a 95 % interval, baselines beside them, and for several trials whether
-their difference is more than chance. Kept in the event log, and so on the runs in MLflow.
+Every metric of the task with a 95 % interval, baselines beside them, and for several models whether
+their difference is more than chance: of a refit, whether it is worse than the trial it repeats.
+Kept in the event log, and so on the runs in MLflow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.evaluation.keep import deliver, keep
-from automl.commands.evaluation.models import check_data, chosen, load_models, refuse_others
 from automl.commands.evaluation.parts import LEAST_ROWS, compared, ranked, said
+from automl.commands.evaluation.rows import check_data, scorable
 from automl.commands.evaluation.shown import COLUMNS, lines_after, part_table, table_of
-from automl.commands.which_study import study_path
+from automl.commands.which_model import (
+    Choice,
+    TableModel,
+    best_file,
+    choose_several,
+    open_model,
+    outdated,
+    trial_of,
+)
 from automl.config import Config
 from automl.data.evaluation import Evaluation, open_evaluation, score
 from automl.data.scores import Floats
 from automl.errors import ConfigError
 from automl.record.directory import command_line
 from automl.record.place import settle_unlocked
-from automl.record.studies import read_study
+from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
@@ -42,11 +52,12 @@ def run(config: Config, stored_config: str) -> int:
 
 
 def evaluate(config: Config, say: Say, *, show: bool = True) -> Evaluated:
-    """The scores of `evaluate.trials`; shown in tables, if they are to be. Raises AutoMLError."""
-    refuse_others(config)
+    """The scores of the models that `evaluate.*` names; shown in tables, if they are to be. Raises
+    AutoMLError."""
+    choices = choose_several(config)
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
-    scoring = _score(config, directory)
+    scoring = _score(config, directory, choices)
     if show:
         _show(scoring, config)
     if keep(scoring.event, config):
@@ -68,13 +79,15 @@ class _Scoring:
     n_repeats: int
     """Rows that are as others that trained or chose, beyond chance."""
     record: StudyRecord
+    notes: tuple[str, ...]
+    """Of models that were left out, or are of another trial than one would think."""
 
 
-def _score(config: Config, directory: Path) -> _Scoring:
+def _score(config: Config, directory: Path, choices: Sequence[Choice]) -> _Scoring:
     record = read_study(directory)
-    trials = chosen(config, record)
     evaluation = open_evaluation(config.data, record.settings.get("data.test_path"))
-    models = load_models(directory, trials, config)
+    models = _with_repeated([open_model(config, one) for one in choices], record, config)
+    models, left_out = scorable(models, evaluation, config)
     check_data(evaluation.dataset, models, config)
     n_repeats, n_rows = evaluation.n_repeats, len(evaluation.part)
     if config.data.test_path is not None and n_repeats > TOO_MANY * n_rows:
@@ -82,11 +95,28 @@ def _score(config: Config, directory: Path) -> _Scoring:
             f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
             "rows that trained or chose, which the models know: give rows that no sweep saw."
         )
-    outputs = {number: _outputs(model, evaluation) for number, model in models.items()}
+    outputs = [_outputs(model.predictor, evaluation) for model in models]
+    of = list(zip(models, outputs, strict=True))
     event = score(
-        evaluation, outputs, n_resamples=config.evaluate.n_resamples, seed=config.study.seed
+        evaluation,
+        {model.trial: out for model, out in of if model.refitted is None},
+        refit=next(((model.trial, out) for model, out in of if model.refitted), None),
+        n_resamples=config.evaluate.n_resamples,
+        seed=config.study.seed,
     )
-    return _Scoring(event, evaluation, n_repeats, record)
+    late = [outdated(config, model) for model in models]
+    return _Scoring(event, evaluation, n_repeats, record, tuple(filter(None, [left_out, *late])))
+
+
+def _with_repeated(
+    models: list[TableModel], record: StudyRecord, config: Config
+) -> list[TableModel]:
+    """A refit stands beside the trial that it repeats."""
+    if len(models) > 1 or models[0].refitted is None:
+        return models
+    trial = trial_of(record, config.study, "refit.trial", models[0].trial)
+    file = best_file(study_path(config.study), trial)
+    return [*models, open_model(config, Choice(file, trial))]
 
 
 def _outputs(model: Predictor, evaluation: Evaluation) -> Floats:
@@ -105,6 +135,8 @@ def _show(scoring: _Scoring, config: Config) -> None:
     console.table(COLUMNS, table_of(event), n_left=2)
     for line in lines_after(event):
         console.say(line, "dim")
+    for note in scoring.notes:
+        console.say(note, "yellow")
     if scoring.n_repeats > WORTH_A_WORD * event.n_rows:
         console.say(
             f"{scoring.n_repeats:,} of these {event.n_rows:,} rows are equal, cell by cell, to "

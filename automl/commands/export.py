@@ -1,4 +1,4 @@
-"""`export`: a trial's model as files that other programs run, shown to say what the model says."""
+"""`export`: a study's model as files that other programs run, shown to say what the model says."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from automl.commands.which_study import study_path
-from automl.commands.which_trial import best_file, chosen_trial, family_of, load_model
+from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
-from automl.record.trial_record import TrialRecord
+from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
-from automl.trial import trial_name
 
 N_ROWS = 1000
 """Of the study's table, to compare the export with the model on."""
@@ -23,18 +21,20 @@ def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path, kind = open_console(), study_path(config.study), config.export.format
     _check_format(config)
-    trial = chosen_trial(config, path, "export.trial", config.export.trial)
-    file = best_file(path, trial)
-    to = Path(config.export.to or StudyFiles(path).export(trial.number, kind.value)).expanduser()
+    choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
     from automl.training.export.package import export
 
-    predictor = load_model(config, file)
+    model = open_model(config, choice)
+    predictor = model.predictor
+    to = Path(config.export.to or StudyFiles(path).export(model.name, kind.value)).expanduser()
     rows = raw_rows(config.data, N_ROWS)
-    console.say(f"{trial_name(trial.number)} of {path.name}: export.format={kind.value}, to {to}")
+    console.say(f"{model.name} of {path.name}: export.format={kind.value}, to {to}")
+    if late := outdated(config, model):
+        console.say(late, "yellow")
     try:
-        done = export(predictor, rows, to, kind, _about(path, trial, file))
+        done = export(predictor, rows, to, kind, _about(path, model))
     except OSError as error:
         raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
     same = f"scores within {done.largest:.1g}" + (", all labels the same" * bool(predictor.classes))
@@ -59,12 +59,17 @@ def _check_format(config: Config) -> None:
         )
 
 
-def _about(path: Path, trial: TrialRecord, file: Path) -> dict[str, Any]:
-    """Which model it is."""
+def _about(path: Path, model: TableModel) -> dict[str, Any]:
+    """Which model it is; `value` is the trial's by the study's metric."""
+    trial = read_study(path).trials.get(model.trial)
     return {
         "study": path.name,
-        "trial": trial.number,
-        "params": dict(trial.params),
-        "value": trial.value,
-        "best_pt": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "trial": model.trial,
+        "refit": model.refitted is not None,
+        "params": dict(model.predictor.params),
+        "value": None if trial is None else trial.value,
+        "model_file": {
+            "name": model.file.name,
+            "sha256": hashlib.sha256(model.file.read_bytes()).hexdigest(),
+        },
     }

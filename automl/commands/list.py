@@ -10,15 +10,14 @@ import os
 import time
 from pathlib import Path
 
-from automl.commands.which_study import no_study_in
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.directory import is_held
 from automl.record.files import CONFIG, STATUS, StudyFiles
-from automl.record.studies import study_names
+from automl.record.studies import no_study_in, not_readable, study_names
 from automl.record.texts import fit_line
 from automl.running.console import open_console
-from automl.running.view import SweepView, load_view, not_readable
+from automl.running.view import SweepView, load_view
 
 COLUMNS = ("study", "state", "trials", "best", "age")
 _MAX_WORD = 40

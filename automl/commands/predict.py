@@ -1,4 +1,4 @@
-"""`predict`: a table of any size scored by a trial's model."""
+"""`predict`: a table of any size scored by a model of a study."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from automl.commands.which_study import study_path
-from automl.commands.which_trial import best_file, chosen_trial, load_model
+from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import replacing
+from automl.record.studies import study_path
 from automl.running.console import CommandConsole, open_console
-from automl.trial import trial_name
 
 if TYPE_CHECKING:
     from automl.data.chunks import Chunk, ChunkedTable, Unread
@@ -33,16 +32,18 @@ def run(config: Config, stored_config: str) -> int:
     """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     given, output = _given(config)
-    trial = chosen_trial(config, path, "predict.trial", config.predict.trial)
-    file = best_file(path, trial)
+    choice = choose(config, "predict")
 
     from automl.data.chunks import ChunkedTable
 
-    predictor = load_model(config, file)
+    model = open_model(config, choice)
+    predictor = model.predictor
     columns = predictor.preprocessing.columns
     names = [column.name for column in columns.all]
     table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
-    console.say(f"{trial_name(trial.number)} of {path.name} scores {given}")
+    console.say(f"{model.name} of {path.name} scores {given}")
+    if late := outdated(config, model):
+        console.say(late, "yellow")
     progress = Progress(console, time.monotonic)
     try:
         unread = _score(predictor, table, output, config.predict.keep, progress)

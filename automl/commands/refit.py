@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from automl.commands.sweep import say_that_it_loads
+from automl.commands.which_model import trial_of
 from automl.config import Config
+from automl.record.studies import read_study, study_path
 
 
 def run(config: Config, stored_config: str) -> int:
     """Train it and write `refit.pt` in the study; the same command goes on with one that was
     interrupted. Raises AutoMLError."""
-    from automl.running.refit.begin import begin
+    from automl.running.refit.begin import Begun, refuse_unfit
 
-    begun = begin(config)
+    refuse_unfit(config)
+    path = study_path(config.study).absolute()  # an objective may go elsewhere
+    winner = trial_of(read_study(path), config.study, "refit.trial", config.refit.trial)
+    begun = Begun(config, path, winner)
     say_that_it_loads()
     from automl.running.warm import warmed_up
 

@@ -11,11 +11,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from automl.commands.which_study import find_study
 from automl.config import Config
 from automl.record.directory import is_held
 from automl.record.files import StudyFiles
-from automl.record.studies import read_study
+from automl.record.studies import find_study, read_study
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
@@ -29,7 +28,7 @@ from automl.trial import TrialState
 
 def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
-    path = find_study(config)
+    path = find_study(config.study)
     lives = _lives(path)  # seen first: what is written before the lock goes back is the last word
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from automl.commands.which_study import study_path
 from automl.config import Config
 from automl.record.place import settle_unlocked
+from automl.record.studies import study_path
 from automl.tracking.delivery import deliver_all
 from automl.tracking.run_update import StudyRef
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from automl.commands.which_study import study_path
 from automl.config import Config
+from automl.record.studies import study_path
 from automl.tracking.ui import serve_ui
 
 

@@ -25,10 +25,11 @@ from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, StudyConfig
+from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
+from automl.config.which_model import WhichModel
 
 __all__ = [
     "LOSSES",
@@ -40,6 +41,7 @@ __all__ = [
     "DataKind",
     "DevicesConfig",
     "DevicesKind",
+    "Ensemble",
     "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
@@ -50,6 +52,7 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "Parallel",
+    "Portfolio",
     "Precision",
     "PredictConfig",
     "PrunerConfig",
@@ -62,6 +65,7 @@ __all__ = [
     "TrackingConfig",
     "TrainingConfig",
     "UIConfig",
+    "WhichModel",
     "check",
     "check_positive",
     "check_target",

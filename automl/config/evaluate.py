@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from automl.config.checks import check
+from automl.config.which_model import WhichModel
 
 
 @dataclass
@@ -13,6 +14,9 @@ class EvaluateConfig:
 
     trials: list[int] = field(default_factory=list)
     """Numbers of the trials to score and compare; none: the best."""
+    model: WhichModel = WhichModel.auto
+    """auto: the refit beside its trial where there is one and no trials are named, else trials.
+    refit: beside those that are named."""
     n_resamples: int = 1000
     """Bootstrap samples that the intervals are taken from."""
 

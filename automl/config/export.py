@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from automl.config.checks import check
+from automl.config.which_model import WhichModel
 
 
 class ExportFormat(enum.Enum):
@@ -24,8 +25,10 @@ class ExportConfig:
     GPU."""
     trial: int | None = None
     """Of which trial; none: the best."""
+    model: WhichModel = WhichModel.auto
+    """Of which: auto is the refit where there is one and no trial is named, else the trial."""
     to: str | None = None
-    """The folder; none: one in the study, `exports/trial-…-FORMAT`."""
+    """The folder; none: one in the study, `exports/trial-…-FORMAT` or `exports/refit-…`."""
 
     def __post_init__(self) -> None:
         check(self.trial is None or self.trial >= 0, "export.trial", self.trial, "must be ≥ 0.")

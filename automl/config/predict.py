@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from automl.config.checks import check
+from automl.config.which_model import WhichModel
 
 
 @dataclass
@@ -17,6 +18,8 @@ class PredictConfig:
     """The scores: CSV, or Parquet where the name ends in .parquet; a row for each of the table."""
     trial: int | None = None
     """By which trial; none: the best."""
+    model: WhichModel = WhichModel.auto
+    """By which: auto is the refit where there is one and no trial is named, else the trial."""
     keep: list[str] = field(default_factory=list)
     """Columns of the table that are copied beside the scores, such as an id."""
 

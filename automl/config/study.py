@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from dataclasses import dataclass, field
@@ -11,6 +12,20 @@ from automl.config.checks import check, check_positive
 from automl.trial import Direction
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Portfolio(enum.Enum):
+    """Whether params that did well elsewhere go first."""
+
+    auto = "auto"
+    none = "none"
+
+
+class Ensemble(enum.Enum):
+    """Whether a sweep ends with an ensemble of its trials' models."""
+
+    auto = "auto"
+    none = "none"
 
 
 @dataclass
@@ -39,6 +54,12 @@ class StudyConfig:
     """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
+
+    portfolio: Portfolio = Portfolio.auto
+    """auto: with model=auto, params that did well on many tables go first; none: they do not."""
+    ensemble: Ensemble = Ensemble.auto
+    """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
+    does not (`python -m automl ensemble` makes one of any study of a table)."""
 
     def __post_init__(self) -> None:
         if self.name is not None:

@@ -19,7 +19,7 @@ from automl.data.dataset import Dataset, Part
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
 from automl.data.split import part_of
-from automl.trial import Difference, Evaluated, RowsKind, trial_name
+from automl.trial import Difference, Evaluated, RowsKind, refit_name, trial_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +72,19 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
 
 
 def score(
-    evaluation: Evaluation, outputs: Mapping[int, Floats], *, n_resamples: int, seed: int
+    evaluation: Evaluation,
+    outputs: Mapping[int, Floats],
+    *,
+    n_resamples: int,
+    seed: int,
+    refit: tuple[int, Floats] | None = None,
 ) -> Evaluated:
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
-    of the folds that left a row out), by trial, the one that the others are compared with first;
-    baselines beside them."""
+    of the folds that left a row out), by trial, and of the refit of a trial; baselines beside them.
+    The first is what the others are compared with: the refit, where there is one."""
     data, y = evaluation.dataset, evaluation.part.y
-    named = {trial_name(number): of for number, of in outputs.items()}
+    named = {} if refit is None else {refit_name(refit[0]): refit[1]}
+    named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
     if evaluation.kind is RowsKind.OUT_OF_FOLD:
         compared = baselines_out_of_fold(data)
@@ -114,6 +120,7 @@ def score(
             for name, of in scores.items()
         },
         differences={name: against_first(name) for name in scores if name != first},
+        refit_of=None if refit is None else refit[0],
     )
 
 

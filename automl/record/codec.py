@@ -28,6 +28,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -57,7 +58,7 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(Started, Suggested, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
-        *(SweepStarted, SweepEnded, Paced, Evaluated),
+        *(SweepStarted, SweepEnded, Paced, Evaluated, Ensembled),
     )
 }
 _FIELDS = {
@@ -68,8 +69,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "allocated_bytes": int,
     "predicted_bytes": (int, NoneType),
     "execution": (int, NoneType),
+    "refit_of": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
-    **dict.fromkeys(("params", "metrics", "settings", "scores"), dict),
+    **dict.fromkeys(("params", "metrics", "settings", "scores", "members"), dict),
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
 }
 """What each field is, whoever wrote it: what is folded from events relies on it."""
@@ -159,6 +161,11 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
             "trials": tuple(map(int, values["trials"])),
             "scores": {name: _scores(of) for name, of in values["scores"].items()},
             "differences": {name: _differences(of) for name, of in differences},
+        }
+    elif kind is Ensembled:
+        values |= {
+            "members": {int(n): float(weight) for n, weight in values["members"].items()},
+            "scores": {name: float(value) for name, value in values["scores"].items()},
         }
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()

@@ -13,6 +13,7 @@
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
     exports/          a folder per exported model                                    durable
+    ensemble.pt       the weighted mean of its models                                durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
     lock              held by its sweep
@@ -48,6 +49,7 @@ WRITTEN_FILES = "written.log"
 """Beside the trials' folders: what programs wrote elsewhere."""
 LAST = "last.pt"
 BEST = "best.pt"
+ENSEMBLE = "ensemble.pt"
 REFIT = "refit.pt"
 REFITS = "refits"
 
@@ -98,6 +100,11 @@ class StudyFiles:
         return self.path / SWEEP_LOG
 
     @property
+    def ensemble(self) -> Path:
+        """The weighted mean of its models."""
+        return self.path / ENSEMBLE
+
+    @property
     def refit(self) -> Path:
         """The model of the last refit."""
         return self.path / REFIT
@@ -132,9 +139,9 @@ class StudyFiles:
         """The folder of what a trial's objective logged as artifacts."""
         return self.checkpoints(number) / LOGGED_FILES
 
-    def export(self, number: int, what: str) -> Path:
-        """The folder of a trial's exported model, by its format."""
-        return self.path / EXPORTS / f"{trial_name(number)}-{what}"
+    def export(self, model: str, what: str) -> Path:
+        """The folder of an exported model, by its name and format."""
+        return self.path / EXPORTS / f"{model}-{what}"
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]

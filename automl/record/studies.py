@@ -1,4 +1,4 @@
-"""The studies of a folder: which there are, which is the newest, and one of them read.
+"""The studies of a folder: where each is, which is the newest, and one of them read.
 
 Nothing here takes a study's lock or waits for it: a sweep may be at work on it.
 """
@@ -8,10 +8,31 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.events import read_events
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord, fold
+
+
+def study_path(study: StudyConfig) -> Path:
+    """The directory of a study that has its name."""
+    assert study.name is not None, "composed from the study's own config"
+    return Path(study.dir) / study.name
+
+
+def find_study(study: StudyConfig) -> Path:
+    """The directory of the study that is named, or of the newest. Raises ConfigError when none."""
+    folder = Path(study.dir)
+    try:
+        if study.name is not None:
+            return _named(study_path(study))
+        found = newest(folder)
+    except OSError as error:
+        raise ConfigError(not_readable(folder, error)) from error
+    if found is None:
+        raise ConfigError(no_study_in(folder))
+    return found
 
 
 def study_names(folder: Path) -> list[str]:
@@ -54,11 +75,29 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
             )
         record = fold((event for event, _ in read_events(log)), keep_reports=keep_reports)
     except OSError as error:
-        raise ConfigError(
-            f"{log} cannot be read ({error.strerror}); ask its owner for the right to, or name "
-            "another study with study.dir=… study.name=…"
-        ) from error
+        raise ConfigError(not_readable(log, error)) from error
     return replace(record, name=directory.name)
+
+
+def no_study_in(folder: Path) -> str:
+    """What is said of a folder without any."""
+    return f"study.dir={folder}: holds no study yet; start one: python -m automl"
+
+
+def not_readable(path: Path, error: OSError) -> str:
+    """What is said of a file or folder of somebody else's."""
+    return (
+        f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
+        "another study with study.dir=… study.name=…"
+    )
+
+
+def _named(path: Path) -> Path:
+    if path.is_dir():
+        return path
+    raise ConfigError(
+        f"study.name={path.name}: there is no such study in {path.parent}; {existing(path.parent)}."
+    )
 
 
 def _last_seconds(study: Path) -> float | None:

@@ -16,6 +16,7 @@ from automl.record.judging import RANKED, Metric, Rank, is_returned, may_win, ra
 from automl.record.trial_record import TrialFold, TrialRecord
 from automl.trial import (
     Direction,
+    Ensembled,
     Evaluated,
     Event,
     Logged,
@@ -55,7 +56,9 @@ class StudyRecord:
     paces: tuple[Paced, ...] = ()
     """What steps took where a sweep had several kinds of device."""
     evaluations: tuple[Evaluated, ...] = ()
-    """Scores of its models, the newest of each trials on the same rows, in their order."""
+    """Scores of its models, the newest of each models on the same rows, in their order."""
+    ensemble: Ensembled | None = None
+    """The newest; None: there is none."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -201,7 +204,8 @@ class StudyFold:
         self._paces: dict[object, Paced] = {}
         """By execution; of probes by kind of device and size."""
         self._evaluations: dict[object, Evaluated] = {}
-        """By rows and trials."""
+        """By rows and models."""
+        self._ensemble: Ensembled | None = None
 
     def take(self, event: Event) -> None:
         """Learn from the next event; what is known already changes nothing."""
@@ -215,7 +219,9 @@ class StudyFold:
             probe = event.kind, event.step_flops
             self._paces[probe if event.execution is None else event.execution] = event
         elif isinstance(event, Evaluated):
-            self._evaluations[event.digest, event.trials] = event
+            self._evaluations[event.digest, event.models] = event
+        elif isinstance(event, Ensembled):
+            self._ensemble = event
         elif self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
@@ -229,6 +235,7 @@ class StudyFold:
             trials={number: fold.record() for number, fold in sorted(self._trials.items())},
             paces=tuple(self._paces.values()),
             evaluations=tuple(self._evaluations.values()),
+            ensemble=self._ensemble,
         )
 
     def _begin(self, event: SweepStarted) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from automl.config import Ensemble
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
 from automl.record.files import STATUS
+from automl.record.studies import read_study
 from automl.running.best_table import print_best
 from automl.running.display import Display
+from automl.running.ensemble import lines_of, made
 from automl.running.going_on import how_to_go_on
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
@@ -44,6 +47,8 @@ class Closing:
         self._say = display.say
         self._view = view
         self._pictures = pictures
+        self._ensemble: Sequence[str] = ()
+        """What is said of it."""
 
     @property
     def _stop(self) -> StopReason | None:
@@ -55,6 +60,8 @@ class Closing:
         if self._stop is not StopReason.BROKEN:
             self._record_end()
         if self._stop is not StopReason.BROKEN:
+            with self._pictures.of("the ensemble"):
+                self._join_models()
             self._deliver()
         with self._pictures.of(STATUS):
             write_view(self._parts.directory.files.status, self._view(self._how()))
@@ -86,6 +93,18 @@ class Closing:
             self._parts.log.append(ended)
         except StorageError as error:  # raised after the line that goes on has been printed
             self._loop.break_off(error)
+
+    def _join_models(self) -> None:
+        """Of a sweep that came to its end: what was interrupted goes on."""
+        prepared, path = self._parts.prepared, self._parts.directory.path
+        wanted = self._parts.config.study.ensemble is Ensemble.auto and prepared.choice is not None
+        if not wanted or self._stop not in (None, StopReason.TIMEOUT):
+            return
+        record = read_study(path)
+        event = made(prepared, path, record)
+        if event is not None:
+            self._parts.log.append(event)
+            self._ensemble = lines_of(event, record, prepared.choice, path)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -121,6 +140,8 @@ class Closing:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
+        for line in self._ensemble:
+            self._say(line)
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""

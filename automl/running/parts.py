@@ -116,6 +116,8 @@ def open_parts(
             directory=directory.path,
             may_change=FUNCTION if prepared.called and prepared.called.changed else None,
             asks_for_params=prepared.asks_for_params,
+            choice=prepared.choice,
+            portfolio=prepared.portfolio,
         )
         stack.callback(study.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)

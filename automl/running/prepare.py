@@ -5,7 +5,7 @@ Everything here reads; what it returns is what a sweep is made from.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from automl.config import (
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
+    Portfolio,
     check,
 )
 from automl.config.defaults import defaults_of, unset
@@ -139,6 +140,20 @@ class Prepared:
         is_users = self.plan.users_target is not None
         is_one = self.plan.n_models == 1  # of folds what is seen is known, and not before
         return self.config.may_survey and is_users and is_one and not self.asks_for_params
+
+    @property
+    def portfolio(self) -> Sequence[Params]:
+        """What is tried first of what did well elsewhere."""
+        wanted = self.config.study.portfolio is Portfolio.auto
+        if self.choice is None or not wanted or self.plan.refit is not None:
+            return ()
+        return self.plan.family.portfolio()
+
+    @property
+    def choice(self) -> str | None:
+        """The param that says what kind a trial is of; None: all are alike."""
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return self.plan.family.choice if builtin else None
 
     @property
     def sampler(self) -> Sampler:
@@ -269,7 +284,7 @@ def prepare(
         "true",
         "is for another command: python -m automl devices watch=true",
     )
-    space = parse_space(config.space)
+    space = parse_space(config.model.whole_space(config.space))
     asks = config.objective.kind is ObjectiveKind.optuna
     if asks:
         _check_sampler(config, space)

@@ -15,6 +15,7 @@ from typing import Any
 
 from automl.errors import ConfigError
 from automl.record.disk import open_at_once, write_atomically
+from automl.record.studies import not_readable
 from automl.running.device_rows import DeviceRow
 from automl.trial import Params, TrialState
 
@@ -185,11 +186,3 @@ def _texts(view: SweepView) -> Iterator[object]:
         yield waiting.reason
     for device in view.devices:
         yield from (device.uuid, device.name, device.fault or "")
-
-
-def not_readable(path: Path, error: OSError) -> str:
-    """What is said of a file or folder of somebody else's."""
-    return (
-        f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
-        "another study with study.dir=… study.name=…"
-    )

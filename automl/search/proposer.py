@@ -20,11 +20,14 @@ class Proposer:
         study_seed: int,
         enqueued: Sequence[Params],
         open_study: OpenStudy,
+        choice: str | None = None,
     ) -> None:
         """Raises ConfigError for a space that the sampler cannot take."""
         self._space, self._seed = space, study_seed
         self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
-        self._proposals = sampler.open(Search(space, study_seed, self._enqueued, open_study))
+        self._proposals = sampler.open(
+            Search(space, study_seed, self._enqueued, open_study, choice)
+        )
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:
         """The params of trial `number`; None when there are no more."""

@@ -77,6 +77,14 @@ class Space:
         """Of `plain`, what it says of keys that an entry does not give."""
         return {param.name: defaults_of(type(param.domain)) for param in self.params}
 
+    def has(self, params: Params) -> bool:
+        """Whether they, some or all of a trial's, can occur together."""
+        try:
+            self.check(params)
+        except ConfigError:
+            return False
+        return True
+
     def check(
         self, params: Params, key: str = "study.enqueue", *, may_have_others: bool = False
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automl.record.judging import RANKED, is_returned, may_win, rank
@@ -46,12 +46,13 @@ class _Course:
 class Standings:
     """All trials of a study. Numbers are consecutive from 0."""
 
-    def __init__(self, direction: Direction, pruner: Pruner) -> None:
+    def __init__(self, direction: Direction, pruner: Pruner, choice: str | None = None) -> None:
+        """`choice` is the param that says what kind a trial is of: rungs compare one kind alone."""
         self._sign = 1.0 if direction is Direction.minimize else -1.0
-        self._pruner = pruner
+        self._pruner, self._choice = pruner, choice
         self._params: list[Params] = []
         self._courses: dict[int, _Course] = {}
-        self._rungs: dict[int, list[float]] = {}
+        self._rungs: dict[Hashable, list[float]] = {}
         self._counts = dict.fromkeys(TrialState, 0)
         self._ranks: dict[TrialState, list[tuple[float, int]]] = {state: [] for state in RANKED}
         """(key, number) of those with a value, the best first."""
@@ -129,7 +130,7 @@ class Standings:
         rungs = self._pruner.rungs(course.last_step, step) if step > course.last_step else ()
         for rung in rungs:
             # A trial is worth its best report, so one that overfits later is not stopped for it.
-            insort(self._rungs.setdefault(rung, []), course.best_key)
+            insort(self._rungs.setdefault(self._place(number, rung), []), course.best_key)
             course.unjudged.append((rung, course.best_key))
         course.last_step = max(course.last_step, step)
         return course.thinning.take((step, value), key, at_rung=bool(rungs))
@@ -144,10 +145,14 @@ class Standings:
         if course is None:
             return False
         for rung, key in course.unjudged:
-            if self._pruner.prunes(key, course.best_key, self._rungs[rung]):
+            if self._pruner.prunes(key, course.best_key, self._rungs[self._place(number, rung)]):
                 course.pruned = True
         course.unjudged.clear()
         return course.pruned
+
+    def _place(self, number: int, rung: int) -> Hashable:
+        """Where a trial meets others: a step means another thing to another kind of trial."""
+        return rung if self._choice is None else (self._params[number].get(self._choice), rung)
 
     def replay(self, number: int, reports: Iterable[tuple[int, float]]) -> None:
         """Record what a trial reported to an earlier sweep, whose verdicts it has had.

@@ -125,19 +125,24 @@ class Study:
         directory: Path,
         may_change: str | None = None,
         asks_for_params: bool = False,
+        choice: str | None = None,
+        portfolio: Sequence[Params] = (),
     ) -> Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values; a key that
         the study lacks, because it is older, has its value of `defaults`. Keys that begin with
         `may_change` may be others, and are from now on. Where the objective `asks_for_params`,
-        trials may have others than those of the space. Raises ConfigError
+        trials may have others than those of the space. `choice` is the param that says what kind
+        a trial is of: each is judged among its own. `portfolio` is tried after what is enqueued, as
+        far as the space has it. Raises ConfigError
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = Standings(config.direction, pruner)
+        standings = Standings(config.direction, pruner, choice)
+        first = [*config.enqueue, *(params for params in portfolio if space.has(params))]
         opened = open_storage(config.storage, directory)
         try:
 
@@ -145,10 +150,10 @@ class Study:
                 return study_as_it_stands(sampler, opened.storage, study.stored_name)
 
             def propose_from(space: Space) -> Proposer:
-                enqueued = [within(space, params) for params in config.enqueue]
+                enqueued = [within(space, params) for params in first]
                 nothing = asks_for_params and not distributions(space)
                 proposing = Random() if nothing else sampler
-                return Proposer(proposing, space, config.seed, enqueued, as_it_stands)
+                return Proposer(proposing, space, config.seed, enqueued, as_it_stands, choice)
 
             suggesting = None
             if asks_for_params:

@@ -2,7 +2,8 @@
 
 `test_loss` with `test_loss_low` and `test_loss_high`, the ends of its 95 % interval; of rows by
 which trials were chosen `validation_loss`, of trials with folds `out_of_fold_loss`. The study's run
-has those of the first trial, and the baselines' beside them (`test_loss_linear`).
+has those of the first model, and the baselines' beside them (`test_loss_linear`). Of a refit there
+is no run of a trial: the study's has its scores, and the trial's those of its own model.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ def of_trial(event: Evaluated, number: int, study_uuid: str) -> RunUpdate:
     name = trial_name(number)
     lines = [event.rows]
     if compared := event.differences.get(name):
-        lines.append(f"against {trial_name(event.trials[0])}: {_compared(compared)}")
+        lines.append(f"against {event.models[0]}: {_compared(compared)}")
     key = {STUDY: study_uuid, TRIAL: str(number)}
     return _update(event, name, key, lines, _of_model(event, event.scores.get(name, {})))
 
 
 def of_study(event: Evaluated, study: StudyRef) -> RunUpdate:
     """What is new about the study's own run."""
-    names = [trial_name(number) for number in event.trials]
+    names = event.models
     first = names[0] if names else ""
     lines = [f"{first} on {event.rows}"]
     lines += [f"{name} against it: {_compared(of)}" for name, of in event.differences.items()]

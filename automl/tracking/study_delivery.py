@@ -20,6 +20,7 @@ from automl.record.events import read_events
 from automl.record.files import StudyFiles
 from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
+from automl.tracking.ensembled import of_ensemble
 from automl.tracking.evaluated import of_study, of_trial
 from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
 from automl.tracking.own_files import with_own_files
@@ -27,7 +28,7 @@ from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
 from automl.tracking.trial_run import TrialRun
-from automl.trial import Evaluated, Event, Outcome, SweepEnded, SweepStarted, TrialEvent
+from automl.trial import Ensembled, Evaluated, Event, Outcome, SweepEnded, SweepStarted, TrialEvent
 
 """Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
@@ -75,7 +76,8 @@ class StudyDelivery:
         self._study_open = False
         self._study_events: list[SweepStarted | SweepEnded] = []
         self._evaluations: list[Evaluated] = []
-        """To deliver."""
+        self._ensemble: Ensembled | None = None
+        """To deliver, as the evaluations are; of several the newest."""
         self._trials: dict[int, TrialRun] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
         self._pending_from: dict[int, int] = {}
@@ -113,6 +115,8 @@ class StudyDelivery:
                 self._study_events.append(event)
             elif isinstance(event, Evaluated):
                 self._evaluations.append(event)
+            elif isinstance(event, Ensembled):
+                self._ensemble = event
             elif isinstance(event, TrialEvent):
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
@@ -139,6 +143,7 @@ class StudyDelivery:
             if self._study_events:
                 self._doubles_due = True
                 self._deliver_study(study, experiment, parent)
+            self._deliver_ensemble(study, experiment, parent)
             self._deliver_evaluations(study, experiment, parent)  # whose trials have their runs now
             if self._doubles_due and self._runs.may_double:
                 self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
@@ -217,7 +222,7 @@ class StudyDelivery:
         return experiment, self._runs.find(experiment, study.key)
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
-        update = study.update(self._study_events, _user(), self._config_file())
+        update = study.update(self._study_events, _user(), self._own_file(self._files.config))
         self._write(experiment, parent, update, created=False)
         self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
         self._study_events.clear()
@@ -234,9 +239,18 @@ class StudyDelivery:
                     self._write(experiment, run_id, update, created=False)
             del self._evaluations[0]
 
-    def _config_file(self) -> Sequence[str]:
-        """The stored config; a link could name any file of ours in a study that was given to us."""
-        path = StudyFiles(self._log.parent).config
+    def _deliver_ensemble(self, study: StudyRun, experiment: str, parent: str) -> None:
+        if self._ensemble is not None:
+            update = of_ensemble(self._ensemble, study.ref, self._own_file(self._files.ensemble))
+            self._write(experiment, parent, update, created=False)
+            self._ensemble = None
+
+    @property
+    def _files(self) -> StudyFiles:
+        return StudyFiles(self._log.parent)
+
+    def _own_file(self, path: Path) -> Sequence[str]:
+        """A file of the study; a link could name any file of ours in one that was given to us."""
         return (path.name,) if path.is_file() and not path.is_symlink() else ()
 
     # --- its trials ------------------------------------------------------------------------------

@@ -13,10 +13,13 @@ import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
+
+import yaml
 
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
@@ -93,6 +96,26 @@ class Family(ModelConfig, ABC):
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
+
+    choice: ClassVar[str | None] = None
+    """The param by which each trial says which family it is of; None: all are of this one."""
+
+    def of(self, params: Params) -> tuple[Family, Params]:
+        """The family that a trial is of, and its params as that one names them."""
+        return self, params
+
+    def whole_space(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The space as it is searched, of what was written."""
+        return entries
+
+    def portfolio(self) -> Sequence[Params]:
+        """Params that did well on many tables, the best first: tried before what a sampler
+        proposes. They stand in `portfolio.yaml` beside the family."""
+        path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
+        if not path.exists():
+            return ()
+        points: list[Params] = yaml.safe_load(path.read_text())
+        return points
 
     heavy: ClassVar[str]
     """The module whose `SIDE` is the `HeavySide`; imported by name, where it is needed."""

@@ -19,9 +19,11 @@ from automl.training.model_file import check
 class MeanModel:
     """See `family.Model`: the mean of the members' probabilities, or of their values."""
 
-    def __init__(self, members: Sequence[Model], task: Task) -> None:
+    def __init__(
+        self, members: Sequence[Model], task: Task, weights: Sequence[float] | None = None
+    ) -> None:
         """Raises ValueError where they do not give the same number of outputs."""
-        self._members, self._task = members, task
+        self.members, self._task, self._weights = tuple(members), task, weights
         sizes = {model.n_outputs for model in members}
         check(len(sizes) == 1, "models of several numbers of outputs", sizes)
         (self._n_outputs,) = sizes
@@ -31,35 +33,34 @@ class MeanModel:
         return self._n_outputs
 
     @property
-    def members(self) -> Sequence[Model]:
-        """The models whose mean it is."""
-        return self._members
-
-    @property
     def module(self) -> list[Any] | None:
         """Those of the members; None: they are no networks."""
-        modules = [model.module for model in self._members]
+        modules = [model.module for model in self.members]
         return None if None in modules else modules
 
     def to(self, device: str) -> None:
-        for model in self._members:
+        for model in self.members:
             model.to(device)
 
     def check_columns(self, columns: Columns) -> None:
-        for model in self._members:
+        for model in self.members:
             model.check_columns(columns)
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""
-        each = np.stack([model.outputs(columns, rows) for model in self._members])
-        return mean_outputs(each, self._task)
+        each = np.stack([model.outputs(columns, rows) for model in self.members])
+        return mean_outputs(each, self._task, self._weights)
 
 
-def mean_outputs(each: npt.NDArray[np.float64], task: Task) -> npt.NDArray[np.float64]:
-    """(N, C) of outputs (M, N, C) of several models, as `family.Model.outputs` gives them."""
+def mean_outputs(
+    each: npt.NDArray[np.float64], task: Task, weights: Sequence[float] | None = None
+) -> npt.NDArray[np.float64]:
+    """Of what several models give (M, N, C): see `MeanModel.outputs`."""
+    shares = np.full(len(each), 1 / len(each)) if weights is None else np.asarray(weights)
     if task is Task.regression:
-        mean: npt.NDArray[np.float64] = each.mean(axis=0)
+        mean: npt.NDArray[np.float64] = np.average(each, axis=0, weights=shares)
         return mean
     log_p = each - np.logaddexp.reduce(each, axis=2, keepdims=True)
-    scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p, axis=0)
+    log_shares = np.log(shares)[:, None, None]
+    scores: npt.NDArray[np.float64] = np.logaddexp.reduce(log_p + log_shares, axis=0)
     return scores

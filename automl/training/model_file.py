@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from automl.config import Task
+from automl.config.refit import ROWS
+from automl.training.refitted import Refitted
 from automl.trial import ParamValue
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MAX_LABEL_BYTES = 2**26
 """Of all labels in one numpy array, in which each takes the room of the longest."""
+
+
+REFITTED = "refitted"
+"""Says in a `refit.pt` what it is of."""
 
 
 class NeedsBuilder(Exception):
@@ -89,6 +95,18 @@ def classes_of(state: Mapping[str, Any], task: Task, n_outputs: int) -> tuple[Pa
     return tuple(plain)
 
 
+def refitted_of(content: Mapping[str, Any]) -> Refitted | None:
+    """None: it is a trial's own, or an earlier version wrote it."""
+    plain = content.get(REFITTED)
+    if plain is None:
+        return None
+    check(isinstance(plain, Mapping), "no refit", plain)
+    found = Refitted(plain["trial"], text(plain, "rows"), plain["n_seeds"], text(plain, "data"))
+    check(type(found.trial) is int and found.trial >= 0, "no trial", found.trial)
+    check(found.rows in ROWS and is_size(found.n_seeds), "no refit", plain)
+    return found
+
+
 def _is_label(value: object) -> bool:
     return type(value) in (str, int, float, bool)
 
@@ -108,23 +126,35 @@ def weights_of(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Ten
     return dict(weights)
 
 
-def size_bytes(plain: object) -> int:
-    """Of all tensors and bytes in it, however often it names one."""
-    if isinstance(plain, torch.Tensor):
-        return plain.numel() * plain.element_size()
-    if isinstance(plain, bytes | str):
-        return len(plain)
-    if isinstance(plain, Mapping):
-        return sum(map(size_bytes, plain.values()))
-    return sum(map(size_bytes, plain)) if isinstance(plain, list | tuple) else 0
-
-
 def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
     """What the network computes in."""
     found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
     check(found in _DTYPES, "weights of type", found)
     assert found is not None
     return found
+
+
+def shares_of(plain: object, n: int) -> list[float]:
+    """`n` numbers above 0 that sum to 1."""
+    check(isinstance(plain, list | tuple) and len(plain) == n, f"not {n} weights", plain)
+    assert isinstance(plain, list | tuple)
+    check(all(type(x) is float and 0 < x <= 1 for x in plain), "no weights of models", plain)
+    check(math.isclose(math.fsum(plain), 1, rel_tol=1e-6), "weights that do not sum to 1", plain)
+    return list(plain)
+
+
+def check_room(members: Sequence[Mapping[str, Any]], file_bytes: int) -> None:
+    """Several models that may share what they hold: made apart they are no larger than the file."""
+    size_bytes = sum(map(_tensor_bytes, members))
+    check(size_bytes <= file_bytes, f"models larger than the file ({file_bytes} bytes)", size_bytes)
+
+
+def _tensor_bytes(plain: object) -> int:
+    if isinstance(plain, torch.Tensor):
+        return plain.numel() * plain.element_size()
+    if isinstance(plain, Mapping):
+        return sum(map(_tensor_bytes, plain.values()))
+    return sum(map(_tensor_bytes, plain)) if isinstance(plain, list | tuple) else 0
 
 
 def is_size(value: object) -> bool:

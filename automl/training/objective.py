@@ -7,13 +7,14 @@ it is called in `calling.py`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
 from automl.record.disk import flush_folder, make_folder
-from automl.trial import TrialSpec
+from automl.trial import Params, TrialSpec
 
 State: TypeAlias = Mapping[str, Any]
 """What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them.
@@ -113,6 +114,12 @@ class TrialContext:
         are. On which rows, and how long, is for the objective to say."""
         self._directory = Path(spec.checkpoint_dir)
         self._record = record
+
+    def with_params(self, params: Params) -> TrialContext:
+        """The same trial, seen with other params."""
+        seen = copy.copy(self)
+        seen.params = _Params(params)
+        return seen
 
     @property
     def directory(self) -> Path:

@@ -17,7 +17,7 @@ from automl.data.dataset import Dataset, Label, Rows, Targets
 from automl.data.facts import DataFacts
 from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
-from automl.record.files import BEST, CHECKPOINTS, LAST, REFIT, StudyFiles
+from automl.record.files import BEST, CHECKPOINTS, ENSEMBLE, LAST, REFIT, StudyFiles
 from automl.training import checkpoint, model_file
 from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
 from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
@@ -31,6 +31,8 @@ FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
 MEMBERS = "members"
 """What differs among several models that are one by their mean, in a `refit.pt`."""
+WEIGHTS = "member_weights"
+"""How much each of them counts, in an `ensemble.pt`; all alike where there are none."""
 _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
@@ -100,6 +102,8 @@ class Predictor:
         self.metrics = model_file.metrics_of(content.get("metrics", {}))
         """What its trial reported with it, its best report: `val_loss` and the like. A mean of
         several has none."""
+        self.refitted = model_file.refitted_of(content)
+        """Of a `refit.pt` the `trial` that was trained again, its `rows`, `n_seeds`; else None."""
         self.path = path
         """The file that it was loaded from."""
         self.target = model_file.text(state, "target")
@@ -191,7 +195,7 @@ class Predictor:
     def study(self) -> str | None:
         """Name of the study in whose folder its file lies; None: it lies elsewhere."""
         folders = self.path.absolute().parents
-        if self.path.name == REFIT:
+        if self.path.name in (ENSEMBLE, REFIT):
             folder = folders[0]
         elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
             return None
@@ -226,22 +230,18 @@ class Predictor:
 
 def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:
     """The model of a state, or the mean of its members."""
-    side = heavy_side(_family(state))
     if MEMBERS not in state:
-        return side.read_model(state, file_bytes=file_bytes, build=build)
+        return heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
     members = state[MEMBERS]
     model_file.check(isinstance(members, list | tuple) and len(members) > 0, "no models", members)
     model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
-    sizes = [model_file.size_bytes(one) for one in members]  # of trees they differ
-    model_file.check(
-        sum(sizes) <= file_bytes, f"models larger than the file ({file_bytes} bytes)", sum(sizes)
-    )
-    least = file_bytes // len(members)
-    models = [
-        side.read_model({**state, **one}, file_bytes=max(size, least), build=build)
-        for one, size in zip(members, sizes, strict=True)
-    ]
-    return MeanModel(models, model_file.task_of(state))
+    model_file.check_room(members, file_bytes)
+    models = []
+    for member in ({**state, **one} for one in members):
+        side = heavy_side(_family(member))
+        models.append(side.read_model(member, file_bytes=file_bytes, build=build))
+    weights = model_file.shares_of(state[WEIGHTS], len(models)) if WEIGHTS in state else None
+    return MeanModel(models, model_file.task_of(state), weights)
 
 
 def _family(state: Mapping[str, Any]) -> type[Family]:
@@ -254,8 +254,8 @@ def _family(state: Mapping[str, Any]) -> type[Family]:
 
 
 def load(path: str | PathLike[str], *, build: Builder | None = None) -> Predictor | ArrayPredictor:
-    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt`, on the CPU;
-    of data of your own (data=python) it takes arrays.
+    """The model in a `best.pt` of the built-in objective, or in a study's `refit.pt` or
+    `ensemble.pt`, on the CPU; of data of your own (data=python) it takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's can be

@@ -7,40 +7,31 @@ weights, and `predictor.load` averages what they give.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from automl.errors import AutoMLError
 from automl.record.files import BEST
 from automl.training import checkpoint
-from automl.training.predictor import MEMBERS, is_model
-
-
-@dataclass(frozen=True)
-class RefitFile:
-    """What is written, and of what. Picklable."""
-
-    path: str
-    seeds: Sequence[str]
-    """The `best.pt` of each."""
-    study: str
-    trial: int
-    """The one that was trained again."""
+from automl.training.model_file import REFITTED
+from automl.training.predictor import MEMBERS, WEIGHTS, is_model
+from automl.training.refitted import RefitFile
 
 
 def write(asked: RefitFile) -> None:
     """Write the file; whole, or the one of before stands. Raises AutoMLError."""
-    contents = [_read(Path(seed)) for seed in asked.seeds]
-    content = contents[0] | {"state": _mean([content["state"] for content in contents])}
+    contents = [read(Path(seed)) for seed in asked.seeds]
+    content = contents[0] | {"state": together([content["state"] for content in contents])}
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
-    content |= {"study": asked.study, "refit_of": asked.trial}
+    content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}
     path = Path(asked.path)
     checkpoint.save(path.parent, {path.name: content})
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """All that a model file holds. Raises AutoMLError for one that cannot be read."""
     try:
         return checkpoint.load(path)
     except FileNotFoundError as error:
@@ -52,9 +43,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise AutoMLError(f"{error} Remove its folder, and refit again.") from error
 
 
-def _mean(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def together(
+    states: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> Mapping[str, Any]:
+    """One state of several models', which is their mean, by `weights` if they have some."""
     if len(states) == 1:
         return states[0]
+    if any(MEMBERS in state for state in states):
+        states, weights = _apart(states, weights or [1 / len(states)] * len(states))
     first = states[0]
     assert all(map(is_model, states)), "only models of ours are averaged"
     shared = {
@@ -63,7 +59,22 @@ def _mean(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         if all(_is_same(value, state[name]) for state in states)
     }
     members = [{n: v for n, v in state.items() if n not in shared} for state in states]
-    return shared | {MEMBERS: members}
+    own = {} if weights is None else {WEIGHTS: list(weights)}
+    return shared | {MEMBERS: members} | own
+
+
+def _apart(
+    states: Sequence[Mapping[str, Any]], weights: Sequence[float]
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[float]]:
+    """Of a model that is a mean itself, such as that of a trial with folds, each member."""
+    found: list[tuple[Mapping[str, Any], float]] = []
+    for state, weight in zip(states, weights, strict=True):
+        members = state.get(MEMBERS, [{}])
+        shared = {name: value for name, value in state.items() if name not in (MEMBERS, WEIGHTS)}
+        shares = state.get(WEIGHTS, [1 / len(members)] * len(members))
+        for member, share in zip(members, shares, strict=True):
+            found.append((shared | member, weight * share))
+    return [state for state, _ in found], [weight for _, weight in found]
 
 
 def _is_same(a: Any, b: Any) -> bool:

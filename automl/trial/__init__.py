@@ -26,6 +26,7 @@ from automl.trial.carrying import (
 from automl.trial.events import (
     Checkpointed,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -76,6 +77,7 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    refit_name,
     trial_name,
 )
 
@@ -94,6 +96,7 @@ __all__ = [
     "DeviceKind",
     "Difference",
     "Direction",
+    "Ensembled",
     "Entry",
     "Evaluated",
     "Event",
@@ -143,5 +146,6 @@ __all__ = [
     "TrialState",
     "Verdict",
     "Work",
+    "refit_name",
     "trial_name",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.places import DeviceKind, ProcessId, RequestSource
-from automl.trial.words import CheckpointKind, Params, TrialState
+from automl.trial.words import CheckpointKind, Params, TrialState, refit_name, trial_name
 
 
 @dataclass(frozen=True)
@@ -279,11 +279,20 @@ class Evaluated:
     digest: str
     """Of the rows: equal ones are the same."""
     trials: tuple[int, ...]
-    """Whose models; the best of the study first, which the others are compared with."""
+    """Whose own models; the best of the study first."""
     scores: Mapping[str, Mapping[str, Interval]]
-    """Each metric by name (`loss`), of each trial by its name, and of each baseline (`linear`)."""
+    """Each metric by name (`loss`), of each model by its name, and of each baseline (`linear`)."""
     differences: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
-    """Likewise, of all but the first trial."""
+    """Likewise, of all but the first model."""
+    refit_of: int | None = None
+    """The trial whose refit was scored too, as the first model; None: it was not."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of what was scored but for baselines, the first of which the others are compared
+        with."""
+        refit = () if self.refit_of is None else (refit_name(self.refit_of),)
+        return (*refit, *map(trial_name, self.trials))
 
     @property
     def rows(self) -> str:
@@ -296,4 +305,17 @@ class Evaluated:
         return f"{self.n_rows:,} rows {which}"
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated"
+@dataclass(frozen=True)
+class Ensembled:
+    """Models of the study were made one: the weighted mean of what they say."""
+
+    time: float
+    n_rows: int
+    """By which the members were chosen; none of them has seen those."""
+    members: Mapping[int, float]
+    """The weight of each trial's model, the heaviest first; they sum to 1."""
+    scores: Mapping[str, float]
+    """Each metric by name (`loss`), on those rows."""
+
+
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled"

@@ -58,6 +58,11 @@ class CheckpointKind(enum.Enum):
     BEST = "best"
 
 
+def refit_name(number: int) -> str:
+    """`refit-trial-00003`: what the refit of a trial is called."""
+    return f"refit-{trial_name(number)}"
+
+
 def trial_name(number: int) -> str:
     """`trial-00007`: folder of its checkpoints and name of its MLflow run."""
     return f"trial-{number:05d}"

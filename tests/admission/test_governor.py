@@ -166,7 +166,7 @@ def test_a_device_that_nobody_has_seen_has_no_limit() -> None:
     assert Governor().limit(GPU.address) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     n=st.integers(1, 10),
     costs=st.sampled_from([0.0, 0.03, 0.1]),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import Program
-from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
+from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 
-__all__ = ["empty_database", "folder", "mlflow_environment"]
+__all__ = ["folder", "mlflow_environment"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

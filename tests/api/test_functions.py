@@ -125,6 +125,12 @@ def test_what_a_closure_holds_is_told_by_its_value(one: Any, other: Any, same: b
     assert (before["closure held"] == after["closure held"]) is same
 
 
+def test_an_open_file_is_told_by_its_kind_and_stays_open() -> None:
+    with open(__file__, "rb") as file:
+        assert parts_of(closure(file))["closure held"].startswith("BufferedReader, ")
+        assert file.readline()
+
+
 def test_what_holds_itself_has_a_digest() -> None:
     loop: list[object] = [1]
     loop.append(loop)

@@ -60,7 +60,7 @@ def test_a_method_of_a_script_without_a_guard_is_stored_nowhere(program: Program
     assert told["refused"].endswith("beside the trials of before, by changed=True.")
     assert "automl.sweep(Model.train, name='method')" in done.stdout
     assert_nothing_of_the_function_is_stored(program.folder)
-    resumed = program.run("resume", "study.name=method")
+    resumed = program.call("resume", "study.name=method")
     assert resumed.code == 2
     assert "called from Python, and its function is stored nowhere. Go on with it in" in (
         resumed.stderr

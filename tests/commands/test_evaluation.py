@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.evaluation.models import chosen
 from automl.commands.evaluation.parts import Ranked, compared, said
 from automl.commands.evaluation.shown import part_table, table_of
 from automl.config import EvaluateConfig
-from automl.errors import ConfigError
-from automl.record.study import StudyRecord, fold
+from automl.record.study import fold
 from automl.trial import (
     Difference,
     Evaluated,
@@ -82,33 +80,6 @@ def events() -> list[Event]:
         found.append(Reported(number, 2.0, 0, {"val_loss": loss}))
     ends = Finished(0, 3.0, 0.5), Finished(1, 3.0, 0.3), Pruned(2, 3.0, 0, 0.2), Failed(3, 3.0, "x")
     return [*found, *ends]
-
-
-def numbers(record: StudyRecord, *named: int) -> list[int]:
-    asked = replace(config(Path(), "s"), evaluate=EvaluateConfig(trials=[*named]))
-    return [trial.number for trial in chosen(asked, record)]
-
-
-def test_the_best_of_the_study_comes_first() -> None:
-    record = fold(events())
-    assert numbers(record) == [2]
-    assert numbers(record, 0, 1, 2) == [2, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("number", "state"),
-    [(3, "is failed, without a value"), (4, "has not ended (running)"), (9, "is none of its")],
-)
-def test_a_trial_without_a_value_is_refused(number: int, state: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        numbers(fold(events()), 1, number)
-    assert f"evaluate.trials: {number} {state}" in str(caught.value)
-    assert "the best first: 2, 1, 0." in str(caught.value)
-
-
-def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
-    with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
-        numbers(fold(events()[:7]))
 
 
 def test_pruned_trials_are_not_compared_by_the_rows_they_had() -> None:

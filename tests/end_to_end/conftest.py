@@ -11,11 +11,10 @@ import pytest
 
 from automl.cli import main
 from tests.end_to_end.program import Done, Program
-from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
+from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 from tests.nvml_stub.fixtures import loaded_nvml_stub, nvml_library, nvml_stub
 
 __all__ = [
-    "empty_database",
     "folder",
     "loaded_nvml_stub",
     "mlflow_environment",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.cli import main
+from tests.warm import FORKED
 
 ROOT = Path(__file__).parents[2]
 OBJECTIVES = "tests.end_to_end.objectives"
@@ -116,8 +117,8 @@ class Program:
         self._started: list[Running] = []
 
     def start(self, *words: str) -> Running:
-        """`python -m automl WORDS`."""
-        return self.start_module("automl", *words)
+        """`python -m automl WORDS`; forked, where it may be (see `warm.py`)."""
+        return self._started_in({**self.environment, FORKED: "1"}, "-m", "automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:
         return self.start_python("-m", module, *words)
@@ -129,13 +130,16 @@ class Program:
 
     def start_python(self, *words: str) -> Running:
         """`python WORDS`."""
-        running = Running([sys.executable, *words], self.folder, self.environment)
+        return self._started_in(self.environment, *words)
+
+    def _started_in(self, environment: Mapping[str, str], *words: str) -> Running:
+        running = Running([sys.executable, *words], self.folder, environment)
         self._started.append(running)
         return running
 
     def run(self, *words: str) -> Done:
-        """`python -m automl WORDS`, to its end."""
-        return self.start(*words).wait()
+        """`python -m automl WORDS`, from a start of its own to its end."""
+        return self.start_module("automl", *words).wait()
 
     def call(self, *words: str) -> Done:
         """The same command line in this process, which has torch and MLflow loaded already.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import distributed, nn
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 import automl
@@ -20,7 +20,9 @@ def trains_in_ranks(trial: automl.TrialContext) -> None:
     """As many processes as the trial has devices; each writes down what it sees."""
     uuids = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     folder = trial.directory
-    spawn(_rank, (len(uuids), str(folder)), nprocs=len(uuids))  # type: ignore[no-untyped-call]
+    start_processes(  # type: ignore[no-untyped-call]
+        _rank, (len(uuids), str(folder)), nprocs=len(uuids), start_method="fork"
+    )
     for step in range(N_STEPS):
         losses = [json.loads(_told(folder, rank).read_text())["losses"][step] for rank in (0, 1)]
         assert losses[0] == losses[1], "the mean of all ranks"

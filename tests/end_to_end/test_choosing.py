@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+import pytest
 
 from automl.trial import DeviceKind, Paced, Started
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.nvml_stub.stub import NvmlStub
 
-N_TRIALS, N_EPOCHS = 8, 300
+N_TRIALS, N_EPOCHS = 6, 200
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 WORDS = (
     f"study.n_trials={N_TRIALS}",
@@ -47,9 +51,9 @@ def paces(records: Records, *, probes: bool) -> list[Paced]:
 
 
 def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
-    program: Program, nvml_stub: NvmlStub
+    program: Program, call: Call, loaded_nvml_stub: NvmlStub
 ) -> None:
-    program.environment = nvml_stub.environment(program.environment)
+    program.environment = loaded_nvml_stub.environment(program.environment)
     records = Records(program.folder, "mixed")
     first = program.start("study.name=mixed", "devices.choose=all", *WORDS)
     first.wait_until(lambda: CPU in kinds(records), "a trial on the CPU")
@@ -60,7 +64,7 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     probes = paces(records, probes=True)
     assert {found.kind for found in probes} == {CPU}, "it was timed before it was used"
 
-    done = program.run("resume", "study.name=mixed")
+    done = call("resume", "study.name=mixed")
     assert done.code == 0
     assert paces(records, probes=True) == probes, "it is not timed again"
     assert {found.kind for found in paces(records, probes=False)} == {CPU, GPU}
@@ -68,10 +72,10 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     assert all(len(where) == 1 for where in devices(records).values())
 
 
-def test_gpus_that_were_named_are_used_alone(program: Program, nvml_stub: NvmlStub) -> None:
+@pytest.mark.usefixtures("loaded_nvml_stub")
+def test_gpus_that_were_named_are_used_alone(folder: Path, call: Call) -> None:
     """devices=nvml is the user's word; only devices.choose=all goes beyond it."""
-    program.environment = nvml_stub.environment(program.environment)
     words = [w for w in WORDS if not w.startswith("study.n_trials")]
-    done = program.run("study.name=named", "devices.choose=auto", "study.n_trials=2", *words)
+    done = call("study.name=named", "devices.choose=auto", "study.n_trials=2", *words)
     assert done.code == 0
-    assert devices(Records(program.folder, "named")) == {0: {GPU}, 1: {GPU}}
+    assert devices(Records(folder, "named")) == {0: {GPU}, 1: {GPU}}

@@ -47,7 +47,7 @@ def searched(story: Program) -> Path:
     """A folder with a study `t` of a table."""
     write_table(story.folder / "table.csv")
     words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
-    done = story.run(*words, "data.sweep_rows=0.5", *FEW)
+    done = story.call(*words, "data.sweep_rows=0.5", *FEW)
     assert (done.code, done.stderr) == (0, "")
     return story.folder
 
@@ -178,7 +178,10 @@ def test_a_store_that_is_down_gets_them_later(study: Records, call: Call, folder
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("evaluate.trials=[7]",), "evaluate.trials: 7 is none of its trials. Those of study t"),
+        (
+            ("evaluate.trials=[7]",),
+            "evaluate.trials=7: study t has no such trial. Those with a value, best first: ",
+        ),
         (("evaluate.trials=[1,1]",), "evaluate.trials=[1, 1]: names a trial twice"),
         (("evaluate.n_resamples=10",), "evaluate.n_resamples=10: must be at least 100"),
         (("data.split_seed=1",), "data.path=table.csv is not what trial"),
@@ -213,7 +216,7 @@ def test_a_model_that_is_gone_is_named(study: Records, call: Call) -> None:
     shutil.rmtree(study.path / "checkpoints" / "trial-00001")
     done = call("evaluate", *MOVED, "evaluate.trials=[1]")
     assert done.code == 2
-    assert "evaluate.trials: 1 has left no best.pt" in done.stderr
+    assert "trial 1 has left no such file" in done.stderr
 
 
 # --- studies of all kinds -------------------------------------------------------------------------
@@ -250,7 +253,7 @@ def test_a_study_without_a_finished_trial_says_how_to_go_on(folder: Path, call: 
     (folder / "studies" / "disc" / "events.log").write_bytes(b"")
     done = call("evaluate", "study.name=disc")
     assert done.code == 2
-    assert "study.name=disc: no trial has ended with a value yet (none)" in done.stderr
+    assert "study.name=disc: no trial of it has ended with a value yet (it has none)" in done.stderr
     assert "python -m automl resume study.name=disc" in done.stderr
 
 

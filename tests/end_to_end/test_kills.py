@@ -26,11 +26,10 @@ WORDS = (
 
 def test_nothing_is_lost_or_done_twice(program: Program) -> None:
     records, chance = Records(program.folder, "killed"), random.Random(SEED)
-    kill_after_seconds(program.start(*WORDS), chance.uniform(0.1, 1.5))
+    kill_after_seconds(program.start_module("automl", *WORDS), chance.uniform(0.1, 1.5))
     kill_when(program.start(*WORDS), (records.path / "journal.log").exists, "the journal")
-    for _ in range(2):
-        n_more = chance.randint(1, N_TRIALS * N_EPOCHS // 4)
-        kill_after_events(program.start(*WORDS), records, n_more)
+    n_more = chance.randint(1, N_TRIALS * N_EPOCHS // 4)
+    kill_after_events(program.start(*WORDS), records, n_more)
     kill_after_seconds(program.start("resume", "study.name=killed"), chance.uniform(0.5, 4))
     last = program.call("resume", "study.name=killed")
     assert (last.code, last.stderr) == (0, "")

@@ -49,12 +49,12 @@ def test_trials_wait_while_the_gpus_are_full(
 
 
 @pytest.mark.parametrize(("survey", "together"), [("auto", True), ("off", False)])
+@pytest.mark.usefixtures("loaded_nvml_stub")
 def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
-    program: Program, nvml_stub: NvmlStub, survey: str, together: bool
+    folder: Path, call: Call, survey: str, together: bool
 ) -> None:
     """Nothing is declared: the survey alone tells that two fit."""
-    program.environment = nvml_stub.environment(program.environment)
-    done = program.run(
+    done = call(
         "study.name=nets",
         "study.n_trials=2",
         "devices=nvml",
@@ -68,7 +68,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
         "space={width: {choices: [8, 16]}, lr: {low: 0.001, high: 0.01}}",
     )
     assert (done.code, done.stderr) == (0, "")
-    records = Records(program.folder, "nets")
+    records = Records(folder, "nets")
     spans = []
     for number in range(2):
         events = records.of_trial(number)
@@ -123,7 +123,7 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
     sweeps = [
         program.start(
             f"study.name={name}",
-            "study.n_trials=8",
+            "study.n_trials=5",
             "study.dir=studies",
             "devices=nvml",
             "devices.interval_seconds=0.1",
@@ -142,7 +142,7 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
         for path in program.folder.glob("studies/*/spans")
         for uuid, begin, end in map(str.split, path.read_text().splitlines())
     ]
-    assert len(spans) == 16
+    assert len(spans) == 10
     assert max(most_at_once(spans, uuid) for uuid in (SMALL,)) <= 1
     assert 2 <= most_at_once(spans, LARGE) <= 4
     assert list(nvml_stub.promises.iterdir()) == []
@@ -163,18 +163,16 @@ IN_RANKS = (
 )
 
 
-def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(
-    program: Program, nvml_stub: NvmlStub
-) -> None:
+@pytest.mark.usefixtures("loaded_nvml_stub")
+def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(folder: Path, call: Call) -> None:
     """DistributedDataParallel with Gloo: torch cannot use the stub's GPUs."""
-    program.environment = nvml_stub.environment(program.environment)
-    done = program.run("study.name=ranks", "study.n_trials=1", *IN_RANKS)
+    done = call("study.name=ranks", "study.n_trials=1", *IN_RANKS)
     assert (done.code, done.stderr) == (0, "")
-    records = Records(program.folder, "ranks")
+    records = Records(folder, "ranks")
     both = f"Stub A10 {LARGE}, Stub T4 {SMALL}"
     assert {r.data.tags["automl.device"] for r in records.trial_runs().values()} == {both}
-    folder = program.folder / "studies/ranks/checkpoints/trial-00000"
-    told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    kept = folder / "studies/ranks/checkpoints/trial-00000"
+    told = [json.loads((kept / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
     assert [rank["sees"] for rank in told] == [f"{LARGE},{SMALL}"] * 2
 
 

@@ -36,9 +36,10 @@ def build(n_inputs, n_outputs, channels=4):
         nn.Linear(channels, n_outputs),
     )
 """
+N_TRIALS = 3
 WORDS = (
     "study.name=images",
-    "study.n_trials=6",
+    f"study.n_trials={N_TRIALS}",
     "data=python",
     "data.source=mine.py:parts",
     "model=python",
@@ -64,33 +65,33 @@ if __name__ == "__main__":
 """
 
 
-def test_images_are_swept_killed_and_gone_on_with(story: Program) -> None:
-    Path(story.folder, "mine.py").write_text(SOURCE)
-    running = story.start(*WORDS)
-    records = Records(story.folder, "images")
+def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
+    Path(program.folder, "mine.py").write_text(SOURCE)
+    running = program.start(*WORDS)
+    records = Records(program.folder, "images")
     wait_until(
-        lambda: bool(list(story.folder.glob("studies/images/checkpoints/*/last.pt"))), "none"
+        lambda: bool(list(program.folder.glob("studies/images/checkpoints/*/last.pt"))), "none"
     )
     running.kill()
-    again = story.run("resume", "study.name=images")
+    again = program.call("resume", "study.name=images")
     assert (again.code, again.stderr) == (0, "")
     assert "mine.py:parts: 200 train, 80 validation; rows (1, 6, 6)" in again.stdout
     losses = records.losses()
-    assert {number for number, _ in losses} == set(range(6))
+    assert {number for number, _ in losses} == set(range(N_TRIALS))
     assert {run.info.status for run in records.trial_runs().values()} == {"FINISHED"}
 
     line = next(line for line in again.stdout.splitlines() if line.startswith("best model: "))
     namespace: dict[str, object] = {}
     exec(SOURCE, namespace)
     best = automl.load(
-        story.folder / line.removeprefix("best model: "),
+        program.folder / line.removeprefix("best model: "),
         build=namespace["build"],  # type: ignore[arg-type]
     )
     x, y = namespace["bars"](80, 100)  # type: ignore[operator]
     assert (best.predict(x) == np.asarray(y)).mean() > 0.9
 
-    Path(story.folder, "mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
-    refused = story.run("resume", "study.name=images")
+    Path(program.folder, "mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
+    refused = program.call("resume", "study.name=images")
     assert refused.code == 2
     assert "data.digest:" in refused.stderr
 
@@ -120,7 +121,7 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
         ((*WORDS, "data.path=a.csv"), "data.path=a.csv: data=python reads no file"),
         ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: unknown here"),
     ):
-        refused = program.run(*words)
+        refused = program.call(*words)
         assert refused.code == 2
         assert message in refused.stderr
         assert "Traceback" not in refused.stderr

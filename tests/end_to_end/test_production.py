@@ -57,8 +57,11 @@ def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["study.name=function"], "only the built-in objective's models are known"),
-        (["study.name=disc", "export.trial=99"], "export.trial=99: study disc has the trials 0 to"),
+        (["study.name=function"], "needs a study of the built-in training"),
+        (
+            ["study.name=disc", "export.trial=99"],
+            "export.trial=99: study disc has no such trial. Those with a value",
+        ),
         (["study.name=disc", "export.format=jit"], "export.format"),
         (["study.name=nobody"], "study.name=nobody: no such study"),
         (["study.name=table", "data.path=gone.csv"], "data.path=gone.csv: there is no such file"),

@@ -21,8 +21,8 @@ FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
 LONG = (
     *FEW,
-    *("study.n_trials=1", "training.epochs=150", "training.checkpoint_every_seconds=0"),
-    *("data.n_train=1000", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
+    *("study.n_trials=1", "training.epochs=60", "training.checkpoint_every_seconds=0"),
+    *("data.n_train=400", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
 )
 REFIT = ("refit", "study.name=a")
 
@@ -204,7 +204,10 @@ def test_a_program_is_told(folder: Path, call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("refit.trial=9",), "refit.trial=9: study a has no such trial. Its trials, best first: "),
+        (
+            ("refit.trial=9",),
+            "refit.trial=9: study a has no such trial. Those with a value, best first: ",
+        ),
         (("refit.rows=most",), "refit.rows=most: must be one of train, train+validation, all."),
         (("refit.hold_out=0.999",), "refit.hold_out=0.999: 300 rows leave too few to train on."),
         (("data.split_seed=7",), "data.split_seed: 0 in the study, 7 now"),

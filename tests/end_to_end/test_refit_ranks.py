@@ -18,8 +18,8 @@ from tests.end_to_end.test_refit import FEW, records, study, weights
 
 STUDY = (
     *FEW,
-    *("study.n_trials=1", "training.epochs=80", "training.checkpoint_every_seconds=0"),
-    *("data.n_train=1000", "training.precision=float64"),
+    *("study.n_trials=1", "training.epochs=30", "training.checkpoint_every_seconds=0"),
+    *("data.n_train=400", "training.precision=float64"),
     "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}",
 )
 RANKS = ("refit", "study.name=a", "refit.parallel=ddp", "refit.devices=2")

@@ -59,7 +59,7 @@ def told(story: Program) -> Story:
     second.wait_until(lambda: halves.n_lines() > n_lines + 20, "twenty more events")
     second.kill()
 
-    ended = story.run("resume", "study.name=halves")
+    ended = story.call("resume", "study.name=halves")
     halves.check_exact(N_TRIALS, N_EPOCHS, ["train_loss", "val_loss"])
     return Story(
         whole=whole,

@@ -25,6 +25,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Difference,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -82,6 +83,7 @@ EVENTS: list[Event] = [
         scores={"trial-00007": {"loss": Interval(0.25, 0.125, math.inf)}},
         differences={"linear": {"loss": Difference(0.5, 0.25, 0.75, "worse")}},
     ),
+    Ensembled(12.5, 300, {7: 0.75, 3: 0.25}, {"loss": 0.5, "auc": math.inf}),
 ]
 
 

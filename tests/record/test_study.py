@@ -20,6 +20,7 @@ from automl.trial import (
     CheckpointKind,
     DeviceKind,
     Direction,
+    Ensembled,
     Evaluated,
     Event,
     Failed,
@@ -152,6 +153,13 @@ def test_of_an_evaluation_of_the_same_the_one_that_was_told_last_counts() -> Non
     again = told(4, "a", 0)
     record = fold([*events, again])
     assert record.evaluations == (again, *events[-2:])
+    assert record.sweeps[-1].end is None, "it is no end of a sweep"
+
+
+def test_of_several_ensembles_the_newest_counts() -> None:
+    first, newer = (Ensembled(time, 9, {0: 1.0}, {"loss": time}) for time in (1.0, 2.0))
+    record = fold([sweep(), *losses(0, 0.5), first, newer])
+    assert record.ensemble == newer
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 

@@ -63,7 +63,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=80, deadline=None, phases=[Phase.generate])
+@settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(
     planned=st.lists(plans(), min_size=4, max_size=14),
     host_bytes=st.sampled_from([4 * GB, 6 * GB, 30 * GB]),

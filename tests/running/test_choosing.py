@@ -156,7 +156,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     planned=st.lists(plans(), min_size=1, max_size=8),
     told_after=st.floats(0, 2),

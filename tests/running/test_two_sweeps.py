@@ -114,7 +114,7 @@ plans = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     one=plans,
     two=plans,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.search.study import AskedTrial, Study
-from automl.trial import Finished, Reported, TrialState, Verdict
+from automl.trial import Finished, Params, Reported, TrialState, Verdict
 
 ENTRIES = {
     "depth": {"low": 2, "high": 8},
@@ -48,6 +48,8 @@ class Studies:
         directory: Path | None = None,
         may_change: str | None = None,
         asks_for_params: bool = False,
+        choice: str | None = None,
+        portfolio: Sequence[Params] = (),
         **settings: Any,
     ) -> Study:
         space = self.space if entries is None else parse_space(entries)
@@ -61,6 +63,8 @@ class Studies:
             directory=directory or self.directory,
             may_change=may_change,
             asks_for_params=asks_for_params,
+            choice=choice,
+            portfolio=portfolio,
         )
         self._open.append((study, space))
         return study

@@ -13,6 +13,7 @@ import pytest
 import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
+from automl.training.auto.family import AutoFamily
 from automl.training.family import Family, families, name_of
 from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
@@ -29,6 +30,10 @@ CASES: dict[str, tuple[Family, Params]] = {
     "mlp": (MLPFamily(), {"depth": 1, "width": 8, "lr": 0.01, "batch_size": 50}),
     "python": (PythonFamily(target="tests.training.networks:normed"), {"width": 8, "lr": 0.01}),
     "mean": (MeanFamily(), {"shrink": 0.1}),
+    "auto": (
+        AutoFamily(families=["mlp"]),
+        {"family": "mlp", "mlp_depth": 1, "mlp_width": 8, "mlp_lr": 0.01, "mlp_batch_size": 50},
+    ),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from torch import nn
 
 from automl.config import Precision, Task
 from automl.data.facts import Size
+from automl.execution.process import CONTEXT
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
 from automl.training.network import Networks
@@ -27,10 +27,15 @@ from automl.training.schedule import lr_factor
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Direction
+from tests.fork_server import fork_server_with
 
 N_EPOCHS = 5
 PARAMS = {"depth": 2, "width": 24, "batch_size": 32, "lr": 0.05}
-CONTEXT = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ranks_start_soon() -> None:
+    fork_server_with("automl.training.session")
 
 
 def data(n_train: int, task: Task = Task.classification) -> DataTensors:

@@ -16,12 +16,14 @@ from automl.data.dataset import Dataset, Part
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
-from automl.training.export.graph import scoring
+from automl.training.export.graph import arrays_of, scoring
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.network import MLPNetwork, MLPShape
 from automl.training.predictor import load, load_of_table, model_state
-from automl.training.refit_file import RefitFile, write
+from automl.training.refit_file import write
+from automl.training.refitted import RefitFile, Refitted
 
+OF = Refitted(7, "train+validation", 3, "ab")
 POINTS = np.random.default_rng(0).uniform(-1, 1, (20, 2))
 
 
@@ -46,7 +48,7 @@ def seed(folder: Path, number: int, dataset: Dataset) -> Path:
 
 def written(folder: Path, seeds: list[Path]) -> Path:
     path = folder / "refit.pt"
-    write(RefitFile(str(path), [str(one) for one in seeds], "a", 7))
+    write(RefitFile(str(path), [str(one) for one in seeds], "a", OF))
     return path
 
 
@@ -54,14 +56,15 @@ def written(folder: Path, seeds: list[Path]) -> Path:
 def test_probabilities_are_the_mean(n_seeds: int, tmp_path: Path) -> None:
     disc = load_dataset(DataConfig(n_train=10, n_validation=10))
     seeds = [seed(tmp_path, number, disc) for number in range(n_seeds)]
-    model = load(written(tmp_path, seeds))
+    model = load_of_table(written(tmp_path, seeds))
     each = [load(one).predict_probabilities(POINTS) for one in seeds]
     found = model.predict_probabilities(POINTS)
     np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-9)
     assert (model.predict(POINTS) == found.argmax(1)).all()
     assert model.params == {"width": 5}
-    content = checkpoint.load(tmp_path / "refit.pt")
-    assert (content["study"], content["refit_of"]) == ("a", 7)
+    assert model.refitted == OF
+    assert checkpoint.load(tmp_path / "refit.pt")["study"] == "a"
+    assert load_of_table(seeds[0]).refitted is None
 
 
 def test_the_mean_is_used_as_any_model(tmp_path: Path) -> None:
@@ -76,9 +79,12 @@ def test_the_mean_is_used_as_any_model(tmp_path: Path) -> None:
     labels = model.predict(POINTS)
     assert model.score(POINTS, labels)["error"] == 0.0
     assert len(model.explain(POINTS, labels)) == 2
-    rows = model.read(POINTS)
-    told = scoring(model)(torch.from_numpy(rows.numbers))
-    np.testing.assert_allclose(told.detach(), model.predict_probabilities(POINTS), atol=1e-6)
+    arrays = {
+        name: torch.from_numpy(x)
+        for name, x in arrays_of(model.columns, model.read(POINTS)).items()
+    }
+    said = scoring(model)(**arrays).detach().numpy()
+    np.testing.assert_allclose(said, model.predict_probabilities(POINTS), rtol=1e-6)
 
 
 def test_values_are_the_mean(tmp_path: Path) -> None:

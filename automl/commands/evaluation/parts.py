@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.commands.evaluation.models import builder, load_models
+from automl.commands.which_model import Choice, best_file, builder, open_model
 from automl.config import Config
 from automl.data.evaluation import Evaluation, loss_of, with_share
 from automl.record.study import StudyRecord
@@ -56,7 +56,7 @@ def ranked(
 
     plan, rows = TrainingPlan.of(config), evaluation.part.rows
     build = builder(config)
-    own = load_models(directory, trials, config)
+    own = [open_model(config, Choice(best_file(directory, trial), trial)) for trial in trials]
     n_rows, losses = [], []
     for share in SHARES:
         part = with_share(evaluation, share, config.data.split_seed)
@@ -70,7 +70,7 @@ def ranked(
     return Ranked(
         tuple(trial.number for trial in trials),
         (*n_rows, len(evaluation.dataset.train)),
-        (*losses, tuple(loss_of(evaluation, model.outputs(rows)) for model in own.values())),
+        (*losses, tuple(loss_of(evaluation, model.predictor.outputs(rows)) for model in own)),
     )
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from automl.commands.evaluation.parts import Ranked
-from automl.trial import Evaluated, trial_name
+from automl.trial import Evaluated, refit_name, trial_name
 
 COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
 
 
 def table_of(event: Evaluated) -> list[tuple[str, ...]]:
-    """A row for each metric of each model; the first trial, then what is compared with it."""
+    """A row for each metric of each model; the first model, then what is compared with it."""
     names = names_of(event)
-    first = trial_name(event.trials[0])
+    first = event.models[0]
     rows: list[tuple[str, ...]] = []
     for metric in event.scores[first]:
         figure = _figures_like(event.scores[first][metric].value)
@@ -29,14 +29,16 @@ def table_of(event: Evaluated) -> list[tuple[str, ...]]:
 
 def names_of(event: Evaluated) -> dict[str, str]:
     """What each model is called in a table, by its name in the event."""
-    trials = {trial_name(number): f"trial {number}" for number in event.trials}
-    return trials | {name: name for name in event.scores if name not in trials}
+    models = {trial_name(number): f"trial {number}" for number in event.trials}
+    if event.refit_of is not None:
+        models = {refit_name(event.refit_of): f"refit of {event.refit_of}"} | models
+    return models | {name: name for name in event.scores if name not in models}
 
 
 def records_of(event: Evaluated) -> list[dict[str, Any]]:
     """A row for each metric of each model, of plain values."""
     rows = []
-    for metric in event.scores[trial_name(event.trials[0])]:
+    for metric in event.scores[event.models[0]]:
         for name, model in names_of(event).items():
             score = event.scores[name][metric]
             row = {"metric": metric, "model": model, "score": score.value}
@@ -58,11 +60,11 @@ def part_table(found: Ranked) -> tuple[list[str], list[list[str]]]:
 
 def lines_after(event: Evaluated) -> Iterator[str]:
     """What a table does not say by itself."""
-    first = event.trials[0]
+    models = event.models
     yield (
-        f"difference: from trial {first}, with the 95 % interval of the difference itself (paired "
-        f"bootstrap, the same rows for both)"
-        + (", all trials together" if len(event.trials) > 2 else "")
+        f"difference: from {names_of(event)[models[0]]}, with the 95 % interval of the difference "
+        "itself (paired bootstrap, the same rows for both)"
+        + (", all models together" if len(models) > 2 else "")
     )
     if not event.kind.unseen:
         yield (

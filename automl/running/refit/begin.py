@@ -1,4 +1,4 @@
-"""What of a refit is looked at before anything heavy is loaded: settings, study, winner."""
+"""What of a refit is looked at before anything heavy is loaded: its settings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.errors import ConfigError
-from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.winner import winner
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A refit whose study and winner were looked at."""
+    """A refit whose settings were looked at, and its winner."""
 
     config: Config
     """Of the study."""
@@ -22,16 +20,7 @@ class Begun:
     winner: TrialRecord
 
 
-def begin(config: Config) -> Begun:
-    """Find the winner. Raises ConfigError; loads nothing heavy."""
-    study = config.study
-    assert study.name is not None, "composed from the study's own config"
-    _refuse_unfit(config)
-    path = Path(study.dir).absolute() / study.name  # an objective may go elsewhere
-    return Begun(config, path, winner(read_study(path), config.refit.trial, study))
-
-
-def _refuse_unfit(config: Config) -> None:
+def refuse_unfit(config: Config) -> None:
     """What can be said of the settings alone. Raises ConfigError."""
     kind = config.objective.kind
     if kind is ObjectiveKind.called:

@@ -27,7 +27,7 @@ from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
 from automl.training.network_family import NetworkFamily
-from automl.training.refit_file import RefitFile
+from automl.training.refitted import RefitFile, Refitted
 from automl.trial import CheckpointKind, Entry, Params, TrialState
 
 WRITE = "automl.training.refit_file:write"
@@ -46,7 +46,7 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     asked = Refit(decided.plan, dataset)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
-        _keep(own, begun, decided)
+        _keep(own, begun, decided, prepared)
     return code
 
 
@@ -65,6 +65,8 @@ def _refuse_changed(prepared: Prepared, path: Path) -> None:
                 defaults=prepared.identity_defaults,
                 directory=path,
                 asks_for_params=prepared.asks_for_params,
+                choice=prepared.choice,
+                portfolio=prepared.portfolio,
             )
         ),
     ):
@@ -107,7 +109,7 @@ def _with_more_tries(own: Config) -> Config:
     return replace(own, study=replace(own.study, n_trials=own.refit.n_seeds + n_failed))
 
 
-def _keep(own: Config, begun: Begun, decided: Again) -> None:
+def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None:
     """Write the model file of the seeds. Raises AutoMLError where one has not finished."""
     assert own.study.name is not None, "made by derive.py"
     folder = StudyFiles(begun.path).refits / own.study.name
@@ -130,7 +132,9 @@ def _keep(own: Config, begun: Begun, decided: Again) -> None:
         return
     path = StudyFiles(begun.path).refit
     assert begun.config.study.name is not None
-    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, decided.trial)))
+    data = "" if prepared.dataset is None else prepared.dataset.digest
+    refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
+    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, refitted)))
     say_on_stdout(f"refitted model: {os.path.relpath(path)}")
 
 

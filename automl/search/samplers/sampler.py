@@ -35,6 +35,8 @@ class Search:
     enqueued: Sequence[Params]
     """Whole params that are tried before the first of the sampler's own."""
     open_study: OpenStudy
+    choice: str | None = None
+    """The param that chooses what kind a trial is of, on which others hang; None: all are alike."""
 
 
 class Proposals(Protocol):

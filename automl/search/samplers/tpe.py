@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import check, check_positive
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
+from automl.search.samplers.kinds import by_promise
 from automl.search.samplers.sampler import Proposals, Search, seed_of
 from automl.search.samplers.wall import draw_within
 from automl.search.space import Param
@@ -47,6 +48,14 @@ class TPE(OptunaSampler):
             self.group,
             "needs sampler.multivariate=true.",
         )
+
+    def open(self, search: Search) -> Proposals:
+        """Where a param chooses the kind of a trial, the trials are shared among the kinds by what
+        they promise, and the params of each are modelled together."""
+        if search.choice is None:
+            return super().open(search)
+        grouped = replace(self, group=self.multivariate)
+        return by_promise(super(TPE, grouped).open(search), search, search.choice)
 
     def n_may_pend(self, n_ended: int) -> int:
         """A sampler that learns proposes blindly what it is asked for at once.

@@ -20,7 +20,15 @@ _SHELLS_OFFSET = 128
 """A shell says so of a signal that ended its command."""
 _DEADLY = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV))
 _MAX_SHOWN_CHARACTERS = 300
-_NO_TERMINAL_TEXTS = ("EOFError", "Inappropriate ioctl", "not a tty", "No such device: '/dev/tty'")
+_NO_TERMINAL_TEXTS = (
+    "EOFError",
+    "Inappropriate ioctl",
+    "not a tty",
+    "No such device: '/dev/tty'",
+    "_curses.error",
+)
+_MARKERS = frozenset("^~ ")
+"""Of the lines below those of a traceback, which say nothing without them."""
 _KILLED_TEXTS = ("Signal 9 (SIGKILL)", "killed by signal: Killed")
 """torchrun's words for a rank, and torch's for a DataLoader's worker, that somebody killed."""
 _NO_MEMORY_TEXTS = ("OutOfMemoryError", "MemoryError")
@@ -46,7 +54,8 @@ class LastLines:
     @property
     def shown(self) -> str:
         """For a cause: the last few, on one line."""
-        lines = [fit_line(line, _MAX_SHOWN_CHARACTERS) for line in self._lines]
+        told = [line for line in self._lines if not _MARKERS.issuperset(line)]
+        lines = [fit_line(line, _MAX_SHOWN_CHARACTERS) for line in told]
         return " / ".join(lines[-_N_SHOWN:]) or "none"
 
 

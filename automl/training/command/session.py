@@ -25,6 +25,7 @@ from automl.training.command.ending import of_end
 from automl.training.command.metrics import Find, Lines, finder
 from automl.training.command.program import Ended, Keeper, KeeperDiedError, Running
 from automl.training.command.setup import CommandSetup
+from automl.training.command.silence import Silence
 from automl.training.command.trial import ProgramSide, ProgramTrial
 from automl.training.inside import open_inside
 from automl.training.objective import TrialStopped
@@ -162,7 +163,7 @@ class CommandSession:
                 self._running.add(program)
             try:
                 trial.flush()
-                return _follow(program, trial, self._find, self._setup.grace_seconds)
+                return _follow(program, trial, self._find, self._setup)
             finally:
                 with self._lock:
                     self._running.discard(program)
@@ -193,9 +194,10 @@ def _has_our_packages(program: str) -> bool:
     return found is not None and Path(found).parent == Path(sys.executable).parent
 
 
-def _follow(program: Running, trial: ProgramTrial, find: Find, grace_seconds: float) -> Ended:
+def _follow(program: Running, trial: ProgramTrial, find: Find, setup: CommandSetup) -> Ended:
     """What a program prints becomes reports, until it ends or need not go on."""
     streams = Lines(), Lines()
+    silence = Silence(setup.silent_seconds, time.monotonic())
     try:
         while program.ended is None:
             for number, chunk in program.read(_LOOK_SECONDS):
@@ -204,12 +206,14 @@ def _follow(program: Running, trial: ProgramTrial, find: Find, grace_seconds: fl
                     trial.take_line(line, find)
             trial.peak_bytes = max(trial.peak_bytes, program.held_bytes)
             trial.record.ask()
+            if silence.is_news(trial.record.n_reports, time.monotonic()):
+                logger.warning("%s", silence.words)
         for stream in streams:
             for line in stream.rest():
                 trial.take_line(line, find)
         trial.end()
     except TrialStopped:
-        for _, chunk in program.stop(_GRACE_SHARE * grace_seconds):
+        for _, chunk in program.stop(_GRACE_SHARE * setup.grace_seconds):
             trial.write(chunk)
         raise
     trial.peak_bytes = max(trial.peak_bytes, program.ended.peak_bytes)

@@ -31,6 +31,8 @@ class CommandSetup:
     flags: Flags = field(default_factory=Flags)
     inside: Entry | None = None
     """See `SessionSetup.inside`."""
+    silent_seconds: float = 600.0
+    """A program that reports nothing for so long is spoken of."""
     refit: bool = False
     """It is the final training of a study's winner, which the program is told."""
 

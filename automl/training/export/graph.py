@@ -90,7 +90,7 @@ class Scoring(nn.Module):
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """`unit`: mean and scale of the target."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
@@ -107,21 +107,18 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        features = features.to(self._dtype)
-        answers = [self._answer(network(features).double()) for network in self.networks]
-        answer = answers[0]
-        for other in answers[1:]:
-            answer = answer + other
-        return answer if len(answers) == 1 else answer / len(answers)
+        answers = [self._answer(network(features.to(self._dtype))) for network in self.networks]
+        return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
+        out = out.double()
         if self._task is Task.classification:
             return torch.softmax(out, 1)
         return out[:, 0] * self._scale + self._mean
 
 
 def scoring(predictor: Predictor) -> Scoring:
-    """The graph of a loaded model, which must be a network, or the mean of some."""
+    """The graph of a loaded model, which must be a network, or the mean of several."""
     model = predictor.trained
     members = model.members if isinstance(model, MeanModel) else [model]
     networks = [member for member in members if isinstance(member, NetworkModel)]

@@ -50,7 +50,7 @@ class FoldsEstimator:
                 self._folds,
                 Course.of(self._dataset, self._plan.goal),
                 self._patience(trial),
-                self._mean,
+                partial(self._mean, trial),
             )
         return _train(trial, opened)
 
@@ -91,11 +91,13 @@ class FoldsEstimator:
         )
 
     def _patience(self, trial: TrialContext) -> Patience:
-        given = trial.params.get("patience_epochs", self._plan.training.patience_epochs)
+        own = self._plan.family.of(trial.params)[1]
+        given: Any = own.get("patience_epochs", self._plan.training.patience_epochs)
         return Patience(self._plan.goal, given)
 
-    def _mean(self, members: Sequence[Any]) -> dict[str, Any]:
-        return model_state(self._plan.family, self._dataset, {MEMBERS: members})
+    def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
+        family = self._plan.family.of(trial.params)[0]
+        return model_state(family, self._dataset, {MEMBERS: members})
 
 
 def _train(trial: TrialContext, opened: OpenPack) -> Told | None:

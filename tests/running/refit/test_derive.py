@@ -13,10 +13,9 @@ from automl.errors import ConfigError
 from automl.record.study import fold
 from automl.running.going_on import how_to_go_on, how_to_go_on_with
 from automl.running.refit.batch import scaled
-from automl.running.refit.begin import begin
+from automl.running.refit.begin import refuse_unfit
 from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
 from automl.running.refit.devices import Taken
-from automl.running.refit.winner import winner
 from automl.running.settings import flat_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
@@ -24,7 +23,6 @@ from automl.training.mlp.family import MLPFamily
 from automl.training.plan import RefitPlan, WarmUp
 from automl.trial import (
     Direction,
-    Failed,
     Finished,
     ParamValue,
     Pruned,
@@ -49,8 +47,6 @@ RECORD = fold(
         Started(1, 0.0, {"lr": 0.9, "batch_size": 32}, "cpu"),
         Reported(1, 0.0, 0, {"loss": 9.0}),
         Pruned(1, 1.0, 0, 9.0),
-        Started(2, 0.0, {"lr": 0.1, "batch_size": 32}, "cpu"),
-        Failed(2, 1.0, "ValueError: no"),
     ]
 )
 
@@ -58,33 +54,7 @@ RECORD = fold(
 def of(refit: RefitConfig, taken: Taken | None = None, sizes: Sizes | None = None) -> Again:
     config = replace(CONFIG, refit=refit)
     sizes = sizes or Sizes(before=100, now=125)
-    return again(config, winner(RECORD, None, CONFIG.study), sizes, taken or Taken())
-
-
-# --- which trial ----------------------------------------------------------------------------------
-
-
-def test_the_best_one_or_the_one_that_is_named() -> None:
-    assert winner(RECORD, None, CONFIG.study).number == 0
-    assert winner(RECORD, 1, CONFIG.study).number == 1, "pruned, with a value"
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (7, "refit.trial=7: study a has no such trial. Its trials, best first: 0, 1."),
-        (2, "refit.trial=2: this trial has no value (failed: ValueError: no). Name one that"),
-    ],
-)
-def test_one_without_a_value_is_refused(number: int, said: str) -> None:
-    with pytest.raises(ConfigError, match=r"refit\.trial") as refused:
-        winner(RECORD, number, CONFIG.study)
-    assert said in str(refused.value)
-
-
-def test_a_study_without_any_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"it has none.*resume study\.name=a"):
-        winner(fold([]), None, CONFIG.study)
+    return again(config, RECORD.trials[0], sizes, taken or Taken())
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -152,7 +122,7 @@ def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
 def test_what_asks_for_its_params_is_given_them_first() -> None:
     objective = ObjectiveConfig(ObjectiveKind.optuna, "a:b")
     config = replace(CONFIG, objective=objective, space={})
-    found = again(config, winner(RECORD, None, CONFIG.study), None, Taken())
+    found = again(config, RECORD.trials[0], None, Taken())
     own = derived(config, found, {})
     assert own.space == {}
     assert own.study.enqueue == [{"lr": 0.5, "batch_size": 32}]
@@ -186,7 +156,7 @@ def test_rows_of_a_function_of_the_users_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"data\.source=mine:rows: refit joins .* study\.n_trials=1"
     ):
-        begin(config)
+        refuse_unfit(config)
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:

@@ -26,12 +26,12 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
-from tests.mlflow_store import empty_database, folder, ignore_mlflows_warning, mlflow_environment
+from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 from tests.places import ON_HOST
 from tests.plugins import write_entry_points
 from tests.training.conftest import make_plan
 
-__all__ = ["empty_database", "folder", "mlflow_environment"]
+__all__ = ["folder", "mlflow_environment"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

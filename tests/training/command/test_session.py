@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from automl.training.command.arguments import Flags
 from automl.training.command.session import CommandSession, open_session
 from automl.training.command.setup import CommandSetup
 from automl.trial import (
@@ -74,11 +73,19 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[CommandS
         direction: Direction = Direction.minimize,
         pattern: str | None = None,
         grace_seconds: float = 20.0,
+        silent_seconds: float = 600.0,
         number: int = 0,
     ) -> Listener:
         Path("train.py").write_text(source)
         command = f"{shlex.quote(sys.executable)} train.py {arguments}"
-        setup = CommandSetup(command, pattern, "val_loss", direction, grace_seconds, 1, Flags())
+        setup = CommandSetup(
+            command,
+            pattern,
+            "val_loss",
+            direction,
+            grace_seconds,
+            silent_seconds=silent_seconds,
+        )
         session = open_session(setup)
         sessions.append(session)
         listener = listener or Listener()
@@ -191,6 +198,15 @@ def test_a_report_is_told_while_the_program_runs(run: Run, tmp_path: Path) -> No
 def test_a_pattern_says_what_is_a_metric(run: Run) -> None:
     listener = run("print('loss: 3\\nAverage 0.25')", pattern=r"Average (?P<val_loss>\S+)")
     assert listener.reports == [(0, {"val_loss": 0.25})]
+
+
+def test_one_that_tells_nothing_for_long_is_spoken_of(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run("print('val_loss: 1')")
+    assert caplog.text == ""
+    run("print('val_loss: 1')", silent_seconds=0.0)
+    assert "execution.silence_timeout_seconds=0 has such trials fail" in caplog.text
 
 
 def test_its_main_memory_is_told(run: Run) -> None:
@@ -334,6 +350,17 @@ def test_who_asks_for_input_is_told_that_nobody_answers(run: Run) -> None:
     assert "EOFError" in failed.cause
     assert failed.cause.endswith("(nobody answers it: there is no terminal, and standard input is "
                                  "closed)")  # fmt: skip
+
+
+def test_a_terminals_program_is_told_that_there_is_none(run: Run) -> None:
+    failed = failure(run("import curses; curses.wrapper(lambda screen: screen.getch())"))
+    assert failed.cause.endswith("standard input is closed)")
+
+
+def test_the_marks_below_a_tracebacks_lines_are_no_last_lines(run: Run) -> None:
+    failed = failure(run("print('last')\nNone.split(1) + (0 if 1 else 2)"))
+    assert "None.split(1)" in failed.cause
+    assert "^^^" not in failed.cause
 
 
 def test_a_program_that_cannot_be_started_says_why(

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.which_study import find_study
+from automl.config import StudyConfig
 from automl.errors import ConfigError
-from tests.commands.conftest import config
+from automl.record.directory import StudyDirectory
+from automl.record.studies import find_study
+
+
+def config(folder: Path, name: str | None = None) -> StudyConfig:
+    return StudyConfig(name=name, dir=str(folder))
 
 
 def test_without_a_name_it_is_the_newest(tmp_path: Path) -> None:
@@ -26,6 +31,8 @@ def test_no_study_is_said(tmp_path: Path) -> None:
         find_study(config(tmp_path))
 
 
-def test_another_name_is_refused_with_those_there_are(study: Path) -> None:
+def test_another_name_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with StudyDirectory.open(config(tmp_path, "brave-otter"), must_exist=False) as directory:
+        directory.files.config.touch()
     with pytest.raises(ConfigError, match=r"study\.name=nope: there is no such.*: brave-otter"):
-        find_study(config(study.parent, "nope"))
+        find_study(config(tmp_path, "nope"))

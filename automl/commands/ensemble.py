@@ -1,0 +1,40 @@
+"""`ensemble`: the models of a study as one, the weighted mean of those that are best together."""
+
+from __future__ import annotations
+
+from automl.config import Config
+from automl.errors import ConfigError
+from automl.record.directory import StudyDirectory, command_line
+from automl.record.events import EventLog
+from automl.record.place import settle_unlocked
+from automl.record.studies import read_study, study_path
+from automl.running.ensemble import lines_of, made, refuse_others
+from automl.running.prepare import prepare
+from automl.tracking.delivery import deliver_all
+from automl.tracking.run_update import StudyRef
+from automl.tracking.say import say_on_stdout
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Write `ensemble.pt` into the study, and tell MLflow. Raises AutoMLError."""
+    refuse_others(config)
+    path = study_path(config.study)
+    place = settle_unlocked(path, config.study)
+    prepared = prepare(config)
+    with (
+        StudyDirectory.open(config.study, must_exist=True) as directory,
+        EventLog.open(directory.files.events) as log,
+    ):
+        record = read_study(path)
+        event = made(prepared, path, record)
+        if event is None:
+            raise ConfigError(
+                f"study.name={path.name}: an ensemble is of two models or more, and fewer of its "
+                f"trials have left one. Go on with: {command_line('resume', config.study)}"
+            )
+        log.append(event)
+    for line in lines_of(event, record, prepared.choice, path):
+        say_on_stdout(line)
+    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
+    deliver_all(path, config.tracking, say_on_stdout, study=ref)
+    return 0

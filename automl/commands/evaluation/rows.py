@@ -1,0 +1,60 @@
+"""Which models can be scored on which rows: those that have not learned from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from automl.commands.which_model import TableModel
+from automl.config import Config, WhichModel
+from automl.config.refit import ALL, TRAIN
+from automl.data.dataset import Dataset
+from automl.data.evaluation import Evaluation
+from automl.errors import ConfigError
+from automl.trial import RowsKind
+
+
+def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
+    """Raises ConfigError where the table, or its split, is not what the models learned from: some
+    of its test rows may have trained them."""
+    for model in models:
+        predictor, refitted = model.predictor, model.refitted
+        digest = predictor.data_digest if refitted is None else refitted.data
+        # Files that were written before they told it are looked at as far as can be seen.
+        same = digest == dataset.digest if digest else predictor.columns == dataset.columns
+        if not same:
+            where = f"data.path={config.data.path}" if config.data.path else "the data"
+            raise ConfigError(
+                f"study.name={config.study.name}: {where} is not what {model.name} learned from "
+                "(other content, or split by other data.* settings), so that nobody knows which "
+                "rows no sweep saw. Put the table of then back, and change no data.* but "
+                "data.path (where it lies now) and data.test_path (rows that came later)."
+            )
+
+
+def learned_from(model: TableModel, kind: RowsKind) -> bool:
+    """Whether the model trained on rows of this kind."""
+    if model.refitted is None:
+        return False
+    if kind is RowsKind.OUT_OF_FOLD:
+        return True
+    if kind is RowsKind.VALIDATION:
+        return model.refitted.rows != TRAIN
+    return kind is RowsKind.KEPT and model.refitted.rows == ALL
+
+
+def scorable(
+    models: Sequence[TableModel], evaluation: Evaluation, config: Config
+) -> tuple[list[TableModel], str]:
+    """Those that have not learned from the rows, and what to say of the one that has. Raises
+    ConfigError where that one was asked for."""
+    known = next((model for model in models if learned_from(model, evaluation.kind)), None)
+    if known is None:
+        return list(models), ""
+    assert known.refitted is not None
+    said = (
+        f"{known.file.name} was trained on these rows, too (refit.rows={known.refitted.rows}): "
+        "give rows that came later, data.test_path=FILE, to score it"
+    )
+    if config.evaluate.model is WhichModel.refit:
+        raise ConfigError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
+    return [model for model in models if model is not known], said

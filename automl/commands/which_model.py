@@ -1,0 +1,223 @@
+"""Which of a study's models a command means, and the model: nobody else chooses or opens one.
+
+A model is a trial's `best.pt`, or `refit.pt`, the winner trained again. Where the user names
+neither it is the refit if there is one, else the best trial. Choosing loads nothing heavy, so that
+a wrong word is said at once; what was chosen is opened later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
+from automl.errors import AutoMLError, ConfigError
+from automl.record.directory import command_line
+from automl.record.files import StudyFiles
+from automl.record.studies import read_study, study_path
+from automl.record.study import StudyRecord
+from automl.record.trial_record import TrialRecord
+from automl.training.family import Builder, Family
+from automl.trial import CheckpointKind, refit_name, trial_name
+
+if TYPE_CHECKING:
+    from automl.training.predictor import Predictor
+    from automl.training.refitted import Refitted
+
+_MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model that is meant, and is there."""
+
+    file: Path
+    trial: TrialRecord | None
+    """None: the refit, which tells its trial when it is opened."""
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """A model of a table's rows, opened."""
+
+    predictor: Predictor
+    file: Path
+    trial: int
+    """Whose it is; of a refit the one that was trained again."""
+    refitted: Refitted | None
+    """None: it is the trial's own."""
+
+    @property
+    def name(self) -> str:
+        """`trial-00003` or `refit-trial-00003`."""
+        return trial_name(self.trial) if self.refitted is None else refit_name(self.trial)
+
+
+# --- choosing -------------------------------------------------------------------------------------
+
+
+def choose(config: Config, command: str) -> Choice:
+    """What `export.model` and `export.trial` mean, or those of another command. Raises ConfigError.
+
+    Where they name no trial it is the refit, or the best trial.
+    """
+    _refuse_unknown_models(config, command)
+    settings = getattr(config, command)
+    which, number = settings.model, settings.trial
+    if which is WhichModel.refit and number is not None:
+        raise ConfigError(
+            f"{command}.model=refit {command}.trial={number}: give one of them. The refit is of "
+            f"the trial that refit.trial named."
+        )
+    path = study_path(config.study)
+    record, refit = read_study(path), StudyFiles(path).refit
+    if which is WhichModel.refit or (
+        which is WhichModel.auto and number is None and refit.exists()
+    ):
+        return _refit(config, command)
+    trial = trial_of(record, config.study, f"{command}.trial", number)
+    return Choice(best_file(path, trial), trial)
+
+
+def choose_several(config: Config) -> list[Choice]:
+    """What `evaluate.model` and `evaluate.trials` mean: the refit first, then trials, the best of
+    the study before the others. Raises ConfigError."""
+    _refuse_unknown_models(config, "evaluate")
+    path, numbers = study_path(config.study), config.evaluate.trials
+    which, record = config.evaluate.model, read_study(path)
+    is_there = StudyFiles(path).refit.exists()
+    with_refit = which is WhichModel.refit or (
+        which is WhichModel.auto and not numbers and is_there
+    )
+    found = [_refit(config, "evaluate")] if with_refit else []
+    best = trial_of(record, config.study, "evaluate.trials")
+    if with_refit and not numbers:
+        return found
+    named = [trial_of(record, config.study, "evaluate.trials", number) for number in numbers]
+    places = {trial.number: place for place, trial in enumerate(record.ranking())}
+    named.sort(key=lambda trial: places.get(trial.number, len(places)))
+    return found + [Choice(best_file(path, trial), trial) for trial in named or [best]]
+
+
+def trial_of(
+    record: StudyRecord, study: StudyConfig, key: str, number: int | None = None
+) -> TrialRecord:
+    """The best trial, or the one that the setting `key` numbers, which has a value. Raises
+    ConfigError."""
+    best = record.best()
+    if best is None:
+        counted = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
+        raise ConfigError(
+            f"study.name={study.name}: no trial of it has ended with a value yet "
+            f"({counted or 'it has none'}), so that there is no model. Go on with it first: "
+            f"{command_line('resume', study)}"
+        )
+    if number is None:
+        return best
+    found = record.trials.get(number)
+    if found is None or found.value is None:
+        raise ConfigError(
+            f"{key}={number}: {_why_not(found, study)}. Those with a value, best first: "
+            f"{_listed(trial.number for trial in record.ranking())}; leave {key} out for trial "
+            f"{best.number}, the best."
+        )
+    return found
+
+
+def best_file(path: Path, trial: TrialRecord) -> Path:
+    """Its `best.pt`. Raises ConfigError where it has none."""
+    file = StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST)
+    if not file.exists():
+        raise ConfigError(
+            f"{file}: trial {trial.number} has left no such file (it reported nothing finite, or "
+            "somebody removed it): restore it from a copy, or choose another trial."
+        )
+    return file
+
+
+def _refit(config: Config, command: str) -> Choice:
+    file = StudyFiles(study_path(config.study)).refit
+    if not file.exists():
+        raise ConfigError(
+            f"{command}.model=refit: {file} is not there yet; make it first: "
+            f"{command_line('refit', config.study)}"
+        )
+    return Choice(file, None)
+
+
+def _refuse_unknown_models(config: Config, command: str) -> None:
+    """Raises ConfigError for a study of whose models only its author knows what they are."""
+    kind, name = config.objective.kind, config.study.name
+    if kind is not ObjectiveKind.builtin:
+        raise ConfigError(
+            f"study.name={name}: {command} needs a study of the built-in training "
+            f"(objective=builtin), whose models are known; this one has objective={kind.name}. "
+            f"What it kept of its best trial: automl.open_study({name!r}).best.load()"
+        )
+    if config.data.kind is DataKind.python:
+        raise ConfigError(
+            f"study.name={name}: {command} needs a table, and the rows of this study come from "
+            f"data.source={config.data.source}. Ask its best model yourself: "
+            f"automl.open_study({name!r}).best.load().predict(rows)"
+        )
+
+
+def _why_not(found: TrialRecord | None, study: StudyConfig) -> str:
+    if found is None:
+        return f"study {study.name} has no such trial"
+    if not found.state.is_final:
+        return f"this trial has not ended ({found.state.value})"
+    return f"this trial has no value ({found.state.value}{f': {found.cause}' * bool(found.cause)})"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    listed = [str(number) for number in numbers]
+    more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
+    return ", ".join(listed[:_MAX_LISTED]) + more
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def open_model(config: Config, choice: Choice) -> TableModel:
+    """The model, whose network the study's own `model.target` builds where there is one. Raises
+    AutoMLError."""
+    from automl.training.predictor import load_of_table
+
+    predictor = load_of_table(choice.file, build=builder(config))
+    if choice.trial is not None:
+        return TableModel(predictor, choice.file, choice.trial.number, None)
+    if predictor.refitted is None:
+        raise AutoMLError(
+            f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
+            f"it again: {command_line('refit', config.study)}"
+        )
+    return TableModel(predictor, choice.file, predictor.refitted.trial, predictor.refitted)
+
+
+def outdated(config: Config, model: TableModel) -> str:
+    """What to say where a trial has become better than the one that the refit is of; empty: it is
+    of the best."""
+    best = read_study(study_path(config.study)).best()
+    if model.refitted is None or best is None or best.number == model.trial:
+        return ""
+    return (
+        f"the best trial is {trial_name(best.number)} by now, and the refit is of "
+        f"{trial_name(model.trial)}: {command_line('refit', config.study)}"
+    )
+
+
+def builder(config: Config) -> Builder | None:
+    """What builds a network of the user's own; None: the model file tells all."""
+    from automl.training.resolve import resolve_builder
+
+    target = family_of(config).users_target
+    return None if target is None else resolve_builder(target[1])
+
+
+def family_of(config: Config) -> Family:
+    """That of the study's models."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    return config.model

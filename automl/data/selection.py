@@ -1,0 +1,120 @@
+"""Which models of a study make its ensemble, and with what weights: greedy selection with
+replacement (Caruana et al., 2004, https://doi.org/10.1145/1015330.1015432).
+
+Models are known by what they say of rows that none of them has seen. One after another is added,
+each time that one with which the mean of all added is best; a model that is added twice has twice
+the weight. What was best on the way is kept. Few rows a selection can learn by heart: there it is
+made by some of them and looked at on the others, and where the plain mean of the best five does no
+worse on those, that is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from automl.config import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[np.float64]
+
+FEW_ROWS = 1_000
+N_FLOOR = 5
+"""Models whose plain mean the ensemble of few rows has to be better than."""
+_N_PARTS = 5
+"""Of few rows: made by all but one, looked at on that."""
+MAX_ADDED = 50
+MAX_CANDIDATES = 100
+"""The best by themselves; what is behind those has not been seen to be of use, and costs time."""
+_LEAST_PROBABILITY = 1e-15
+
+
+@dataclass(frozen=True)
+class Selection:
+    """An ensemble."""
+
+    weights: tuple[float, ...]
+    """Of each candidate, 0 for those that are not in it; they sum to 1."""
+    loss: float
+    """Log-loss, or mean squared error in the target's unit."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The candidates in it, the heaviest first."""
+        heaviest = sorted(range(len(self.weights)), key=lambda i: -self.weights[i])
+        return tuple(i for i in heaviest if self.weights[i] > 0)
+
+
+def select(said: Array, y: Array, task: Task) -> Selection:
+    """An ensemble of those who `said` (M, N): the probability of each row's own class, or its value
+    (then `y` (N,) are the true ones). Raises ValueError where there is nobody."""
+    import numpy as np
+
+    if not len(said):
+        raise ValueError("an ensemble of no model")
+    if task is not Task.regression:
+        y = np.zeros(said.shape[1])  # what they say is of each row's class already
+    make = _greedy
+    if said.shape[1] < FEW_ROWS and _loss_elsewhere(_floor, said, y, task) <= _loss_elsewhere(
+        _greedy, said, y, task
+    ):
+        make = _floor
+    weights = make(said, y, task)
+    return Selection(tuple(map(float, weights)), float(_losses(weights[None] @ said, y, task)[0]))
+
+
+def _greedy(said: Array, y: Array, task: Task) -> Array:
+    """(M,) weights."""
+    import numpy as np
+
+    candidates = np.argsort(_losses(said, y, task), kind="stable")[:MAX_CANDIDATES]
+    counts, kept = np.zeros(len(said)), np.zeros(len(said))
+    total, best = np.zeros(said.shape[1]), np.inf
+    for n_added in range(1, MAX_ADDED + 1):
+        losses = _losses((total + said[candidates]) / n_added, y, task)
+        added = candidates[losses.argmin()]
+        counts[added] += 1
+        total += said[added]
+        if losses.min() < best:
+            best, kept = losses.min(), counts / n_added
+    return kept
+
+
+def _floor(said: Array, y: Array, task: Task) -> Array:
+    """(M,) weights: the best five alike."""
+    import numpy as np
+
+    weights = np.zeros(len(said))
+    best = np.argsort(_losses(said, y, task), kind="stable")[:N_FLOOR]
+    weights[best] = 1 / len(best)
+    return weights
+
+
+def _loss_elsewhere(
+    make: Callable[[Array, Array, Task], Array], said: Array, y: Array, task: Task
+) -> float:
+    """The mean loss of ensembles on the parts of the rows that they were not made by."""
+    import numpy as np
+
+    parts = np.random.default_rng(0).permutation(len(y)) % _N_PARTS
+    losses = []
+    for part in range(min(_N_PARTS, len(y))):
+        out = parts == part
+        weights = make(said[:, ~out], y[~out], task)
+        losses.append(_losses(weights[None] @ said[:, out], y[out], task)[0])
+    return float(np.mean(losses))
+
+
+def _losses(said: Array, y: Array, task: Task) -> Array:
+    """Of each line of (K, N)."""
+    import numpy as np
+
+    if task is Task.regression:
+        losses: Array = np.square(said - y).mean(axis=1)
+    else:
+        losses = -np.log(said.clip(_LEAST_PROBABILITY)).mean(axis=1)
+    return losses

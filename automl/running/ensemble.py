@@ -1,0 +1,74 @@
+"""The ensemble of a study: made of the models that its trials left, and put into its record."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from automl.config import Config, ObjectiveKind, check
+from automl.execution.remote import call_in_child
+from automl.record.files import StudyFiles
+from automl.record.study import StudyRecord
+from automl.running.prepare import Prepared
+from automl.training.ensemble.words import EnsembleFile, Made
+from automl.trial import CheckpointKind, Ensembled, Entry, Params
+
+WRITE = "automl.training.ensemble.write:write"
+LEAST_MODELS = 2
+MAX_MODELS = 100
+"""The best of a study that are looked at; each is read, and asked about all rows."""
+
+
+def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | None:
+    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join.
+
+    Raises AutoMLError for models that cannot be read.
+    """
+    dataset, files = prepared.dataset, StudyFiles(path)
+    if dataset is None:
+        return None
+    ranked = [trial.number for trial in record.ranking()[:MAX_MODELS]]
+    models = {n: files.checkpoint(n, CheckpointKind.BEST) for n in ranked}
+    there = {n: str(file) for n, file in models.items() if file.exists()}
+    if len(there) < LEAST_MODELS:
+        return None
+    target = prepared.plan.family.users_target
+    build = None if target is None else target[1]
+    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build)
+    written = call_in_child(Entry(WRITE, asked))
+    assert isinstance(written, Made)
+    return Ensembled(time.time(), len(dataset.judged), written.members, written.scores)
+
+
+def refuse_others(config: Config) -> None:
+    """Raises ConfigError for a study whose models only its author knows."""
+    kind = config.objective.kind
+    check(
+        kind is ObjectiveKind.builtin,
+        "objective",
+        kind.name,
+        "the models of such a study are not known; an ensemble is of the built-in training's.",
+    )
+
+
+def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Path) -> list[str]:
+    """What is said of it."""
+    kinds = Counter(_kind(record.trials[n].params, choice) for n in event.members)
+    of = "" if choice is None else f" ({_counted(kinds)})"
+    best, metric = record.best(), record.metric
+    loss = f"loss {event.scores['loss']:.5g} on {event.n_rows:,} rows that none of them trained on"
+    than = "" if best is None else f"; the best trial's {metric.name} is {best.value:.5g}"
+    where = os.path.relpath(StudyFiles(path).ensemble)
+    return [f"ensemble of {len(event.members)} models{of}: {loss}{than}", f"ensemble: {where}"]
+
+
+def _kind(params: Params, choice: str | None) -> str:
+    return "" if choice is None else str(params.get(choice))
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    named: Iterable[str] = (f"{n} {kind}" for kind, n in Counter(kinds).most_common())
+    return ", ".join(named)

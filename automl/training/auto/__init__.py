@@ -1,0 +1,1 @@
+"""Families as a choice of each trial: `model=auto`."""

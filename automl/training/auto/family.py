@@ -1,0 +1,158 @@
+"""The light side of `model=auto`: which family a trial is of is one of its params.
+
+The params of a family are in the space with its name before them (`mlp_depth`), under the condition
+that the trial is of it. Everything that is asked of a trial is asked of its family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from automl.config import TrainingConfig, check
+from automl.training.family import Family, PackKey, families
+from automl.trial import UNKNOWN, Params, ParamValue, Request, Work
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+FAMILY = "family"
+"""The param that names the family of a trial."""
+
+
+@dataclass(frozen=True)
+class FamilyKey:
+    """A pack is of trials of one family."""
+
+    family: str
+    key: PackKey
+
+    @property
+    def n_lanes(self) -> int:
+        return self.key.n_lanes
+
+    def of_one_trial(self) -> FamilyKey:
+        return replace(self, key=self.key.of_one_trial())
+
+
+@dataclass
+class AutoFamily(Family):
+    """Several families, of which each trial is of one."""
+
+    heavy = "automl.training.auto.heavy"
+    choice = FAMILY
+
+    families: list[str] = field(default_factory=lambda: ["mlp"])
+    """Those that trials may be of, the cheap ones first."""
+
+    def __post_init__(self) -> None:
+        others = [name for name in families() if name not in ("auto", "python")]
+        for name in self.families:
+            check(
+                name in others,
+                "model.families",
+                self.families,
+                f"may have {', '.join(others)}; {name} is none of them.",
+            )
+        check(len(self.families) > 0, "model.families", "[]", "must name at least one.")
+
+    @property
+    def users_target(self) -> None:
+        return None
+
+    def of(self, params: Params) -> tuple[Family, Params]:
+        name = str(params.get(FAMILY))
+        return self._members()[name], own_params(name, params)
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        taken = [
+            f"{name}_{param}"
+            for name, family in self._members().items()
+            for param in family.param_names()[0] or ()
+        ]
+        return (FAMILY, *taken), (FAMILY,)
+
+    def check_value(self, name: str, value: ParamValue) -> None:
+        if name == FAMILY:
+            if value not in self.families:
+                raise ValueError(
+                    f"{FAMILY}={value}: must be one of model.families ({', '.join(self.families)})."
+                )
+            return
+        family, _, param = name.partition("_")
+        try:
+            self._members()[family].check_value(param, value)
+        except ValueError as error:
+            raise ValueError(f"{family}_{error}") from error
+
+    def check_space(self, names: tuple[str, ...]) -> None:
+        for name, family in self._members().items():
+            family.check_space(tuple(own_params(name, dict.fromkeys(names, 0))))
+
+    def whole_space(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`family` where it is not written, and for each param the condition that hangs it there.
+
+        A condition of its own may name others of the family by the family's names.
+        """
+        whole = {FAMILY: entries.get(FAMILY, {"choices": list(self.families)})}
+        for name, entry in entries.items():
+            if name != FAMILY:
+                whole[name] = self._hung(name, entry)
+        return whole
+
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
+        if params.get(FAMILY) not in self.families:
+            return UNKNOWN
+        family, own = self.of(params)
+        return family.request(own, dataset, training)
+
+    def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
+        if params.get(FAMILY) not in self.families:
+            return None
+        family, own = self.of(params)
+        return family.work(own, dataset, training)
+
+    def pack_key(
+        self, params: Params, training: TrainingConfig, *, on_host: bool
+    ) -> FamilyKey | None:
+        if params.get(FAMILY) not in self.families:
+            return None
+        family, own = self.of(params)
+        key = family.pack_key(own, training, on_host=on_host)
+        return None if key is None else FamilyKey(str(params[FAMILY]), key)
+
+    def portfolio(self) -> Sequence[Params]:
+        """One of each family first, the cheap ones first; then the others' in turn."""
+        lists = {name: family.portfolio() for name, family in self._members().items()}
+        longest = max(map(len, lists.values()))
+        return [
+            {FAMILY: name} | {f"{name}_{param}": value for param, value in points[i].items()}
+            for i in range(longest)
+            for name, points in lists.items()
+            if i < len(points)
+        ]
+
+    def identity(self) -> Mapping[str, Any]:
+        members = self._members().items()
+        return {"families": {name: dict(family.identity()) for name, family in members}}
+
+    def _members(self) -> Mapping[str, Family]:
+        """Each with its defaults."""
+        return {name: families()[name]() for name in self.families}
+
+    def _hung(self, name: str, entry: Any) -> Any:
+        """The entry of a param, there only in trials of its family; else as it was written."""
+        family, _, _ = name.partition("_")
+        if family not in self.families:
+            return entry
+        if not isinstance(entry, Mapping):
+            entry = {"choices": entry} if isinstance(entry, list | tuple) else {"choices": [entry]}
+        when = dict(entry.get("when") or {})
+        return {**entry, "when": {**when, FAMILY: family}}
+
+
+def own_params(family: str, params: Params) -> dict[str, ParamValue]:
+    """Those of a trial's params that are the family's, as it calls them."""
+    before = f"{family}_"
+    return {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}

@@ -1,0 +1,73 @@
+"""The heavy side of `model=auto`: the families' estimators, each opened when its first trial comes.
+
+A process that is given trials of one family alone never imports what others train with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from automl.config import TrainingConfig
+from automl.training.auto.family import FAMILY, AutoFamily, FamilyKey, own_params
+from automl.training.family import Builder, Estimator, Model, PackKey, families, heavy_side
+from automl.training.objective import TrialContext
+from automl.training.reports import Goal
+from automl.training.told import Told
+
+
+class AutoEstimator:
+    """See `family.Estimator`."""
+
+    def __init__(
+        self, dataset: Any, training: TrainingConfig, goal: Goal, *, packs_large: bool
+    ) -> None:
+        self._dataset, self._training, self._goal = dataset, training, goal
+        self._packs_large = packs_large
+        self._lock = threading.Lock()
+        self._opened: dict[str, Estimator] = {}
+
+    def __call__(self, trial: TrialContext) -> Told | None:
+        name = str(trial.params[FAMILY])
+        return self._of(name)(trial.with_params(own_params(name, trial.params)))
+
+    def open_pack(self, key: PackKey, device: str) -> Any:
+        assert isinstance(key, FamilyKey), "of a trial that is one of several families"
+        opened = self._of(key.family).open_pack(key.key, device)
+        own = partial(own_params, key.family)
+        return replace(opened, params=lambda params: opened.params(own(params)))
+
+    def _of(self, name: str) -> Estimator:
+        with self._lock:
+            if name not in self._opened:
+                cls = families()[name]
+                self._opened[name] = heavy_side(cls).open_estimator(
+                    cls(), self._dataset, self._training, self._goal, packs_large=self._packs_large
+                )
+            return self._opened[name]
+
+
+class AutoSide:
+    """See `family.HeavySide`."""
+
+    def open_estimator(
+        self,
+        family: AutoFamily,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: Goal,
+        *,
+        packs_large: bool,
+    ) -> AutoEstimator:
+        return AutoEstimator(dataset, training, goal, packs_large=packs_large)
+
+    def read_model(
+        self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
+    ) -> Model:
+        raise ValueError("no model is of the family auto: each says its own")
+
+
+SIDE = AutoSide()

@@ -1,0 +1,1 @@
+"""Models of a study as one: which, by what weights, and their file."""

@@ -1,0 +1,31 @@
+"""What the process that makes an ensemble is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from automl.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class EnsembleFile:
+    """What is written, and of what. Picklable."""
+
+    path: str
+    models: Mapping[int, str]
+    """The `best.pt` of each trial, the best first."""
+    dataset: Dataset
+    study: str
+    build: str | None = None
+    """What builds a network of the user's."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written."""
+
+    members: Mapping[int, float]
+    """Weights by trial, the heaviest first."""
+    scores: Mapping[str, float]
+    """On the rows by which they were chosen."""

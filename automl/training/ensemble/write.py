@@ -1,0 +1,80 @@
+"""Makes `ensemble.pt`: models of a study as one, the weighted mean of what they say.
+
+Those that are the best together are chosen by rows that none of them has seen
+(`data/selection.py`). The file has the layout of a `refit.pt` of several, with weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from automl.config import Task
+from automl.data.dataset import Dataset
+from automl.data.scores import Floats, predictions
+from automl.data.selection import select
+from automl.errors import AutoMLError
+from automl.training import checkpoint
+from automl.training.ensemble.words import EnsembleFile, Made
+from automl.training.folds.judged import judged_outputs
+from automl.training.mean_model import mean_outputs
+from automl.training.predictor import load_of_table
+from automl.training.refit_file import read, together
+from automl.training.resolve import resolve_builder
+from automl.trial import trial_name
+
+
+def write(asked: EnsembleFile) -> Made:
+    """Choose the members, and write the file; whole, or the one of before stands.
+
+    Raises AutoMLError where no model can be read.
+    """
+    data, outputs = asked.dataset, _outputs(asked)
+    if not outputs:
+        raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
+    said = np.stack([_said(of, data) for of in outputs.values()])
+    chosen = select(said, data.judged.y.astype(np.float64), data.task)
+    trials = [list(outputs)[i] for i in chosen.members]
+    weights = [chosen.weights[i] for i in chosen.members]
+    contents = [read(Path(asked.models[trial])) for trial in trials]
+    members = dict(zip(trials, weights, strict=True))
+    joined = mean_outputs(np.stack([outputs[trial] for trial in trials]), data.task, weights)
+    scores = _scores(joined, data)
+    content = {
+        "state": together([content["state"] for content in contents], weights),
+        "params": {trial_name(trial): weight for trial, weight in members.items()},
+        "metrics": scores,
+        "study": asked.study,
+    }
+    path = Path(asked.path)
+    checkpoint.save(path.parent, {path.name: content})
+    return Made(members, scores)
+
+
+def _outputs(asked: EnsembleFile) -> Mapping[int, Floats]:
+    """What each model gives for the rows; one that gives no numbers is none to be chosen."""
+    build = None if asked.build is None else resolve_builder(asked.build)
+    found: dict[int, Floats] = {}
+    for trial, path in asked.models.items():
+        model = load_of_table(path, build=build)
+        given = judged_outputs(model.trained, asked.dataset)
+        if np.isfinite(given).all():
+            found[trial] = given
+    return found
+
+
+def _said(outputs: Floats, data: Dataset) -> Floats:
+    """(N,) what `select` takes."""
+    if data.task is Task.regression:
+        said: Floats = outputs[:, 0] * data.target_scale + data.target_mean
+    else:
+        logs = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
+        said = np.exp(logs[np.arange(len(logs)), data.judged.y])
+    return said
+
+
+def _scores(outputs: Floats, data: Dataset) -> dict[str, float]:
+    unit = data.target_mean, data.target_scale
+    return predictions(data.task, outputs, data.judged.y, *unit).scored()

@@ -1,0 +1,148 @@
+"""Which model a command means: the words, what there is, and what is said where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from automl.commands.which_model import choose, choose_several, trial_of
+from automl.config import (
+    Config,
+    DataConfig,
+    DataKind,
+    EvaluateConfig,
+    ExportConfig,
+    ObjectiveConfig,
+    ObjectiveKind,
+    StudyConfig,
+    WhichModel,
+)
+from automl.errors import ConfigError
+from automl.record.directory import StudyDirectory
+from automl.record.events import EventLog
+from automl.record.study import fold
+from automl.trial import Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
+
+AUTO, TRIAL, REFIT = WhichModel.auto, WhichModel.trial, WhichModel.refit
+
+
+def events() -> list[Event]:
+    """0 and 1 finished, 2 was pruned with the best value, 3 failed, 4 runs."""
+    found: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})]
+    for number, loss in enumerate((0.5, 0.3, 0.2, 0.6, 0.1)):
+        found.append(Started(number, 1.0, {}, "cpu"))
+        found.append(Reported(number, 2.0, 0, {"val_loss": loss}))
+    ends = Finished(0, 3.0, 0.5), Finished(1, 3.0, 0.3), Pruned(2, 3.0, 0, 0.2), Failed(3, 3.0, "x")
+    return [*found, *ends]
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> Config:
+    """Of a study whose trials 0 and 2 have models, and which was refitted."""
+    config = Config(study=StudyConfig(name="s", dir=str(tmp_path)))
+    with StudyDirectory.open(config.study, must_exist=False) as directory:
+        files = directory.files
+        with EventLog.open(files.events) as log:
+            for event in events():
+                log.append(event)
+    for number in (0, 2):
+        files.checkpoints(number).mkdir(parents=True)
+        (files.checkpoints(number) / "best.pt").touch()
+    files.refit.touch()
+    return config
+
+
+def meant(config: Config, model: WhichModel = AUTO, trial: int | None = None) -> str:
+    choice = choose(replace(config, export=ExportConfig(model=model, trial=trial)), "export")
+    return str(choice.file.relative_to(Path(config.study.dir) / "s"))
+
+
+BEST, NAMED = (f"checkpoints/trial-{number:05d}/best.pt" for number in (2, 0))
+
+
+@pytest.mark.parametrize(
+    ("model", "trial", "with_refit", "without"),
+    [
+        (AUTO, None, "refit.pt", BEST),
+        (AUTO, 0, NAMED, NAMED),
+        (TRIAL, None, BEST, BEST),
+        (TRIAL, 0, NAMED, NAMED),
+    ],
+)
+def test_the_refit_where_there_is_one_and_nobody_names_a_trial(
+    searched: Config, model: WhichModel, trial: int | None, with_refit: str, without: str
+) -> None:
+    assert meant(searched, model, trial) == with_refit
+    (Path(searched.study.dir) / "s" / "refit.pt").unlink()
+    assert meant(searched, model, trial) == without
+
+
+def test_a_refit_that_is_asked_for_must_be_there(searched: Config) -> None:
+    assert meant(searched, REFIT) == "refit.pt"
+    with pytest.raises(ConfigError, match=r"export\.model=refit export\.trial=0: give one of them"):
+        meant(searched, REFIT, 0)
+    (Path(searched.study.dir) / "s" / "refit.pt").unlink()
+    with pytest.raises(ConfigError, match=r"export\.model=refit: .*automl refit study\.name=s"):
+        meant(searched, REFIT)
+
+
+def test_a_trial_whose_file_is_gone_is_said(searched: Config) -> None:
+    with pytest.raises(ConfigError, match=r"best\.pt: trial 1 has left no such file"):
+        meant(searched, trial=1)
+
+
+def several(config: Config, model: WhichModel, *trials: int) -> list[int | None]:
+    asked = replace(config, evaluate=EvaluateConfig(model=model, trials=[*trials]))
+    return [None if one.trial is None else one.trial.number for one in choose_several(asked)]
+
+
+def test_of_several_the_refit_and_then_the_best_come_first(searched: Config) -> None:
+    assert several(searched, AUTO) == [None]
+    assert several(searched, AUTO, 0, 2) == [2, 0]
+    assert several(searched, REFIT, 0, 2) == [None, 2, 0]
+    assert several(searched, REFIT) == [None]
+    assert several(searched, TRIAL) == [2]
+    (Path(searched.study.dir) / "s" / "refit.pt").unlink()
+    assert several(searched, AUTO) == [2]
+    with pytest.raises(ConfigError, match=r"evaluate\.model=refit: "):
+        several(searched, REFIT, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (3, "this trial has no value (failed: x)"),
+        (4, "this trial has not ended (running)"),
+        (9, "study s has no such trial"),
+    ],
+)
+def test_a_trial_without_a_value_is_refused(number: int, why: str) -> None:
+    study = StudyConfig(name="s")
+    assert trial_of(fold(events()), study, "refit.trial").number == 2
+    with pytest.raises(ConfigError) as caught:
+        trial_of(fold(events()), study, "refit.trial", number)
+    rest = "Those with a value, best first: 2, 1, 0; leave refit.trial out for trial 2, the best."
+    assert str(caught.value) == f"refit.trial={number}: {why}. {rest}"
+
+
+def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
+    with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
+        trial_of(fold(events()[:7]), StudyConfig(name="s"), "refit.trial")
+    with pytest.raises(ConfigError, match=r"value yet \(it has none\)"):
+        trial_of(fold([]), StudyConfig(name="s"), "refit.trial")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"objective": ObjectiveConfig(ObjectiveKind.python, "a:b")}, r"has objective=python"),
+        ({"data": DataConfig(DataKind.python, source="a:b")}, r"come from data\.source=a:b"),
+    ],
+)
+def test_models_that_only_their_author_knows_are_refused(
+    searched: Config, other: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"export needs a .*{said}"):
+        meant(replace(searched, **other))  # type: ignore[arg-type]  # whichever field

@@ -1,0 +1,60 @@
+"""`model=auto` ends with an ensemble, and `ensemble` makes one of any study of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import automl
+from automl.record.studies import read_study
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.records import Records
+
+FEW = (
+    *("study.name=a", "devices=host", "study.n_trials=3", "training.epochs=2"),
+    *("data.n_train=200", "data.n_validation=100", "pruner=none"),
+)
+AUTO = (*FEW, "model=auto", "space=auto", "model.families=[mlp]")
+POINTS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+
+
+def test_a_sweep_of_several_families_ends_with_an_ensemble(folder: Path, call: Call) -> None:
+    done = call(*AUTO)
+    assert (done.code, done.stderr) == (0, "")
+    assert "ensemble: studies/a/ensemble.pt" in done.stdout
+    made = read_study(folder / "studies" / "a").ensemble
+    assert made is not None
+    assert made.n_rows == 100
+    each = [
+        automl.load(f"studies/a/checkpoints/trial-{n:05d}/best.pt").predict_probabilities(POINTS)
+        for n in made.members
+    ]
+    expected = np.average(each, axis=0, weights=list(made.members.values()))
+    found = automl.load("studies/a/ensemble.pt").predict_probabilities(POINTS)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    run = next(run for run in Records(folder, "a").runs() if run.info.run_name == "a")
+    assert run.data.metrics["ensemble_loss"] == pytest.approx(made.scores["loss"])
+
+
+def test_no_ensemble_where_none_is_wanted_and_one_by_command(folder: Path, call: Call) -> None:
+    assert "ensemble" not in call(*AUTO, "study.ensemble=none").stdout
+    assert not (folder / "studies" / "a" / "ensemble.pt").exists()
+    done = call("ensemble", "study.name=a")
+    assert (done.code, done.stderr) == (0, "")
+    assert (folder / "studies" / "a" / "ensemble.pt").exists()
+
+
+def test_a_study_of_one_family_has_one_by_command_alone(folder: Path, call: Call) -> None:
+    assert "ensemble" not in call(*FEW).stdout
+    done = call("ensemble", "study.name=a")
+    assert done.code == 0
+    assert "ensemble: studies/a/ensemble.pt" in done.stdout
+
+
+def test_one_model_is_none_to_join(folder: Path, call: Call) -> None:
+    call(*FEW, "study.n_trials=1")
+    done = call("ensemble", "study.name=a")
+    assert done.code == 2
+    assert "two models or more" in done.stderr

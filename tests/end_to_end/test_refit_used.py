@@ -1,0 +1,122 @@
+"""A study's refit is what `evaluate`, `predict` and `export` take, and they say so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.record.studies import read_study
+from automl.trial import Evaluated, RowsKind, refit_name, trial_name
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+
+NAME = "study.name=a"
+MOVED = (NAME, "study.copy=false")
+SMALL = (
+    *(NAME, "devices=host", "sampler=random", "pruner=none", "study.n_trials=2"),
+    *("training.epochs=4", "data.n_train=200", "data.n_validation=100", "execution=inline"),
+)
+
+
+@pytest.fixture(scope="module")
+def refitted(story: Program) -> Path:
+    for words in (SMALL, ("refit", NAME, "refit.n_seeds=2")):
+        done = story.run(*words)
+        assert (done.code, done.stderr) == (0, "")
+    return story.folder
+
+
+@pytest.fixture
+def study(refitted: Path, folder: Path) -> Records:
+    """The study, in a folder of the test's own."""
+    shutil.copytree(refitted / "studies", folder / "studies")
+    shutil.copyfile(refitted / "mlflow.db", folder / "mlflow.db")
+    return Records(folder, "a")
+
+
+def best_of(study: Records) -> int:
+    best = read_study(study.path).best()
+    assert best is not None
+    return best.number
+
+
+def test_its_scores_stand_beside_those_of_the_trial_it_repeats(study: Records, call: Call) -> None:
+    done = call("evaluate", *MOVED)
+    assert (done.code, done.stderr) == (0, "")
+    number = best_of(study)
+    lines = done.stdout.splitlines()
+    assert lines[2].startswith(f"loss    refit of {number}")
+    assert lines[3].split()[:2] == ["trial", str(number)]
+    assert f"difference: from refit of {number}," in done.stdout
+    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    assert event.models == (refit_name(number), trial_name(number))
+    assert next(iter(event.differences)) == trial_name(number)
+    own = event.scores[trial_name(number)]["loss"].value
+    refit = event.scores[refit_name(number)]["loss"].value
+    assert own != refit
+    runs = {str(run.info.run_name): run.data for run in study.runs()}
+    assert runs[trial_name(number)].metrics["test_loss"] == pytest.approx(own)
+    assert runs["a"].metrics["test_loss"] == pytest.approx(refit)
+    assert runs["a"].tags["automl.evaluated"].startswith(refit_name(number))
+    frame = automl.open_study("a").evaluate(overrides=["study.copy=false"])
+    assert frame.loc[("loss", f"refit of {number}"), "score"] == pytest.approx(refit)
+
+
+def test_it_is_not_scored_on_rows_that_it_learned_from(study: Records, call: Call) -> None:
+    assert call("refit", *MOVED, "refit.rows=all").code == 0
+    done = call("evaluate", *MOVED)
+    assert (done.code, done.stderr) == (0, "")
+    assert "refit.pt was trained on these rows, too (refit.rows=all)" in done.stdout
+    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    assert event.models == (trial_name(best_of(study)),)
+    assert event.kind is RowsKind.KEPT
+    asked = call("evaluate", *MOVED, "evaluate.model=refit")
+    assert asked.code == 2
+    assert "evaluate.model=refit: refit.pt was trained on these rows, too" in asked.stderr
+
+
+def test_a_table_is_scored_by_it_or_by_the_trial_that_is_asked_for(
+    study: Records, call: Call
+) -> None:
+    rows = pd.DataFrame(np.random.default_rng(0).uniform(-1, 1, (20, 2)), columns=["x1", "x2"])
+    rows.to_csv("rows.csv", index=False)
+    files = {
+        (): (refit_name(best_of(study)), study.path / "refit.pt"),
+        ("predict.model=trial",): (
+            trial_name(best_of(study)),
+            study.path / "checkpoints" / trial_name(best_of(study)) / "best.pt",
+        ),
+    }
+    for words, (name, file) in files.items():
+        done = call("predict", *MOVED, "predict.input=rows.csv", "predict.output=out.csv", *words)
+        assert (done.code, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{name} of a scores rows.csv")
+        found = pd.read_csv("out.csv")["probability_1"]
+        assert np.allclose(found, automl.load(file).predict_probabilities(rows)[:, 1])
+
+
+def test_one_seed_and_the_mean_of_several_are_exported(study: Records, call: Call) -> None:
+    done = call("export", *MOVED, "export.format=torch")
+    assert (done.code, done.stderr) == (0, "")
+    name = refit_name(best_of(study))
+    assert done.stdout.startswith(f"{name} of a: export.format=torch")
+    schema = json.loads((study.path / "exports" / f"{name}-torch" / "schema.json").read_text())
+    assert (schema["trial"], schema["refit"]) == (best_of(study), True)
+    assert schema["model_file"]["name"] == "refit.pt"
+
+
+def test_a_trial_that_is_better_by_now_is_named(study: Records, call: Call) -> None:
+    other = 1 - best_of(study)
+    assert call("refit", *MOVED, f"refit.trial={other}").code == 0
+    done = call("evaluate", *MOVED)
+    best = trial_name(best_of(study))
+    assert f"the best trial is {best} by now, and the refit is of {trial_name(other)}" in (
+        " ".join(done.stdout.split())
+    )

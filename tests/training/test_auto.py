@@ -1,0 +1,57 @@
+"""Families as a choice of each trial."""
+
+from __future__ import annotations
+
+import pytest
+
+from automl.cli.arguments import parse
+from automl.cli.compose import compose
+from automl.config import TrainingConfig
+from automl.data.dataset import Dataset
+from automl.errors import ConfigError
+from automl.running.prepare import prepare
+from automl.search.space import parse_space
+from automl.training.auto.family import AutoFamily
+from automl.training.mlp.family import MLPFamily
+from automl.trial import Params
+
+PARAMS: Params = {"family": "mlp", "mlp_depth": 2, "mlp_width": 16, "mlp_lr": 0.01}
+OWN: Params = {"depth": 2, "width": 16, "lr": 0.01}
+
+
+def test_what_is_asked_of_a_trial_is_asked_of_its_family(disc: Dataset) -> None:
+    auto, mlp, training = AutoFamily(families=["mlp"]), MLPFamily(), TrainingConfig()
+    assert auto.of(PARAMS) == (mlp, OWN)
+    assert auto.request(PARAMS, disc, training) == mlp.request(OWN, disc, training)
+    assert auto.work(PARAMS, disc, training) == mlp.work(OWN, disc, training)
+    key = auto.pack_key(PARAMS, training, on_host=True)
+    assert key is not None
+    assert key.key == mlp.pack_key(OWN, training, on_host=True)
+
+
+def test_the_params_of_a_family_hang_on_it_wherever_they_come_from() -> None:
+    auto = AutoFamily(families=["mlp"])
+    space = parse_space(auto.whole_space({"mlp_depth": 3, "mlp_lr": {"low": 0.1, "high": 0.2}}))
+    assert space.names == ("family", "mlp_depth", "mlp_lr")
+    assert [space[name].when for name in ("mlp_depth", "mlp_lr")] == [{"family": ("mlp",)}] * 2
+    assert space.has({"family": "mlp", "mlp_depth": 3, "mlp_lr": 0.15})
+
+
+def test_the_whole_portfolio_is_in_the_space_that_is_searched() -> None:
+    config = compose(parse(["model=auto", "space=auto"])).config
+    prepared = prepare(config)
+    assert prepared.portfolio
+    for params in prepared.portfolio:
+        prepared.space.check(params)
+    config = compose(parse(["model=auto", "space=auto", "study.portfolio=none"])).config
+    assert not prepare(config).portfolio
+
+
+def test_a_wrong_family_or_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.families.*forest is none of them"):
+        AutoFamily(families=["forest"])
+    auto = AutoFamily(families=["mlp"])
+    with pytest.raises(ValueError, match=r"^family=tree: must be one of"):
+        auto.check_value("family", "tree")
+    with pytest.raises(ValueError, match=r"^mlp_depth=-1: must be a whole number"):
+        auto.check_value("mlp_depth", -1)
