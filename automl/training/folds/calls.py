@@ -149,6 +149,8 @@ class _Standing:
     metrics: list[Metrics]
     kept: list[Any]
     states: list[Any]
+    last: list[Any]
+    """Each fold's model by its last report of an earlier process, after which it may have ended."""
     step: int = -1
 
     def take(self, reports: Sequence[_Report | None]) -> dict[str, float]:
@@ -159,11 +161,15 @@ class _Standing:
         self.step = max(report.step for report in reports if report is not None)
         self.course, now = self.course.after(self.step, self.metrics)
         for fold in now:
-            if (report := self.reports[fold]) is not None:
-                self.kept[fold] = checkpoint.snapshot(report.member())
+            self.kept[fold] = checkpoint.snapshot(self._member(fold))
         pooled = self.course.pooled(self.metrics)
         self.patience = self.patience.after(pooled)
         return pooled
+
+    def _member(self, fold: int) -> Any:
+        """A fold's model as it is now."""
+        report = self.reports[fold]
+        return self.last[fold] if report is None else report.member()
 
     @property
     def can_go_on(self) -> bool:
@@ -182,6 +188,7 @@ class _Standing:
                 for report, state in zip(self.reports, self.states, strict=True)
             ],
             "metrics": [dict(metrics) for metrics in self.metrics],
+            "last": [self._member(fold) for fold in range(len(self.reports))],
             "course": self.course.state(),
             "kept": self.kept,
             **self.patience.state(),
@@ -199,8 +206,15 @@ def train_by_calls(
     state = trial.restore()
     n_folds = len(estimators)
     states = [None] * n_folds if state is None else list(state["folds"])
+    nothing: list[Any] = [None] * n_folds
     standing = _Standing(
-        course, patience, [None] * n_folds, [{}] * n_folds, [None] * n_folds, states
+        course=course,
+        patience=patience,
+        reports=[None] * n_folds,
+        metrics=[{}] * n_folds,
+        kept=[*nothing],
+        states=states,
+        last=[*nothing],
     )
     if state is not None:
         standing.step = int(state["epoch"])
@@ -209,6 +223,7 @@ def train_by_calls(
             patience.restored(state),
         )
         standing.kept = list(state["kept"])
+        standing.last = list(state.get("last", standing.last))
         standing.metrics = [dict(metrics) for metrics in state.get("metrics", standing.metrics)]
     with ExitStack() as running:
         calls = [

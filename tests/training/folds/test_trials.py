@@ -16,9 +16,13 @@ from automl.data.dataset import Dataset, Fold
 from automl.data.folds import folds_at_random
 from automl.data.load import load_dataset
 from automl.training import checkpoint
+from automl.training.auto.family import AutoFamily
+from automl.training.ensemble.words import EnsembleFile
+from automl.training.ensemble.write import write
 from automl.training.family import Family
 from automl.training.folds.estimator import FoldsEstimator
 from automl.training.folds.judged import judged_outputs
+from automl.training.folds.pack import FoldPack
 from automl.training.mlp.family import MLPFamily
 from automl.training.objective import TrialContext
 from automl.training.plan import TrainingPlan
@@ -325,3 +329,70 @@ def test_any_family_has_folds(tmp_path: Path, disc5: Dataset, mean_family: Famil
     each = [np.bincount(disc5.fold(n).train.y) / len(disc5.fold(n).train) for n in range(5)]
     found_p = model.predict_probabilities(disc5.train.rows.numbers[:1])
     np.testing.assert_allclose(found_p[0], np.mean(each, axis=0))
+
+
+def test_each_fold_draws_its_own_weights(tmp_path: Path, disc5: Dataset) -> None:
+    run(disc5, tmp_path, PARAMS | {"lr": 1e-9})
+    members = best(tmp_path)["state"]["members"]
+    first = [member["weights"]["layers.0.weight"] for member in members]
+    assert all(not torch.allclose(first[0], other, atol=1e-3) for other in first[1:])
+
+
+def test_what_breaks_after_an_epoch_takes_it_back(tmp_path: Path, disc5: Dataset) -> None:
+    """As where a device has no room for the copies of the models that are kept."""
+    plan = plan_of(disc5)
+    twin = FoldsEstimator(plan, disc5, packs_large=False)
+    key = plan.pack_key(PARAMS, on_host=True)
+    assert key is not None
+    opened, whole = twin.open_pack(key, "cpu"), twin.open_pack(key, "cpu")
+    for trainer in (opened.trainer, whole.trainer):
+        trainer.add(0, opened.params(PARAMS), 7, None)
+        trainer.run_epoch()
+
+    def breaks(*_: object) -> dict[str, object]:
+        raise MemoryError
+
+    assert isinstance(opened.trainer, FoldPack)
+    before, kind = checkpoint.snapshot(opened.trainer.state(0, 0)), opened.trainer._member
+    opened.trainer._member = breaks
+    with pytest.raises(MemoryError):
+        opened.trainer.run_epoch()
+    opened.trainer.rewind()
+    assert_same(checkpoint.snapshot(opened.trainer.state(0, 0)), before, 0.0)
+    opened.trainer.remove(0)
+    opened.trainer._member = kind
+    opened.trainer.add(0, opened.params(PARAMS), 7, before)
+    assert opened.trainer.run_epoch() == whole.trainer.run_epoch()
+
+
+def test_a_trial_of_one_of_several_families_has_folds(tmp_path: Path, disc5: Dataset) -> None:
+    own = {f"mlp_{name}": value for name, value in PARAMS.items()}
+    plan = plan_of(disc5, AutoFamily())
+    found = run(disc5, tmp_path / "auto", {"family": "mlp", **own}, plan=plan)
+    assert found.reports == run(disc5, tmp_path / "mlp", PARAMS).reports
+    state = best(tmp_path / "auto")["state"]
+    assert state["family"] == "mlp"
+    assert_same(state, best(tmp_path / "mlp")["state"], 0.0)
+    calls = run(disc5, tmp_path / "calls", {"family": "mlp", **own}, plan=plan, kind=CallByCall)
+    assert isinstance(calls.outcome, Finished)
+    assert best(tmp_path / "calls")["state"]["family"] == "mlp"
+
+
+def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> None:
+    models = {}
+    for number, lr in enumerate((0.02, 0.005)):
+        run(disc5, tmp_path / f"{number}", PARAMS | {"lr": lr})
+        models[number] = str(tmp_path / f"{number}" / "trial-00000" / "best.pt")
+    made = write(EnsembleFile(str(tmp_path / "ensemble.pt"), models, disc5, "a"))
+    model = load(tmp_path / "ensemble.pt")
+    assert isinstance(model, Predictor)
+    assert len(model.model) == 5 * len(made.members)
+    rows = disc5.train.rows
+    each = [load(models[number]) for number in made.members]
+    said = [np.exp(one.outputs(rows)) for one in each if isinstance(one, Predictor)]
+    shares = [some / some.sum(1, keepdims=True) for some in said]
+    expected = np.average(shares, axis=0, weights=list(made.members.values()))
+    found = np.exp(model.outputs(rows))
+    np.testing.assert_allclose(found / found.sum(1, keepdims=True), expected, rtol=1e-6)
+    values = [checkpoint.load(Path(models[number]))["value"] for number in made.members]
+    assert made.scores["loss"] <= max(values)
