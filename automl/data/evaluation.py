@@ -42,10 +42,10 @@ class Evaluation:
             return 0
         data = self.dataset.of_one_model
         train, validation = set(_hashes(data.train)), _hashes(data.validation)
-        n_known = len(data.train) + len(validation)
+        n_known = len(self.dataset.train) + len(self.dataset.validation)
         share = sum(row in train for row in validation) / len(validation)
         by_chance = min(1.0, share * n_known / len(data.train))
-        known = train.union(validation)
+        known = set(_hashes(self.dataset.train)) if self.dataset.folds else train.union(validation)
         n_found = sum(row in known for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from automl.config import DataConfig
 from automl.data.dataset import Fold, Label, Targets
-from automl.data.folds import only_judged
+from automl.data.folds import MANY_ROWS, only_judged
 from automl.data.one_hot import n_features
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def notes_of(
         "in order of data.time" if config.time else f"split by data.split_seed={config.split_seed}"
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
+    if config.folds == "auto" and not split.folds:
+        notes.append(f"data.folds=auto: a single hold-out, there being over {MANY_ROWS:,} rows.")
     notes += folds_note(source.y[split.train], split.folds, source.target.classes)
     if len(split.left):
         notes.append(

@@ -216,10 +216,12 @@ def test_a_model_of_other_folds_is_refused(tmp_path: Path, disc5: Dataset) -> No
 def test_a_trial_goes_on_as_if_it_had_not_been_interrupted(
     tmp_path: Path, disc5: Dataset, kind: type[FoldsEstimator]
 ) -> None:
-    params = PARAMS | {"patience_epochs": 3, "ema_decay": 0.9}
+    params = PARAMS | {"patience_epochs": 3, "ema_decay": 0.5, "lr": 0.3}
     whole = run(disc5, tmp_path / "whole", params, kind=kind)
+    taken = checkpoint.load(tmp_path / "whole" / "trial-00000" / "last.pt")["state"]["course"]
+    assert {step for step, *_ in taken} == {3, 4}, "some before, some after it was interrupted"
     folder = tmp_path / "parts"
-    for step in (0, 2):
+    for step in (0, 3):
         stopped = run(disc5, folder, params, kind=kind, verdicts={step: Verdict.STOP})
         assert isinstance(stopped.outcome, Interrupted)
         assert not (folder / "trial-00000" / "best.pt").exists()
