@@ -47,7 +47,7 @@ def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
     n_rows = len(strata)
     _check_enough(n_rows, n_folds, "rows")
     if n_rows - math.ceil(n_rows / n_folds) < _MIN_TRAIN:
-        raise _too_few(n_rows, n_folds, "rows", "leave too few to train on")
+        raise _too_few(n_rows, n_folds, "rows")
     shuffled = np.random.default_rng([seed, n_folds]).permutation(n_rows)
     dealt = shuffled[np.argsort(strata[shuffled], kind="stable")]
     fold_of = np.empty(n_rows, np.int64)
@@ -126,11 +126,12 @@ def _leaving_out(fold_of: Places, n_folds: int) -> list[Fold]:
 
 def _check_enough(n: int, n_folds: int, what: str) -> None:
     if n < n_folds:
-        raise _too_few(n, n_folds, what, "are fewer than folds")
+        raise _too_few(n, n_folds, what)
 
 
-def _too_few(n: int, n_folds: int, what: str, why: str) -> ConfigError:
+def _too_few(n: int, n_folds: int, what: str) -> ConfigError:
     return ConfigError(
-        f"data.folds={n_folds}: {n} {what} that are not for a test {why}. Give fewer folds, "
-        f"data.folds=1 for a single hold-out, or more {what}."
+        f"data.folds={n_folds}: there are only {n} {what if n != 1 else what[:-1]} to train on and "
+        "to judge by, those of the test left out. Give fewer folds, data.folds=1 for a single "
+        f"hold-out, or more {what}."
     )
