@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-and-types recipes soak test-gpu mutants clean
+.PHONY: help sweep test check format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 tim
 
 test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu
+
+bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/013-gpu)
+	$(BIN)/python experiments/013-gpu/bench_gpu.py
 
 bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
 

@@ -18,10 +18,12 @@ from tests.warm import warm_programs
 
 
 def ignore_mlflows_warning(items: list[pytest.Item], here: Path) -> None:
-    """MLflow 3.17 uses an option that SQLAlchemy 2.1 warns of: theirs to mend."""
+    """MLflow 3.17 uses an option that SQLAlchemy 2.1 warns of, and warns of its own annotations as
+    it is imported: theirs to mend."""
     for item in items:
         if str(item.path).startswith(f"{here}{os.sep}"):
             item.add_marker(pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*Any type hint is inferred"))
 
 
 @pytest.fixture(scope="package", autouse=True)

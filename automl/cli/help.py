@@ -48,6 +48,7 @@ KEYS = (
     "refit.rows",
     "refit.n_seeds",
     "export.format",
+    "register.name",
     "predict.input",
     "predict.output",
 )

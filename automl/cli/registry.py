@@ -136,6 +136,18 @@ _ALL = (
         Stored.WHOLE,
     ),
     Command(
+        "register",
+        "make study.name's best model, or its refit, a version in MLflow's registry, to be served",
+        "automl.commands.register:run",
+        Stored.WHOLE,
+    ),
+    Command(
+        "release",
+        "evaluate, refit, evaluate, export and register study.name's winner; goes on if interrupted",
+        "automl.commands.release:run",
+        Stored.WHOLE,
+    ),
+    Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
         "automl.commands.list:run",

@@ -3,49 +3,91 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
+from automl.commands.tuning import Fastest, fastest_export
 from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
-from automl.config import Config
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study, study_path
-from automl.running.console import open_console
+from automl.running.console import CommandConsole, open_console
 
+if TYPE_CHECKING:
+    from automl.training.export.package import Exported
+    from automl.training.predictor import Predictor
+
+INTERRUPTED = 130
 N_ROWS = 1000
 """Of the study's table, to compare the export with the model on."""
 
 
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
-    console, path, kind = open_console(), study_path(config.study), config.export.format
+    console, path = open_console(), study_path(config.study)
     _check_format(config)
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
-    from automl.training.export.package import export
 
     model = open_model(config, choice)
     predictor = model.predictor
-    to = Path(config.export.to or StudyFiles(path).export(model.name, kind.value)).expanduser()
     rows = raw_rows(config.data, N_ROWS)
-    console.say(f"{model.name} of {path.name}: export.format={kind.value}, to {to}")
-    if late := outdated(config, model):
-        console.say(late, "yellow")
+    with TemporaryDirectory(prefix="automl-export-") as folder:
+        fastest = None
+        if config.export.tune:
+            fastest = fastest_export(config, predictor, model.name, console, Path(folder))
+        kind = config.export.format if fastest is None else fastest.format
+        to = config.export.to or StudyFiles(path).export(model.name, kind.value)
+        console.say(f"{model.name} of {path.name}: {_way(kind, fastest)}, to {to}")
+        if late := outdated(config, model):
+            console.say(late, "yellow")
+        done = _written(predictor, rows, to, kind, _about(path, model), fastest)
+    _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
+    beside = ["schema.json", "reader.py", *(() if fastest is None else fastest.tuned.beside)]
+    console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
+    return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
+
+
+def _way(kind: ExportFormat, fastest: Fastest | None) -> str:
+    said = f"export.format={kind.value}"
+    return said if fastest is None else f"{said}, chosen: {fastest.label}"
+
+
+def _written(
+    predictor: Predictor,
+    rows: Sequence[Mapping[str, Any]],
+    to: str | Path,
+    kind: ExportFormat,
+    about: Mapping[str, Any],
+    fastest: Fastest | None,
+) -> Exported:
+    from automl.training.export.package import export
+
+    tuned = None if fastest is None else fastest.tuned
     try:
-        done = export(predictor, rows, to, kind, _about(path, model))
+        return export(predictor, rows, Path(to).expanduser(), kind, about, tuned=tuned)
     except OSError as error:
         raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
-    same = f"scores within {done.largest:.1g}" + (", all labels the same" * bool(predictor.classes))
+
+
+def _say_parity(
+    console: CommandConsole, done: Exported, fastest: Fastest | None, *, has_labels: bool
+) -> None:
+    if fastest is not None and fastest.tuned.accept is not None:
+        console.say(
+            f"the export rounds: scores of {done.n_rows:,} rows of the table and {done.n_odd} odd "
+            f"ones within {done.largest:.1g}, its loss within export.tolerance"
+        )
+        return
+    same = f"scores within {done.largest:.1g}" + (", all labels the same" * has_labels)
     console.say(
         f"the export says what the model says: {done.n_rows:,} rows of the table, {done.n_odd} odd "
         f"ones, alone and 10,000 at once: {same}"
     )
-    console.say(
-        f"{done.file} ({done.file.stat().st_size:,} bytes); beside it schema.json, reader.py"
-    )
-    return 0
 
 
 def _check_format(config: Config) -> None:

@@ -6,8 +6,9 @@ import csv
 import io
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -38,7 +39,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
-    columns = predictor.preprocessing.columns
+    columns = predictor.columns
     names = [column.name for column in columns.all]
     table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
     console.say(f"{model.name} of {path.name} scores {given}")
@@ -75,18 +76,21 @@ def _score(
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""
     from automl.data.scored_rows import scores_writer
+    from automl.training.cores import leaving_a_core
 
-    numbers = [column.name for column in predictor.preprocessing.columns.numbers]
+    numbers = [column.name for column in predictor.columns.numbers]
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(replacing(output))
         parquet = output.suffix == ".parquet"
         writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
-        for chunk in read_ahead(table.chunks(numbers)):
-            writer.write(chunk, said(chunk.frame) if len(chunk.frame) else None)
-            unread.write(chunk.unread)
-            progress.show(chunk)
+        with leaving_a_core(), Behind("writing") as written:
+            for chunk in read_ahead(table.chunks(numbers)):
+                scores = said(chunk.frame) if len(chunk.frame) else None
+                written.do(partial(writer.write, chunk, scores))
+                unread.write(chunk.unread)
+                progress.show(chunk)
         progress.check(table)
     if unread.file is None:
         unread.path.unlink(missing_ok=True)  # of an earlier table
@@ -160,6 +164,28 @@ class Progress:
 
     def _rows(self) -> str:
         return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+
+
+class Behind(AbstractContextManager["Behind"]):
+    """Does one thing after the other in a thread, one of them being behind at most; what one raises
+    is raised by the next call, or at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, name)
+        self._last: Future[None] | None = None
+
+    def do(self, work: Callable[[], None]) -> None:
+        self._wait()
+        self._last = self._pool.submit(work)
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        if error is None:
+            self._wait()
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

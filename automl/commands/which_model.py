@@ -23,6 +23,7 @@ from automl.training.family import Builder, Family
 from automl.trial import CheckpointKind, refit_name, trial_name
 
 if TYPE_CHECKING:
+    from automl.training.array_predictor import ArrayPredictor
     from automl.training.predictor import Predictor
     from automl.training.refitted import Refitted
 
@@ -84,7 +85,7 @@ def choose(config: Config, command: str) -> Choice:
 def choose_several(config: Config) -> list[Choice]:
     """What `evaluate.model` and `evaluate.trials` mean: the refit first, then trials, the best of
     the study before the others. Raises ConfigError."""
-    _refuse_unknown_models(config, "evaluate")
+    _refuse_unknown_models(config, "evaluate", takes_arrays=True)
     path, numbers = study_path(config.study), config.evaluate.trials
     which, record = config.evaluate.model, read_study(path)
     is_there = StudyFiles(path).refit.exists()
@@ -147,8 +148,9 @@ def _refit(config: Config, command: str) -> Choice:
     return Choice(file, None)
 
 
-def _refuse_unknown_models(config: Config, command: str) -> None:
-    """Raises ConfigError for a study of whose models only its author knows what they are."""
+def _refuse_unknown_models(config: Config, command: str, *, takes_arrays: bool = False) -> None:
+    """Raises ConfigError for a study of whose models only its author knows what they are, or whose
+    rows are no table where the command needs one."""
     kind, name = config.objective.kind, config.study.name
     if kind is not ObjectiveKind.builtin:
         raise ConfigError(
@@ -156,7 +158,7 @@ def _refuse_unknown_models(config: Config, command: str) -> None:
             f"(objective=builtin), whose models are known; this one has objective={kind.name}. "
             f"What it kept of its best trial: automl.open_study({name!r}).best.load()"
         )
-    if config.data.kind is DataKind.python:
+    if config.data.kind is DataKind.python and not takes_arrays:
         raise ConfigError(
             f"study.name={name}: {command} needs a table, and the rows of this study come from "
             f"data.source={config.data.source}. Ask its best model yourself: "
@@ -195,6 +197,17 @@ def open_model(config: Config, choice: Choice) -> TableModel:
             f"it again: {command_line('refit', config.study)}"
         )
     return TableModel(predictor, choice.file, predictor.refitted.trial, predictor.refitted)
+
+
+def open_array_model(config: Config, choice: Choice) -> ArrayPredictor:
+    """That of a study of the user's own rows (`data=python`). Raises AutoMLError."""
+    from automl.training.array_predictor import ArrayPredictor
+    from automl.training.predictor import load
+
+    model = load(choice.file, build=builder(config))
+    if not isinstance(model, ArrayPredictor):
+        raise AutoMLError(f"{choice.file}: takes rows of a table, and its study has none.")
+    return model
 
 
 def outdated(config: Config, model: TableModel) -> str:

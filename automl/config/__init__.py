@@ -24,6 +24,7 @@ from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
+from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
@@ -57,6 +58,7 @@ __all__ = [
     "PredictConfig",
     "PrunerConfig",
     "RefitConfig",
+    "RegisterConfig",
     "SamplerConfig",
     "Schedule",
     "StudyConfig",
@@ -96,6 +98,7 @@ class Config:
     ui: UIConfig = field(default_factory=UIConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
+    register: RegisterConfig = field(default_factory=RegisterConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
 

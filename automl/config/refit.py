@@ -37,6 +37,12 @@ class RefitConfig:
     batch_size: Any = None
     """Rows per step over all devices; auto: the trial's for each device, with the learning rate
     that fits; none: the trial's."""
+    average: bool = True
+    """Keep the moving average of the weights over the last epoch's steps (where training.ema_decay
+    says no other), which stands in for the choice among epochs; false: the last weights."""
+    check: bool = True
+    """After a search on a part of the rows (data.sweep_rows): try its learning rate and weight
+    decay again on all that train, by two or three trials; false: take them as they are."""
     parallel: Parallel = Parallel.auto
     """How the built-in training takes several devices: ddp (a process for each), dataparallel (one
     process, GPUs only), none (one device), or auto: ddp on GPUs, on a CPU one process."""

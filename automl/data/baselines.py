@@ -48,8 +48,13 @@ def _constant(dataset: Dataset) -> Floats:
     """(C,) the same for all rows: logarithms of the classes' shares, or the mean target."""
     if not dataset.classes:
         return np.zeros(1)  # in units of the scaled target
-    counts = np.bincount(dataset.train.y, minlength=len(dataset.classes)) + 1.0
-    logs: Floats = np.log(counts / counts.sum())  # plus one: no class is impossible
+    return constant_outputs(np.bincount(dataset.train.y, minlength=len(dataset.classes)))
+
+
+def constant_outputs(counts: npt.NDArray[np.integer]) -> Floats:
+    """(C,) logarithms of the classes' shares in the training rows."""
+    more = counts + 1.0  # no class is impossible
+    logs: Floats = np.log(more / more.sum())
     return logs
 
 

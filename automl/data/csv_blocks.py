@@ -1,8 +1,9 @@
 """A CSV cut into blocks of whole rows, as bytes, and which of their rows have all cells.
 
-Cells are counted on all bytes of a block at once: a newline or separator with an even number of
-quotes before it is in no quoted cell. Where quotes stand in cells that are not quoted, that counts
-wrongly; such a block is counted again, row by row, by Python's csv.
+Cells are counted on all bytes of a block at once. Where no cell is quoted and every row has all of
+them, newlines and separators alternate as they must, and that is all. Else: a newline or separator
+with an even number of quotes before it is in no quoted cell. Where quotes stand in cells that are
+not quoted, that counts wrongly; such a block is counted again, row by row, by Python's csv.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class Block:
 
     def rows(self, n_cells: int, *, exactly: bool = False) -> CsvRows:
         """Which rows have so many cells, and can be read; `exactly`: each is looked at."""
+        if not exactly and self._is_flawless(n_cells):
+            places = np.arange(self.content.count(NEWLINE))
+            return CsvRows(self.content, self.first_line + places, places, ())
         cut = self._cut_exactly(n_cells) if exactly else self._cut()
         begins = np.append(0, cut.ends[:-1])[: len(cut.ends)]
         filled = np.ones(len(cut.ends), dtype=bool)
@@ -89,6 +93,15 @@ class Block:
             places=(np.cumsum(filled) - 1)[good],
             bad=tuple((int(lines[row]), why[row]) for row in sorted(why)),
         )
+
+    def _is_flawless(self, n_cells: int) -> bool:
+        """Whether each line is a row with so many cells, two or more, and none is quoted."""
+        if n_cells < 2 or not self.content.endswith(NEWLINE):
+            return False  # of one cell, a blank line would count as a row
+        separator = self.separator.encode()
+        marks = self.content.translate(None, delete=_others(NEWLINE + separator + _QUOTE))
+        row = separator * (n_cells - 1) + NEWLINE
+        return marks == row * (len(marks) // n_cells) and _is_utf8(self.content)
 
     def _joined(self, begins: Ints, ends: Ints) -> bytes:
         places = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -141,8 +154,8 @@ def blocks(path: Path, separator: str, n_bytes: int = BLOCK_BYTES) -> Iterator[B
             file.seek(0)
         while read := file.read(n_bytes):
             rest += read
-            end = int(_outside(rest, NEWLINE)[-1:].sum()) + 1
-            if end == 1 and len(rest) < LONGEST_ROW_BYTES:
+            end = _end_of_rows(rest)
+            if end <= 1 and len(rest) < LONGEST_ROW_BYTES:
                 continue
             end = end if end > 1 else rest.rfind(NEWLINE) + 1 or len(rest)
             yield Block(rest[:end], line, separator, end)
@@ -150,6 +163,19 @@ def blocks(path: Path, separator: str, n_bytes: int = BLOCK_BYTES) -> Iterator[B
             rest = rest[end:]
     if rest:
         yield Block(rest, line, separator, len(rest))
+
+
+def _others(letters: bytes) -> bytes:
+    """All bytes but these."""
+    return bytes(set(range(256)).difference(letters))
+
+
+def _end_of_rows(content: bytes) -> int:
+    """Behind the last newline that is in no quoted cell; 0: there is none."""
+    if _QUOTE not in content:
+        return content.rfind(NEWLINE) + 1
+    ends = _outside(content, NEWLINE)
+    return int(ends[-1]) + 1 if len(ends) else 0
 
 
 def _outside(content: bytes, byte: bytes) -> Ints:
@@ -173,6 +199,8 @@ def _next_row(rows: Any) -> list[str] | None:
 
 
 def _is_utf8(row: bytes) -> bool:
+    if row.isascii():
+        return True
     try:
         row.decode()
     except UnicodeDecodeError:

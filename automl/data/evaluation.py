@@ -12,14 +12,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from automl.config import DataConfig
+from automl.config import DataConfig, Task
 from automl.data.baselines import baselines, baselines_out_of_fold
 from automl.data.bootstrap import bootstrap, difference, interval
-from automl.data.dataset import Dataset, Part
+from automl.data.dataset import Dataset, Part, Targets
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
 from automl.data.split import part_of
 from automl.trial import Difference, Evaluated, RowsKind, refit_name, trial_name
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Rows whose targets are known, and what a model of them has to beat."""
+
+    kind: RowsKind
+    digest: str
+    """Equal ones are the same rows."""
+    y: Targets
+    task: Task
+    unit: tuple[float, float]
+    """Mean and scale of the target; 0 and 1 for classes."""
+    baselines: Mapping[str, Floats]
+    """Outputs like a model's (`family.Model.outputs`), by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,19 +49,29 @@ class Evaluation:
     source: str
     """Where they are from, for people."""
 
+    def judged(self) -> Judged:
+        """The rows, with baselines that learned from those that train."""
+        data = self.dataset
+        unit = data.target_mean, data.target_scale
+        if self.kind is RowsKind.OUT_OF_FOLD:
+            compared = baselines_out_of_fold(data)
+        else:
+            compared = baselines(data, self.part.rows)
+        return Judged(self.kind, self.digest, self.part.y, data.task, unit, compared)
+
     @property
     def n_repeats(self) -> int:
         """How many more of the rows are rows that trained or chose, cell by cell, than chance would
         have: as often as a row of validation is one that trained, by how many there are."""
         if not self.kind.unseen:
             return 0
-        data = self.dataset.of_one_model
-        train, validation = set(_hashes(data.train)), _hashes(data.validation)
-        n_known = len(self.dataset.train) + len(self.dataset.validation)
+        one = self.dataset.of_one_model
+        train, validation = set(_hashes(one.train)), _hashes(one.validation)
         share = sum(row in train for row in validation) / len(validation)
-        by_chance = min(1.0, share * n_known / len(data.train))
-        known = set(_hashes(self.dataset.train)) if self.dataset.folds else train.union(validation)
-        n_found = sum(row in known for row in _hashes(self.part))
+        known = _hashes(self.dataset.train) + _hashes(self.dataset.validation)
+        by_chance = min(1.0, share * len(known) / len(one.train))
+        known_rows = set(known)
+        n_found = sum(row in known_rows for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))
 
 
@@ -72,7 +97,7 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
 
 
 def score(
-    evaluation: Evaluation,
+    rows: Judged,
     outputs: Mapping[int, Floats],
     *,
     n_resamples: int,
@@ -82,17 +107,12 @@ def score(
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
     of the folds that left a row out), by trial, and of the refit of a trial; baselines beside them.
     The first is what the others are compared with: the refit, where there is one."""
-    data, y = evaluation.dataset, evaluation.part.y
     named = {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
-    if evaluation.kind is RowsKind.OUT_OF_FOLD:
-        compared = baselines_out_of_fold(data)
-    else:
-        compared = baselines(data, evaluation.part.rows)
     predicted = {
-        name: predictions(data.task, of, y, data.target_mean, data.target_scale)
-        for name, of in {**named, **compared}.items()
+        name: predictions(rows.task, of, rows.y, *rows.unit)
+        for name, of in {**named, **rows.baselines}.items()
     }
     scores = {name: of.scored() for name, of in predicted.items()}
     samples = bootstrap(predicted, n_resamples, seed)
@@ -111,9 +131,9 @@ def score(
 
     return Evaluated(
         time=time.time(),
-        kind=evaluation.kind,
-        n_rows=len(y),
-        digest=evaluation.digest,
+        kind=rows.kind,
+        n_rows=len(rows.y),
+        digest=rows.digest,
         trials=tuple(outputs),
         scores={
             name: {metric: interval(of[metric], samples[name][metric]) for metric in of}

@@ -24,6 +24,7 @@ from automl.data.notes import folds_note, notes_of
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from automl.data.frame import Frame
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import Source
     from automl.data.split import Rows, Split
@@ -104,6 +105,21 @@ def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Datas
         return dataset, Part(preprocessing.read(frame), y), digest
     except ConfigError as error:
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
+
+
+def test_frame(config: DataConfig, own_test_path: str | None) -> Frame:
+    """The rows of `load_with_test` as they came, in its order. Raises ConfigError likewise."""
+    import pandas as pd
+
+    if config.kind is DataKind.disc:
+        points = disc(config.n_validation, config.split_seed, Purpose.test)
+        return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))
+    source, split, _ = _prepare(replace(config, test_path=own_test_path))
+    if config.test_path is None:
+        return source.frame.iloc[split.test]
+    from automl.data.source import read_test_table
+
+    return read_test_table(config, source.target)[0]
 
 
 def _prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from automl.config import DataConfig, DataKind
 from automl.data.frame import Frame
 from automl.data.generated import NAMES, Purpose, disc
+from automl.data.load import test_frame
 from automl.data.source import digits_source, table_source
 
 
@@ -21,7 +23,34 @@ def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
     """
     frame = _frame(config)
     n_taken = min(n_rows, len(frame))
-    frame = frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)]
+    return _rows_of(frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)])
+
+
+def test_rows(config: DataConfig, own_test_path: str | None) -> list[dict[str, Any]]:
+    """The rows that `open_evaluation` scores on, where no sweep saw them, in its order. Raises
+    ConfigError like it."""
+    return _rows_of(test_frame(config, own_test_path))
+
+
+def plain_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Frame:
+    """These columns of the rows, with cells as JSON has them: None where one is missing, seconds
+    for times."""
+    cells = [[_plain(row[name]) for name in names] for row in rows]
+    return pd.DataFrame(cells, columns=pd.Index(list(names), dtype=object), dtype=object)
+
+
+def _plain(cell: Any) -> Any:
+    if cell is None or cell is pd.NaT or cell is pd.NA or cell != cell:
+        return None
+    if isinstance(cell, datetime.timedelta):
+        return cell.total_seconds()
+    if isinstance(cell, datetime.datetime):
+        return cell.replace(tzinfo=cell.tzinfo or datetime.UTC).timestamp()
+    value = cell.item() if isinstance(cell, np.generic) else cell
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _rows_of(frame: Frame) -> list[dict[str, Any]]:
     names = [str(name).strip() for name in frame.columns]
     return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 

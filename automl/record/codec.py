@@ -51,6 +51,7 @@ from automl.trial import (
     Tagged,
     TooLarge,
     TrialState,
+    Tuned,
 )
 
 _KINDS: dict[str, type[Any]] = {
@@ -58,7 +59,7 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         *(Started, Suggested, Reported, Tagged, Logged, Checkpointed, MemoryPeak),
         *(Finished, Pruned, TooLarge, Interrupted, Failed, OutOfMemory),
-        *(SweepStarted, SweepEnded, Paced, Evaluated, Ensembled),
+        *(SweepStarted, SweepEnded, Paced, Evaluated, Ensembled, Tuned),
     )
 }
 _FIELDS = {
@@ -71,8 +72,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "execution": (int, NoneType),
     "refit_of": (int, NoneType),
     **dict.fromkeys(("time", "value", "excess", "step_flops", "step_seconds"), (int, float)),
-    **dict.fromkeys(("params", "metrics", "settings", "scores", "members"), dict),
+    **dict.fromkeys(("params", "metrics", "settings", "scores", "members", "figures"), dict),
     **dict.fromkeys(("device", "study", "study_uuid", "name", "text", "digest"), str),
+    **dict.fromkeys(("model", "chosen"), str),
 }
 """What each field is, whoever wrote it: what is folded from events relies on it."""
 _TYPED = {
@@ -112,6 +114,8 @@ def encode(event: Event) -> bytes:
             fields["cause"] = fit_line(event.cause)
         case SweepStarted():
             fields["settings"] = redact_settings(event.settings)
+        case Tuned():
+            fields["model"] = fit_line(event.model)
         case Paced() | Evaluated():
             fields["kind"] = event.kind.value
         case SweepEnded():
@@ -161,6 +165,11 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
             "trials": tuple(map(int, values["trials"])),
             "scores": {name: _scores(of) for name, of in values["scores"].items()},
             "differences": {name: _differences(of) for name, of in differences},
+        }
+    elif kind is Tuned:
+        values["figures"] = {
+            name: {figure: float(value) for figure, value in of.items()}
+            for name, of in values["figures"].items()
         }
     elif kind is Ensembled:
         values |= {

@@ -16,6 +16,7 @@
     ensemble.pt       the weighted mean of its models                                durable
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
+    release.json      which steps of a release are done, and what they made          durable
     lock              held by its sweep
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
@@ -52,6 +53,7 @@ BEST = "best.pt"
 ENSEMBLE = "ensemble.pt"
 REFIT = "refit.pt"
 REFITS = "refits"
+RELEASE = "release.json"
 
 CHECKPOINT_NAMES = {CheckpointKind.LAST: LAST, CheckpointKind.BEST: BEST}
 
@@ -113,6 +115,11 @@ class StudyFiles:
     def refits(self) -> Path:
         """The folder of refits, each a study by itself."""
         return self.path / REFITS
+
+    @property
+    def release(self) -> Path:
+        """The steps of a release that are done."""
+        return self.path / RELEASE
 
     @property
     def lock(self) -> Path:

@@ -222,7 +222,7 @@ class StudyFold:
             self._evaluations[event.digest, event.models] = event
         elif isinstance(event, Ensembled):
             self._ensemble = event
-        elif self._sweeps:  # else the line that began it is lost
+        elif isinstance(event, SweepEnded) and self._sweeps:  # else the line that began it is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
 
     def record(self) -> StudyRecord:

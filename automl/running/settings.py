@@ -61,7 +61,8 @@ def flat_settings(config: Config) -> dict[str, str]:
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
-    del settings["evaluate"], settings["export"], settings["predict"]  # what comes after a sweep
+    for after in ("evaluate", "export", "predict", "register"):
+        del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

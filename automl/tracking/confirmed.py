@@ -16,7 +16,8 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from automl.errors import StorageError, StudyInUseError
@@ -120,22 +121,43 @@ class Confirmed:
         os.pwrite(self._fd, seal(json.dumps(entry).encode()) + b"\n", end)
 
 
-def delivered_to(log: Path) -> tuple[str, str] | None:
-    """Experiment and parent run of a study in the store that it was last delivered to.
+@dataclass(frozen=True)
+class Delivered:
+    """Where a study's runs are, in the store that it was last delivered to."""
 
-    Reads only, without the lock; None: it was never delivered, or it cannot be known.
-    """
+    experiment: str
+    parent: str
+    """The study's own run."""
+    runs: Mapping[int, str]
+    """By trial number."""
+
+
+def delivered(log: Path) -> Delivered | None:
+    """Reads only, without the lock; None: it was never delivered, or it cannot be known."""
     try:
         text = StudyFiles(log.parent).delivered.read_bytes()
     except OSError:
         return None
-    found = None
+    found, runs = None, {}
     for line in text[: text.rfind(b"\n") + 1].split(b"\n"):
         for entry in _entries(line):
             match entry:
                 case {"experiment": str(experiment), "parent": str(parent)}:
                     found = experiment, parent
-    return found if found is not None and all(map(str.isalnum, found)) else None
+                case {"trial": int(trial), "run": str(run)}:
+                    runs[trial] = run
+    if found is None or not all(map(str.isalnum, (*found, *runs.values()))):
+        return None
+    return Delivered(*found, runs)
+
+
+def delivered_to(log: Path) -> tuple[str, str] | None:
+    """Experiment and parent run of a study in the store that it was last delivered to.
+
+    Reads only, without the lock; None: it was never delivered, or it cannot be known.
+    """
+    found = delivered(log)
+    return None if found is None else (found.experiment, found.parent)
 
 
 def _lock(fd: int, path: Path, wait_seconds: float) -> None:

@@ -16,6 +16,7 @@ _DEFAULTS = {
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # loses rows with more than one live run
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # 8 processes that a sweep has no use for
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_UV_AUTO_DETECT": "false",  # files of the working directory in a registered model
 }
 # What delivering relies on, whatever the user has set for other uses of MLflow.
 _FOR_DELIVERY = {

@@ -28,7 +28,17 @@ from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
 from automl.tracking.trial_run import TrialRun
-from automl.trial import Ensembled, Evaluated, Event, Outcome, SweepEnded, SweepStarted, TrialEvent
+from automl.tracking.tuned import of_tuning
+from automl.trial import (
+    Ensembled,
+    Evaluated,
+    Event,
+    Outcome,
+    SweepEnded,
+    SweepStarted,
+    TrialEvent,
+    Tuned,
+)
 
 """Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
@@ -75,7 +85,8 @@ class StudyDelivery:
         """Of the events of sweeps alone; trials that have ended are not kept."""
         self._study_open = False
         self._study_events: list[SweepStarted | SweepEnded] = []
-        self._evaluations: list[Evaluated] = []
+        self._evaluations: list[Evaluated | Tuned] = []
+        """To deliver, and what was measured of exports."""
         self._ensemble: Ensembled | None = None
         """To deliver, as the evaluations are; of several the newest."""
         self._trials: dict[int, TrialRun] = {}
@@ -113,7 +124,7 @@ class StudyDelivery:
             self._learn(event)
             if isinstance(event, SweepStarted | SweepEnded):
                 self._study_events.append(event)
-            elif isinstance(event, Evaluated):
+            elif isinstance(event, Evaluated | Tuned):
                 self._evaluations.append(event)
             elif isinstance(event, Ensembled):
                 self._ensemble = event
@@ -230,6 +241,10 @@ class StudyDelivery:
     def _deliver_evaluations(self, study: StudyRun, experiment: str, parent: str) -> None:
         while self._evaluations:
             event = self._evaluations[0]
+            if isinstance(event, Tuned):
+                self._write(experiment, parent, of_tuning(event, study.ref), created=False)
+                del self._evaluations[0]
+                continue
             self._write(experiment, parent, of_study(event, study.ref), created=False)
             for number in event.trials:
                 update = of_trial(event, number, study.ref.uuid)

@@ -69,6 +69,16 @@ class TrackingUri:
         return Path(self.text.partition(":///")[2].partition("?")[0]).absolute()
 
     @property
+    def absolute(self) -> TrackingUri:
+        """The same, wherever the process goes: MLflow remembers stores by their text."""
+        path = self.sqlite_path
+        if path is None:
+            return self
+        head, _, tail = self.text.partition(":///")
+        query = tail.partition("?")[1] + tail.partition("?")[2]
+        return TrackingUri(f"{head}:///{path}{query}", self.setting)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Passwords and tokens that must appear in no message."""
         found = [os.environ.get(name) for name in _SECRET_VARIABLES]

@@ -30,6 +30,7 @@ def array_state(family: str, facts: DataFacts, model: Mapping[str, Any]) -> dict
         **model,
         "outputs": facts.outputs.value,
         "takes_integers": facts.takes_integers,
+        "data": facts.digest,
     }
 
 
@@ -48,6 +49,8 @@ class ArrayPredictor:
         model_file.check(state["outputs"] in names, "no kind of outputs", state["outputs"])
         self._gives = Outputs(state["outputs"])
         self._takes_integers = state["takes_integers"] is True
+        self.data_digest = model_file.text(state, "data")
+        """Of the data that it was trained on, in hex; empty: not known."""
         n_outputs = model.sizes[1]
         of_classes = self._gives is Outputs.SCORES and isinstance(n_outputs, int)
         self.classes: tuple[Label, ...] = tuple(range(model.n_outputs)) if of_classes else ()

@@ -25,7 +25,6 @@ from automl.training.mean_model import MeanModel
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
-    from automl.data.preprocessing import Preprocessing
 
 FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
@@ -142,11 +141,6 @@ class Predictor:
     def trained(self) -> Model:
         """The model without its table."""
         return self._model
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """What reads raw rows."""
-        return self._preprocessing
 
     @property
     def unit(self) -> tuple[float, float]:

@@ -51,6 +51,7 @@ from automl.trial.events import (
     Tagged,
     TooLarge,
     TrialEvent,
+    Tuned,
 )
 from automl.trial.places import (
     HOST,
@@ -144,6 +145,7 @@ __all__ = [
     "TrialEvent",
     "TrialSpec",
     "TrialState",
+    "Tuned",
     "Verdict",
     "Work",
     "refit_name",

@@ -306,6 +306,19 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """Ways of running a model were measured on this machine, for an export."""
+
+    time: float
+    model: str
+    """Its name: `trial-00003`."""
+    chosen: str
+    """The way that the export is; empty: none."""
+    figures: Mapping[str, Mapping[str, float]]
+    """Of each way by its name; those by the rows of a call have names that end so: `…@4096`."""
+
+
+@dataclass(frozen=True)
 class Ensembled:
     """Models of the study were made one: the weighted mean of what they say."""
 
@@ -318,4 +331,4 @@ class Ensembled:
     """Each metric by name (`loss`), on those rows."""
 
 
-Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled"
+Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled | Tuned"

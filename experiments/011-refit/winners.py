@@ -21,11 +21,14 @@ SPACE = (
     "lr: {low: 1e-3, high: 1e-1, log: true}, weight_decay: {low: 1e-6, high: 1e-3, log: true}}"
 )
 HELD = "refit.hold_out=0.05"
+LAST = "refit.average=false"
 REFITS = {
     "refit": (),
     "refit, 8 seeds": ("refit.n_seeds=8",),
     "refit, 5 % held out": (HELD,),
     "refit, 8 seeds, 5 % held out": ("refit.n_seeds=8", HELD),
+    "refit, last weights": (LAST,),
+    "refit, 8 seeds, last weights": ("refit.n_seeds=8", LAST),
 }
 
 

@@ -78,7 +78,7 @@ def test_an_application_that_was_killed_goes_on_and_so_does_the_command_line(
     quick = APPLICATION.replace("time.sleep(epochs / 100)", "pass")
     done = program.start_script(quick, *words, "epochs=100", "automl.study.n_trials=4").wait()
     assert (done.code, done.stdout.splitlines()[-1]) == (0, "best 100 of 4 of mine"), done.stderr
-    resumed = program.run("resume", "study.name=mine", "study.n_trials=5")
+    resumed = program.start("resume", "study.name=mine", "study.n_trials=5").wait()
     assert (resumed.code, resumed.stderr) == (0, "")
     trials = read_study(study.path).trials
     assert sorted(trials) == list(range(5))

@@ -58,6 +58,8 @@ lines = st.lists(st.sampled_from(["1,2,3", "1,2", "1,2,3,4", "", '5",6,7', '"x,y
 
 @given(lines, st.integers(1, 30))
 @example(['5",6,7', "1,2,3", '5",6,7', '"x,y",2,3'], 1000)
+@example(["1,2", "1,2,3,4"], 1000)  # together as many cells as two rows have
+@example(["1,2,3", "", "1,2,3"], 1000)
 def test_a_bad_row_costs_no_other(body: list[str], block_bytes: int) -> None:
     good = [next(csv.reader([line])) for line in body if line]
     good = [row for row in good if len(row) == 3]

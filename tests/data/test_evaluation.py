@@ -66,7 +66,7 @@ def test_a_study_that_kept_no_rows_is_scored_on_those_that_chose(config: DataCon
     data = load_dataset(own)
     assert found.dataset.digest == data.digest
     np.testing.assert_array_equal(found.part.rows.numbers, data.validation.rows.numbers)
-    event = score(found, {0: np.zeros((len(found.part), 2))}, n_resamples=100, seed=0)
+    event = score(found.judged(), {0: np.zeros((len(found.part), 2))}, n_resamples=100, seed=0)
     assert event.rows == "60 rows of validation, by which trials were chosen"
 
 
@@ -107,7 +107,7 @@ def test_models_are_compared_on_the_same_samples(config: DataConfig) -> None:
     found = open_evaluation(config, None)
     rng = np.random.default_rng(1)
     good = 3 * (np.eye(2)[found.part.y] + rng.normal(size=(60, 2)))
-    event = score(found, {3: good, 1: good * 1.001}, n_resamples=300, seed=0)
+    event = score(found.judged(), {3: good, 1: good * 1.001}, n_resamples=300, seed=0)
     assert event.trials == (3, 1)
     assert list(event.scores) == ["trial-00003", "trial-00001", "linear", "majority"]
     own, other = event.scores["trial-00003"]["loss"], event.differences["trial-00001"]["loss"]

@@ -167,7 +167,7 @@ def test_a_store_that_is_down_gets_them_later(study: Records, call: Call, folder
     done = call("evaluate", *MOVED)
     assert done.code == 1
     assert "100 rows no sweep saw" in done.stdout
-    assert "the scores are kept in the study, and not yet in MLflow" in done.stderr
+    assert "the figures are kept in the study, and not yet in MLflow" in done.stderr
     assert "python -m automl sync study.name=t" in done.stderr
     (folder / "mlflow.db").rmdir()
     (folder / "away.db").rename(folder / "mlflow.db")

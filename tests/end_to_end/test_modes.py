@@ -28,7 +28,7 @@ NAMES = {
 def test_every_file_of_a_study(mask: int, expected: int, program: Program) -> None:
     before = os.umask(mask)
     try:
-        done = program.run(*WORDS)
+        done = program.start(*WORDS).wait()
     finally:
         os.umask(before)
     assert (done.code, done.stderr) == (0, "")

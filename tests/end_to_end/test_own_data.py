@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import automl
+from automl.trial import Evaluated
+from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
 
@@ -28,7 +30,7 @@ def bars(n_rows, seed):
     return x, y
 
 def parts():
-    return {"train": bars(200, CALLED_SEED), "validation": bars(80, 100)}
+    return {"train": bars(200, CALLED_SEED), "validation": bars(80, 100), "test": bars(50, 7)}
 
 def build(n_inputs, n_outputs, channels=4):
     return nn.Sequential(
@@ -75,7 +77,7 @@ def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
     running.kill()
     again = program.call("resume", "study.name=images")
     assert (again.code, again.stderr) == (0, "")
-    assert "mine.py:parts: 200 train, 80 validation; rows (1, 6, 6)" in again.stdout
+    assert "mine.py:parts: 200 train, 80 validation, 50 test; rows (1, 6, 6)" in again.stdout
     losses = records.losses()
     assert {number for number, _ in losses} == set(range(N_TRIALS))
     assert {run.info.status for run in records.trial_runs().values()} == {"FINISHED"}
@@ -94,6 +96,25 @@ def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
     refused = program.call("resume", "study.name=images")
     assert refused.code == 2
     assert "data.digest:" in refused.stderr
+
+
+def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
+    Path("mine.py").write_text(SOURCE)
+    few = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices=host")
+    assert call(*WORDS, *few).code == 0
+    scored = call("evaluate", "study.name=images")
+    assert (scored.code, scored.stderr) == (0, "")
+    assert "images: 50 rows no sweep saw (of mine.py:parts)" in scored.stdout
+    assert "majority" in scored.stdout
+    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, Evaluated))
+    assert event.models == ("trial-00000",)
+    refused = call("predict", "study.name=images", "predict.input=a.csv", "predict.output=b.csv")
+    assert refused.code == 2
+    assert "predict needs a table" in refused.stderr
+    Path("mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
+    changed = call("evaluate", "study.name=images")
+    assert changed.code == 2
+    assert "data.source=mine.py:parts gives other data than trial 0 learned" in changed.stderr
 
 
 def test_the_parent_learns_sizes_and_digest_and_loads_neither_torch_nor_the_users_code(

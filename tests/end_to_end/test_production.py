@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 import automl
+from automl.record.events import read_events
+from automl.trial import Tuned
 from tests.end_to_end.conftest import Call
 
 STORED = Path(__file__).parents[1] / "stored_studies"
@@ -41,6 +43,33 @@ def test_the_best_trial_is_exported_into_the_study(stored: Path, call: Call, stu
     best = automl.load(best_of(stored, study, done.stdout))
     assert list(best.classes) == schema["classes"]
     assert ("all labels the same" in done.stdout) is bool(best.classes)
+
+
+def test_the_fastest_way_is_measured_and_written(
+    stored: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    monkeypatch.setattr("automl.training.export.tuning.timing.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.training.export.tuning.timing.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("none-such",))  # nothing is compiled
+    done = call("export", "study.name=table", "export.tune=true", "export.to=out")
+    assert (done.code, done.stderr) == (0, "")
+    tuned = json.loads((stored / "out" / "tune.json").read_text())
+    schema = json.loads((stored / "out" / "schema.json").read_text())
+    ways = {one["label"]: one for one in tuned["ways"]}
+    why = {one["name"]: one["why_not"] for one in tuned["ways"]}
+    assert why["torch.compile"] == "there is no C++ compiler"
+    assert "install one" in why["aoti"]
+    chosen = ways[tuned["chosen"]]
+    fit = [one for one in ways.values() if one["within"] and one["is_file"]]
+    assert chosen["timing"]["p50_seconds"] == min(o["timing"]["p50_seconds"] for o in fit)
+    assert schema["threads"] == (chosen["threads"] if schema["format"] == "onnx" else 1)
+    assert (stored / "out" / "tune.png").read_bytes().startswith(b"\x89PNG")
+    assert f"chosen: {tuned['chosen']}" in done.stdout
+    assert "the fastest for one row: " in done.stdout
+    *_, (event, _) = read_events(stored / "studies" / "table" / "events.log")
+    assert isinstance(event, Tuned)
+    assert event.chosen == tuned["chosen"]
 
 
 def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import automl
+from automl.record.studies import read_study
 from automl.tracking.shared_view import VIEW_TAG
 from automl.training import checkpoint
 from tests.end_to_end.conftest import Call
@@ -143,6 +144,39 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     assert "data.digest" in done.stderr
 
 
+def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Call) -> None:
+    numbers = np.random.default_rng(1).normal(size=(200, 2))
+    table = pd.DataFrame(numbers, columns=["a", "b"]).assign(y=numbers @ [3, -1] + 0.5)
+    table.to_csv("table.csv", index=False)
+    data = ("data=csv", "data.path=table.csv", "data.target=y", "data.sweep_rows=0.25")
+    space = "space={lr: {choices: [0.1, 0.05]}, weight_decay: 0.02, width: 8, depth: 1}"
+    call(*FEW, *data, "study.n_trials=1", "training.epochs=3", space)
+    best = automl.open_study("a").best.params
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    assert "trial 0 was searched on a part of the rows: 3 trials on all 120 that" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "checked on 120 training rows (the search had 30) by val_loss: as it was: " in said
+    assert "160 rows (train+validation)" in said
+    (check,) = (name for name in refits(folder) if "check" in name)
+    assert check.startswith("trial-00000-check-")
+    tried = Records(folder, "a")
+    tried.path = study(folder) / "refits" / check
+    lr = float(str(best["lr"]))
+    found = {(p["lr"], p["weight_decay"]) for p in tried.params().values()}
+    assert found == {(lr, 0.02), (lr, 0.005), (lr / 2, 0.005)}
+    record = read_study(tried.path)
+    taken = record.best()
+    assert taken is not None
+    assert automl.load("studies/a/refit.pt").params == taken.params
+    # Again is no second check; and it can be left out.
+    n_lines = tried.n_lines()
+    assert call(*REFIT).code == 0
+    assert (tried.n_lines(), len(refits(folder))) == (n_lines, 2)
+    assert "checked on" not in call(*REFIT, "refit.check=false").stdout
+    assert automl.load("studies/a/refit.pt").params == best
+
+
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
     assert call(*LONG).code == 0
     running = program.start(*REFIT)
@@ -191,14 +225,14 @@ def test_what_asks_for_its_params_has_those_of_the_winner(folder: Path, call: Ca
 
 
 def test_a_program_is_told(folder: Path, call: Call) -> None:
-    (folder / "program.sh").write_text("echo val_loss: 0.${AUTOML_REFIT:-5}\n")
-    command = "objective.command='bash program.sh'"
+    (folder / "program.sh").write_text("echo val_loss: 0.${AUTOML_REFIT:-5}$1\n")
+    command = "objective.command='bash program.sh {n_devices}'"
     call(*FEW, "study.n_trials=1", "objective=command", command, "space={x: 1}")
-    assert automl.open_study("a").best.value == 0.5
+    assert automl.open_study("a").best.value == 0.51
     done = call(*REFIT)
     assert (done.code, done.stderr) == (0, "")
     assert "there is no refit.pt" in done.stdout
-    assert {m["val_loss"] for m in records(folder).losses().values()} == {0.1}
+    assert {m["val_loss"] for m in records(folder).losses().values()} == {0.11}
 
 
 @pytest.mark.parametrize(

@@ -43,41 +43,19 @@ def losses(folder: Path) -> list[float]:
 
 def forget(folder: Path) -> None:
     shutil.rmtree(study(folder) / "refits")
+    (study(folder) / "refit.pt").unlink()
 
 
-def test_two_processes_train_what_one_does_and_one_that_dies_ends_all(
+def test_two_processes_train_what_one_does_stopped_and_killed_on_the_way(
     program: Program, call: Call
 ) -> None:
+    """All of it in one story: each start of two processes loads torch twice."""
     folder = program.folder
     assert call(*STUDY).code == 0
     assert call("refit", "study.name=a").code == 0
     alone = losses(folder)
     forget(folder)
 
-    running = program.start(*RANKS)
-    running.wait_until(lambda: (study(folder) / "refits").exists(), "a refit")
-    running.wait_until(lambda: records(folder).n_lines() >= 20, "20 events")
-    first, second = ranks_of(running.process.pid)
-    os.kill(second, signal.SIGKILL)
-    done = running.wait()
-    assert done.code == 0, done.stderr
-    assert "2 processes on the CPU" in done.stdout
-    (died,) = [e for e in records(folder).events() if isinstance(e, Interrupted)]
-    assert died.cause == "process 2 of 2 of the training ended with SIGKILL"
-    wait_until(lambda: not command_of(first), "the other process is ended, too")
-    np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)
-    killed = weights(folder)
-    forget(folder)
-
-    assert call(*RANKS).code == 0
-    np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)
-    for name, weight in weights(folder).items():
-        assert torch.equal(weight, killed[name]), name
-
-
-def test_nothing_is_left_of_one_that_is_stopped(program: Program, call: Call) -> None:
-    folder = program.folder
-    assert call(*STUDY).code == 0
     running = program.start(*RANKS)
     running.wait_until(lambda: len(ranks_of(running.process.pid)) == 2, "two processes")
     ranks = ranks_of(running.process.pid)
@@ -89,5 +67,23 @@ def test_nothing_is_left_of_one_that_is_stopped(program: Program, call: Call) ->
     assert "go on with: python -m automl refit study.name=a" in done.stdout
     assert not any(map(command_of, ranks))
     assert not (study(folder) / "refit.pt").exists()
+
+    running, n_lines = program.start(*RANKS), records(folder).n_lines()
+    running.wait_until(lambda: records(folder).n_lines() >= n_lines + 10, "10 more events")
+    first, second = ranks_of(running.process.pid)
+    os.kill(second, signal.SIGKILL)
+    done = running.wait()
+    assert done.code == 0, done.stderr
+    assert "2 processes on the CPU" in done.stdout
+    _, died = [e for e in records(folder).events() if isinstance(e, Interrupted)]
+    assert died.cause == "process 2 of 2 of the training ended with SIGKILL"
+    wait_until(lambda: not command_of(first), "the other process is ended, too")
+    np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)
+    assert set(records(folder).losses()) == {(0, step) for step in range(len(alone))}
+    killed = weights(folder)
+    forget(folder)
+
     assert call(*RANKS).code == 0
-    assert set(records(folder).losses()) == {(0, step) for step in range(len(losses(folder)))}
+    np.testing.assert_allclose(losses(folder), alone, rtol=0, atol=1e-9)
+    for name, weight in weights(folder).items():
+        assert torch.equal(weight, killed[name]), name

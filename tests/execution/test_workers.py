@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -68,7 +67,7 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     while not holds():
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(0.002)
     return True
 
 

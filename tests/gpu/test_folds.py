@@ -18,14 +18,14 @@ from tests.training.folds.test_trials import PARAMS, CallByCall, assert_same, pl
 pytestmark = pytest.mark.gpu
 
 
-def test_folds_of_a_pack_are_the_folds_trained_alone(tmp_path: Path, placement: Placement) -> None:
+def test_folds_of_a_pack_are_the_folds_trained_alone(tmp_path: Path, gpu: Placement) -> None:
     dataset = load_dataset(DataConfig(folds=5, n_train=160, n_validation=80))
     plan = plan_of(dataset, precision=Precision.float64)
     params = {**PARAMS, "dropout": 0.1}
     found = {}
     for name, kind in (("pack", FoldsEstimator), ("calls", CallByCall)):
         listener = Listener()
-        session(plan, dataset, kind).run(make_spec(tmp_path / name, params), placement, listener)
+        session(plan, dataset, kind).run(make_spec(tmp_path / name, params), gpu, listener)
         assert isinstance(listener.outcome, Finished)
         best = checkpoint.load(tmp_path / name / "trial-00000" / "best.pt")
         found[name] = (listener.reports, replace(listener.outcome, time=0.0).value, best)

@@ -48,6 +48,7 @@ from automl.trial import (
     Tagged,
     TooLarge,
     TrialState,
+    Tuned,
 )
 from tests.flips import one_bit_flipped, unsealed
 from tests.lossy_disk import LossyDisk, no_room_beyond
@@ -83,6 +84,7 @@ EVENTS: list[Event] = [
         scores={"trial-00007": {"loss": Interval(0.25, 0.125, math.inf)}},
         differences={"linear": {"loss": Difference(0.5, 0.25, 0.75, "worse")}},
     ),
+    Tuned(12.5, "trial-00003", "onnx, 1 thread", {"onnx, 1 thread": {"p50_seconds": 1e-5}}),
     Ensembled(12.5, 300, {7: 0.75, 3: 0.25}, {"loss": 0.5, "auc": math.inf}),
 ]
 

@@ -315,6 +315,9 @@ EVALUATED: dict[str, object] = {
         {**EVALUATED, "n_rows": "many"},
         {**EVALUATED, "kind": "odd"},
         {**EVALUATED, "differences": {"a": {"loss": [1, 2, 3]}}},
+        {"event": "Tuned", "time": 1.0, "model": "m", "chosen": "", "figures": {"a": 1}},
+        {"event": "Tuned", "time": 1.0, "model": "m", "chosen": "", "figures": {"a": {"b": "c"}}},
+        {"event": "Tuned", "time": 1.0, "model": 3, "chosen": "", "figures": {}},
     ],
 )
 def test_a_strangers_line_of_other_types_is_left_out(

@@ -16,10 +16,10 @@ from automl.record.place import Place
 from automl.tracking.delivery import deliver_all
 from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say
-from automl.trial import Evaluated
+from automl.trial import Evaluated, Tuned
 
 
-def keep(event: Evaluated, config: Config) -> bool:
+def keep(event: Evaluated | Tuned, config: Config) -> bool:
     """Append it to the event log; False: a sweep works on the study. Raises AutoMLError."""
     try:
         with (
@@ -40,5 +40,5 @@ def deliver(directory: Path, config: Config, place: Place | None, say: Say) -> N
     except AutoMLError as error:
         again = command_line("sync", config.study)
         raise AutoMLError(
-            f"the scores are kept in the study, and not yet in MLflow: {error} Then: {again}"
+            f"the figures are kept in the study, and not yet in MLflow: {error} Then: {again}"
         ) from error

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from automl.commands.which_model import TableModel
 from automl.config import Config, WhichModel
 from automl.config.refit import ALL, TRAIN
 from automl.data.dataset import Dataset
 from automl.data.evaluation import Evaluation
+from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.trial import RowsKind
+
+if TYPE_CHECKING:
+    from automl.training.array_predictor import ArrayPredictor
 
 
 def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
@@ -28,6 +33,18 @@ def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -
                 "(other content, or split by other data.* settings), so that nobody knows which "
                 "rows no sweep saw. Put the table of then back, and change no data.* but "
                 "data.path (where it lies now) and data.test_path (rows that came later)."
+            )
+
+
+def check_arrays(facts: DataFacts, models: Mapping[int, ArrayPredictor], config: Config) -> None:
+    """The same for the user's own rows, of the content of tensors (of a Dataset only sizes are
+    known)."""
+    for number, model in models.items():
+        if model.data_digest not in ("", facts.digest):
+            raise ConfigError(
+                f"study.name={config.study.name}: data.source={config.data.source} gives other "
+                f"data than trial {number} learned from, so that nobody knows which rows no sweep "
+                "saw. Have it give what it gave then: seed what it draws, its split above all."
             )
 
 

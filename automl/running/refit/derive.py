@@ -41,6 +41,8 @@ class Again:
     trial: int
     params: Params
     epochs: int
+    ema_decay: float
+    """As `training.ema_decay`."""
     plan: RefitPlan
     taken: Taken
     notes: tuple[str, ...]
@@ -53,8 +55,9 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
     what = f"refit of trial {winner.number} of study {config.study.name}"
     if sizes is None:
         note = f"{what}: your own training, {taken.why}, with trial.refit"
-        plan, epochs = RefitPlan(), config.training.epochs
-        return Again(winner.number, winner.params, epochs, plan, taken, (note,))
+        training = config.training
+        plan, decay = RefitPlan(), training.ema_decay
+        return Again(winner.number, winner.params, training.epochs, decay, plan, taken, (note,))
     keeps_last = config.refit.hold_out is None
     epochs = config.training.epochs
     if keeps_last:
@@ -63,12 +66,13 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
     n_parts = taken.n_parts
     found = scaled(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
     plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
+    decay = decay_of(config, found.params, sizes.now)
     notes = (
-        f"{what}: {_rows(config, sizes)}, {_length(config, epochs)}",
+        f"{what}: {_rows(config, sizes)}, {_length(config, epochs)}{_averaged(config, decay)}",
         *([f"{taken.why}"] if taken.why else []),
         *([found.note] if found.note else []),
     )
-    return Again(winner.number, found.params, epochs, plan, taken, notes)
+    return Again(winner.number, found.params, epochs, decay, plan, taken, notes)
 
 
 def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
@@ -76,6 +80,21 @@ def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
     ones, at least one)."""
     n_steps = (best_step + 1) * _n_batches(sizes.before, batch_size)
     return max(1, round(n_steps / _n_batches(sizes.now, batch_size)))
+
+
+def decay_of(config: Config, params: Params, n_rows: int) -> float:
+    """Of the moving average of weights: over the steps of an epoch, where nobody said another.
+
+    A trial's model is the best of its epochs by rows that the refit trains on. At a constant
+    learning rate the weights of one step are off by chance, which that choice takes out and their
+    average does better (Polyak and Juditsky, 1992; `experiments/011-refit`).
+    """
+    own = config.training.ema_decay
+    if not config.refit.average or own > 0 or "ema_decay" in params:
+        return own
+    together = params.get("accumulate_steps", config.training.accumulate_steps)
+    assert isinstance(together, int), "checked by the family"
+    return 1 - 1 / math.ceil(_n_batches(n_rows, batch_size_of(params)) / together)
 
 
 def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config:
@@ -105,7 +124,9 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
         space=config.space if asks else dict(again.params),
         sampler=Random(),
         pruner=NoPruner(),
-        training=replace(config.training, epochs=again.epochs) if builtin else config.training,
+        training=replace(config.training, epochs=again.epochs, ema_decay=again.ema_decay)
+        if builtin
+        else config.training,
         admission=replace(
             config.admission,
             devices_per_trial=again.taken.n_gpus,
@@ -124,6 +145,7 @@ def name_of(again: Again, config: Config, identity: Mapping[str, Any]) -> str:
         "study": identity,
         "params": dict(again.params),
         "epochs": again.epochs,
+        "ema_decay": again.ema_decay,
         "rows": [refit.rows, refit.hold_out],
         "warm_up": None if warm_up is None else asdict(warm_up),
     }
@@ -150,6 +172,10 @@ def _length(config: Config, epochs: int) -> str:
     if config.refit.hold_out is not None:
         return f"the best of {epochs} epochs"
     return f"{epochs} epochs, as many steps as its best one took"
+
+
+def _averaged(config: Config, decay: float) -> str:
+    return ", weights averaged over the last one" if decay > config.training.ema_decay else ""
 
 
 def _n_batches(n_rows: int, batch_size: int) -> int:

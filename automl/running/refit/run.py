@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.config import Config, ObjectiveKind
+from automl.config.refit import TRAIN
 from automl.data.dataset import Dataset, RefitRows
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
@@ -17,9 +18,11 @@ from automl.execution.remote import call_in_child
 from automl.record.directory import StudyDirectory
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
+from automl.record.trial_record import TrialRecord
 from automl.running.going_on import how_to_go_on
 from automl.running.prepare import Prepared, Refit, prepare
 from automl.running.refit.begin import Begun
+from automl.running.refit.check import best_of, checking, is_due, said
 from automl.running.refit.derive import Again, Sizes, again, derived
 from automl.running.refit.devices import Machine, Taken, taken, users
 from automl.running.sweep import run_sweep
@@ -27,6 +30,7 @@ from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
 from automl.training.network_family import NetworkFamily
+from automl.training.plan import RefitPlan
 from automl.training.refitted import RefitFile, Refitted
 from automl.trial import CheckpointKind, Entry, Params, TrialState
 
@@ -39,7 +43,14 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, sizes = _rows(prepared)
-    decided = again(config, begun.winner, sizes, _taken(prepared, begun.winner.params))
+    winner = begun.winner
+    if sizes is not None and is_due(config):
+        checked = _checked(prepared, winner, stored_config)
+        if isinstance(checked, int):
+            return checked
+        winner, n_checked = checked
+        sizes = replace(sizes, before=n_checked)
+    decided = again(config, winner, sizes, _taken(prepared, winner.params))
     for note in decided.notes:
         say_on_stdout(note)
     own = _with_more_tries(derived(config, decided, prepared.identity))
@@ -84,6 +95,39 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
     dataset = load_dataset(config.data, wanted)
     return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
+
+
+def _checked(
+    prepared: Prepared, winner: TrialRecord, stored_config: str
+) -> tuple[TrialRecord, int] | int:
+    """The winner as it is best on all training rows, and how many these are; or the exit code of a
+    check that has not come to its end."""
+    assert prepared.dataset is not None, "the built-in objective is given its data"
+    from automl.data.load import load_dataset
+
+    dataset = load_dataset(prepared.config.data, RefitRows(TRAIN))
+    sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
+    own = checking(prepared.config, winner, sizes, prepared.identity)
+    assert own.study.name is not None, "made by check.py"
+    folder = Path(own.study.dir) / own.study.name
+    if not _has_ended(folder, own.study.n_trials):
+        say_on_stdout(
+            f"trial {winner.number} was searched on a part of the rows: {own.study.n_trials} trials"
+            f" on all {sizes.now:,} that train check its learning rate and weight decay"
+        )
+        code = run_sweep(own, stored_config, refit=Refit(RefitPlan(), dataset))
+        if code != 0:
+            return code
+    record = read_study(folder)
+    say_on_stdout(said(winner, record, sizes))
+    return best_of(winner, record), sizes.now
+
+
+def _has_ended(folder: Path, n_trials: int) -> bool:
+    if not StudyFiles(folder).events.exists():
+        return False
+    ended = [trial for trial in read_study(folder).trials.values() if trial.state.is_final]
+    return len(ended) >= n_trials
 
 
 def _taken(prepared: Prepared, params: Params) -> Taken:

@@ -95,7 +95,8 @@ class Scoring(nn.Module):
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
         self.networks = nn.ModuleList(networks)
-        self._dtype, self._task = dtype, task
+        self.dtype, self._task = dtype, task
+        """`dtype`: what the networks take."""
         self._mean, self._scale = unit
 
     def forward(
@@ -107,7 +108,7 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        answers = [self._answer(network(features.to(self._dtype))) for network in self.networks]
+        answers = [self._answer(network(features.to(self.dtype))) for network in self.networks]
         return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
@@ -124,7 +125,7 @@ def scoring(predictor: Predictor) -> Scoring:
     networks = [member for member in members if isinstance(member, NetworkModel)]
     assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
-        predictor.preprocessing.columns,
+        predictor.columns,
         [network.module for network in networks],
         dtype=networks[0].dtype,
         task=predictor.task,

@@ -43,3 +43,11 @@ def write(
             "instead: export.format=torch, which takes every network that could be traced, as this "
             "one could."
         ) from error
+
+
+def quantize(file: Path, to: Path) -> None:
+    """Its weights as int8, what goes through them rounded as it comes: by ONNX Runtime."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with quiet():
+        quantize_dynamic(str(file), str(to), weight_type=QuantType.QInt8)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,7 +25,14 @@ from automl.record.disk import make_folder, replacing_folder
 from automl.training.export import reader
 from automl.training.export.formats import FORMATS, Format
 from automl.training.export.graph import arrays_of, scoring
-from automl.training.export.parity import Parity, Scores, compare, odd_rows
+from automl.training.export.parity import (
+    Parity,
+    ParityError,
+    Scores,
+    compare,
+    differences,
+    odd_rows,
+)
 from automl.training.export.tracing import trace
 from automl.training.predictor import Predictor
 
@@ -32,6 +40,20 @@ LAYOUT = "automl-export-1"
 """Stands in `schema.json`; a change of what it means is a new number."""
 SCHEMA, READER = "schema.json", "reader.py"
 N_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was found to be the fastest, in place of what a format writes."""
+
+    file: Path
+    threads: int
+    """Of ONNX Runtime."""
+    accept: Callable[[Any], None] | None
+    """Of a way that rounds: raises ParityError where its scores are not good enough; None: they
+    must be the model's."""
+    beside: Mapping[str, bytes]
+    """More files of the export."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +74,11 @@ def export(
     to: Path,
     kind: ExportFormat,
     about: Mapping[str, Any],
+    *,
+    tuned: Tuned | None = None,
 ) -> Exported:
     """Write the model to the folder `to`; `rows` are real ones, `about` stands in `schema.json`.
+    `tuned` is a file of the format that was made and measured already.
 
     Raises ConfigError where that cannot be done here or with this network, or `to` is something
     else, ParityError, and OSError.
@@ -61,13 +86,15 @@ def export(
     _refuse_what_is_no_export(to)
     form = FORMATS[kind]
     writer = form.writer()
-    columns = predictor.preprocessing.columns
+    columns = predictor.columns
     proof = Proof.of(predictor, rows)
-    example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
-    program = trace(scoring(predictor), example)
     make_folder(to.parent)
     with replacing_folder(to) as folder:
-        writer.write(program, example, folder / form.file)
+        if tuned is None:
+            example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
+            writer.write(trace(scoring(predictor), example), example, folder / form.file)
+        else:
+            _put(tuned, folder, form)
         schema = {
             "layout": LAYOUT,
             "format": kind.value,
@@ -75,13 +102,27 @@ def export(
             "digest": _sha256(folder / form.file),
             **_answers(predictor, columns),
             **_origin(form),
+            **({} if tuned is None else {"threads": tuned.threads}),
             **about,
         }
         text = json.dumps(schema, indent=1, ensure_ascii=False, allow_nan=False)
         folder.joinpath(SCHEMA).write_text(text, "utf-8")
         folder.joinpath(READER).write_bytes(Path(str(reader.__file__)).read_bytes())
-        parity = proof.check(open_reader(folder))
-    return Exported(to / form.file, len(rows), len(proof.names) - len(rows), parity.largest)
+        model = open_reader(folder)
+        if tuned is None or tuned.accept is None:
+            largest = proof.check(model).largest
+        else:
+            tuned.accept(model.scores)
+            largest = proof.largest_difference(model)
+            if not np.isfinite(largest):
+                raise ParityError("The export gives no number for some row: nothing was written.")
+    return Exported(to / form.file, len(rows), len(proof.names) - len(rows), largest)
+
+
+def _put(tuned: Tuned, folder: Path, form: Format) -> None:
+    shutil.copyfile(tuned.file, folder / form.file)
+    for name, content in tuned.beside.items():
+        (folder / name).write_bytes(content)
 
 
 @dataclass(frozen=True)
@@ -100,13 +141,13 @@ class Proof:
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> Proof:
         """Of real rows, and of odd ones made of the first of them. Raises ConfigError for rows
         without a column that the model learned from."""
-        columns = predictor.preprocessing.columns
-        predictor.preprocessing.read(frame_of_rows(rows))
+        columns = predictor.columns
+        predictor.read(frame_of_rows(rows))
         odd = list(odd_rows(columns, rows[0]))
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
         frame = frame_of_rows(together)
-        arrays = arrays_of(columns, predictor.preprocessing.read(frame))
+        arrays = arrays_of(columns, predictor.read(frame))
         said = predictor.predict_probabilities if predictor.classes else predictor.predict
         return cls(together, names, arrays, said(frame), predictor.unit)
 
@@ -122,6 +163,11 @@ class Proof:
         one_by_one = np.stack([model.scores(**model.arrays(row))[0] for row in self.rows])
         seen.append(compare(self.scores, one_by_one, self.names, self.unit))
         return max(seen, key=lambda parity: parity.largest)
+
+    def largest_difference(self, model: Any) -> float:
+        """Of a score, all rows at once, where it may be of any size."""
+        theirs = np.asarray(model.scores(**self.arrays))
+        return float(differences(self.scores, theirs, self.unit).max())
 
     def _compare(self, scores: Callable[..., Any], places: Any) -> Parity:
         arrays = {name: array[places] for name, array in self.arrays.items()}

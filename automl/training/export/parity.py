@@ -44,9 +44,9 @@ def compare(ours: Scores, theirs: Scores, rows: Sequence[str], unit: tuple[float
             f"The export gave {theirs.shape} scores for {len(rows)} rows, the model {ours.shape}: "
             f"nothing was written. {_REMEDY}"
         )
-    differences = _differences(ours, theirs, unit)
+    by_score = differences(ours, theirs, unit)
     wrong = _other_labels(ours, theirs) if ours.ndim == 2 else np.zeros(len(ours), dtype=bool)
-    by_row = differences.reshape(len(rows), -1).max(axis=1, initial=0.0)
+    by_row = by_score.reshape(len(rows), -1).max(axis=1, initial=0.0)
     bad = ~(by_row <= TOLERANCE)  # NaN is no agreement
     if bad.any() or wrong.any():
         row = int(np.flatnonzero(bad | wrong)[0])
@@ -62,7 +62,8 @@ def compare(ours: Scores, theirs: Scores, rows: Sequence[str], unit: tuple[float
 _REMEDY = "Try another export.format; what draws random numbers as it predicts cannot be exported."
 
 
-def _differences(ours: Scores, theirs: Scores, unit: tuple[float, float]) -> Scores:
+def differences(ours: Scores, theirs: Scores, unit: tuple[float, float]) -> Scores:
+    """Of each score, as TOLERANCE counts them."""
     if ours.ndim == 2:
         return np.abs(ours - theirs)
     mean, scale = unit

@@ -24,15 +24,17 @@ import numpy as np
 class Model:
     """What schema.json describes, opened. Call it with a row; threads may share it."""
 
-    def __init__(self, folder: str | Path | None = None, threads: int = 1) -> None:
-        """`threads` of ONNX Runtime. Raises ValueError for a file that is not the one described, or
-        that was made for another machine."""
+    def __init__(self, folder: str | Path | None = None, threads: int | None = None) -> None:
+        """`threads` of ONNX Runtime; None: as many as were the fastest when measured, else 1.
+        Raises ValueError for a file that is not the one described, or that was made for another
+        machine."""
         folder = Path(__file__).parent if folder is None else Path(folder)
         self.schema = json.loads((folder / "schema.json").read_text("utf-8"))
         refuse_elsewhere(self.schema)
         file = folder / self.schema["file"]
         if hashlib.sha256(file.read_bytes()).hexdigest() != self.schema["digest"]:
             raise ValueError(f"{file} is not the file that schema.json describes: export it again.")
+        threads = self.schema.get("threads", 1) if threads is None else threads
         self.scores: Callable[..., Any] = OPENERS[self.schema["format"]](file, threads)
         """Arrays `numbers` (N, …) and `codes` (N, …) in, (N, classes) or (N,) out."""
         self.classes = self.schema["classes"]

@@ -134,11 +134,13 @@ class _Rows(Dataset[Any]):
         """What is wrong with a row comes as words: what is raised in another process reaches the
         training as a traceback."""
         try:
-            return self._batch(batch)
+            return self.batch(batch)
         except (ConfigError, RowsError) as error:
             return str(error)
 
-    def _batch(self, batch: _Batch) -> _Pair:
+    def batch(self, batch: _Batch) -> _Pair:
+        """Those rows. Raises RowsError where they are not alike, ConfigError for one that is no
+        pair."""
         place, seed, numbers = batch
         part = self._parts[place]
         if isinstance(part, Arrays):
@@ -149,6 +151,18 @@ class _Rows(Dataset[Any]):
         if self._facts.outputs is Outputs.SCORES:
             _check_classes(part, y, self._facts)
         return x, y
+
+
+def read_in_order(part: Part, facts: DataFacts, n_at_once: int) -> Iterator[_Pair]:
+    """All rows with their targets, once, in this process. Raises RowsError, ConfigError, and
+    whatever a Dataset of the user's raises."""
+    if isinstance(part, Arrays):
+        sides = (torch.split(side, n_at_once) for side in (part.x, part.y))
+        yield from zip(*sides, strict=True)
+        return
+    rows = _Rows([part], facts)
+    for begin in range(0, len(part), n_at_once):
+        yield rows.batch((0, 0, range(begin, min(begin + n_at_once, len(part)))))
 
 
 def _stacked(part: Items, numbers: Sequence[int]) -> _Pair:

@@ -24,12 +24,12 @@ def describe_data(setup: SessionSetup) -> DataFacts:
     Raises ConfigError where it gives nothing to train on.
     """
     with open_inside(setup.inside).importing():
-        return _read(setup.plan)[1]
+        return read_parts(setup.plan)[1]
 
 
 def open_data(setup: SessionSetup) -> OwnData:
     """What the plan's source gives, which must be what it gave before the first trial."""
-    parts, facts = _read(setup.plan)
+    parts, facts = read_parts(setup.plan)
     before = setup.facts
     if before is not None and facts.digest != before.digest:
         raise ConfigError(
@@ -42,7 +42,8 @@ def open_data(setup: SessionSetup) -> OwnData:
     return OwnData(parts, facts, n_workers=n_workers, room_bytes=setup.request_bytes)
 
 
-def _read(plan: TrainingPlan) -> tuple[Parts, DataFacts]:
+def read_parts(plan: TrainingPlan) -> tuple[Parts, DataFacts]:
+    """What the plan's source gives, its test part too. Raises ConfigError."""
     source = str(plan.data.source)
     function = resolve_source(source)
     try:

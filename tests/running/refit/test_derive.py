@@ -14,7 +14,7 @@ from automl.record.study import fold
 from automl.running.going_on import how_to_go_on, how_to_go_on_with
 from automl.running.refit.batch import scaled
 from automl.running.refit.begin import refuse_unfit
-from automl.running.refit.derive import Again, Sizes, again, derived, epochs_of
+from automl.running.refit.derive import Again, Sizes, again, decay_of, derived, epochs_of
 from automl.running.refit.devices import Taken
 from automl.running.settings import flat_settings
 from automl.search.pruners.none import NoPruner
@@ -24,6 +24,7 @@ from automl.training.plan import RefitPlan, WarmUp
 from automl.trial import (
     Direction,
     Finished,
+    Params,
     ParamValue,
     Pruned,
     Reported,
@@ -77,6 +78,25 @@ def test_as_many_steps_as_the_best_epoch_took(
     assert epochs_of(best_step, Sizes(before, now), batch_size) == epochs
 
 
+@pytest.mark.parametrize(
+    ("params", "n_rows", "refit", "own", "decay"),
+    [
+        ({"batch_size": 10}, 100, RefitConfig(), 0.0, 0.9),  # ten steps
+        ({"batch_size": 10, "accumulate_steps": 3}, 100, RefitConfig(), 0.0, 0.75),  # four
+        ({"batch_size": 4096}, 100, RefitConfig(), 0.0, 0.0),  # one: it is the last
+        ({"batch_size": 10}, 100, RefitConfig(average=False), 0.0, 0.0),
+        ({"batch_size": 10}, 100, RefitConfig(), 0.99, 0.99),
+        ({"batch_size": 10, "ema_decay": 0.5}, 100, RefitConfig(), 0.0, 0.0),
+    ],
+)
+def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
+    params: Params, n_rows: int, refit: RefitConfig, own: float, decay: float
+) -> None:
+    training = replace(CONFIG.training, ema_decay=own)
+    config = replace(CONFIG, refit=refit, training=training)
+    assert decay_of(config, params, n_rows) == pytest.approx(decay)
+
+
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
     found = of(RefitConfig(hold_out=0.1))
     assert (found.epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
@@ -98,6 +118,7 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert own.study.name is not None
     assert own.study.name.startswith("trial-00000-")
     assert own.training.epochs == found.epochs == 2
+    assert own.training.ema_decay == 0.75, "over four steps"
     assert isinstance(own.sampler, Random)
     assert isinstance(own.pruner, NoPruner)
     assert (own.refit.of, own.refit.trial) == ("a", 0)
@@ -114,9 +135,10 @@ def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
         name(RefitConfig(rows="train")),
         name(RefitConfig(hold_out=0.1)),
         name(RefitConfig(batch_size="auto"), Taken(n_ranks=2)),
+        name(RefitConfig(average=False)),
         name(RefitConfig(), data=2),
     }
-    assert len({usual, *others}) == 5
+    assert len({usual, *others}) == 6
 
 
 def test_what_asks_for_its_params_is_given_them_first() -> None:

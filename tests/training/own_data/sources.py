@@ -287,6 +287,18 @@ def texting() -> Any:
     return {"train": Wrong("text"), "validation": Rows(5, 1), "n_outputs": 2}
 
 
+def ragged_test() -> Any:
+    return datasets() | {"test": Wrong("ragged")}
+
+
+def high_test() -> Any:
+    return datasets() | {"test": Wrong("high")}
+
+
+def raising_test() -> Any:
+    return datasets() | {"test": Wrong("in a way of its own")}
+
+
 def no_pairs() -> Any:
     return {"train": Bare(), "validation": Rows(5, 1), "n_outputs": 2}
 

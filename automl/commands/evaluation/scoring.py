@@ -1,0 +1,130 @@
+"""Models scored: of a study of a table, or of the user's own rows (`data=python`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from automl.commands.evaluation.rows import check_arrays, check_data, scorable
+from automl.commands.which_model import (
+    Choice,
+    TableModel,
+    best_file,
+    open_array_model,
+    open_model,
+    outdated,
+    trial_of,
+)
+from automl.config import Config, DataKind
+from automl.data.evaluation import Evaluation, open_evaluation, score
+from automl.data.scores import Floats
+from automl.errors import ConfigError
+from automl.record.studies import study_path
+from automl.record.study import StudyRecord
+from automl.training.plan import TrainingPlan
+from automl.trial import Evaluated, RowsKind
+
+if TYPE_CHECKING:
+    from automl.training.predictor import Predictor
+
+WORTH_A_WORD, TOO_MANY = 0.02, 0.2
+"""Shares of the rows that are as others that trained or chose, beyond chance."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The scores, and what they are of."""
+
+    event: Evaluated
+    source: str
+    """Where the rows are from, for people."""
+    table: Evaluation | None = None
+    """None: they are the user's own."""
+    notes: tuple[str, ...] = ()
+    """What a score does not tell: whose model was left out, or is of another trial than one would
+    think; rows that are known to the models."""
+
+
+def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+    """The scores of the models. Raises AutoMLError."""
+    if config.data.kind is DataKind.python:
+        return _score_arrays(config, choices)
+    return _score_table(config, record, choices)
+
+
+def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+    table = open_evaluation(config.data, record.settings.get("data.test_path"))
+    models = _with_repeated([open_model(config, one) for one in choices], record, config)
+    models, left_out = scorable(models, table, config)
+    check_data(table.dataset, models, config)
+    repeated = _repeats(table, config)
+    outputs = [_outputs(model.predictor, table) for model in models]
+    of = list(zip(models, outputs, strict=True))
+    event = score(
+        table.judged(),
+        {model.trial: out for model, out in of if model.refitted is None},
+        refit=next(((model.trial, out) for model, out in of if model.refitted), None),
+        n_resamples=config.evaluate.n_resamples,
+        seed=config.study.seed,
+    )
+    notes = (left_out, *(outdated(config, model) for model in models), repeated)
+    return Scoring(event, table.source, table, tuple(filter(None, notes)))
+
+
+def _outputs(model: Predictor, table: Evaluation) -> Floats:
+    """What it says of the rows; out-of-fold, by those of its models that never saw them."""
+    if table.kind is not RowsKind.OUT_OF_FOLD:
+        return model.outputs(table.part.rows)
+    from automl.training.folds.judged import judged_outputs
+
+    return judged_outputs(model.trained, table.dataset)
+
+
+def _score_arrays(config: Config, choices: Sequence[Choice]) -> Scoring:
+    from automl.data.load import refuse_table_settings
+    from automl.training.own_data.evaluation import open_evaluation as open_own
+
+    refuse_table_settings(config.data)
+    own = open_own(TrainingPlan.of(config))
+    models = {
+        choice.trial.number: open_array_model(config, choice)
+        for choice in choices
+        if choice.trial is not None
+    }
+    check_arrays(own.facts, models, config)
+    event = score(
+        own.judged,
+        {number: own.outputs(model) for number, model in models.items()},
+        n_resamples=config.evaluate.n_resamples,
+        seed=config.study.seed,
+    )
+    return Scoring(event, f"of {config.data.source}")
+
+
+def _with_repeated(
+    models: list[TableModel], record: StudyRecord, config: Config
+) -> list[TableModel]:
+    """A refit stands beside the trial that it repeats."""
+    if len(models) > 1 or models[0].refitted is None:
+        return models
+    trial = trial_of(record, config.study, "refit.trial", models[0].trial)
+    file = best_file(study_path(config.study), trial)
+    return [*models, open_model(config, Choice(file, trial))]
+
+
+def _repeats(table: Evaluation, config: Config) -> str:
+    """What to say of rows that are as those that trained. Raises ConfigError where the rows that
+    were given are mostly such."""
+    n_repeats, n_rows = table.n_repeats, len(table.part)
+    if config.data.test_path is not None and n_repeats > TOO_MANY * n_rows:
+        raise ConfigError(
+            f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
+            "rows that trained or chose, which the models know: give rows that no sweep saw."
+        )
+    if n_repeats <= WORTH_A_WORD * n_rows:
+        return ""
+    return (
+        f"{n_repeats:,} of these {n_rows:,} rows are equal, cell by cell, to rows that trained or "
+        "chose"
+    )

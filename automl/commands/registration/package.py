@@ -1,0 +1,81 @@
+"""The export that is registered: the one that is there, if it is of this model, else a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from automl.commands import export
+from automl.commands.which_model import Choice, TableModel
+from automl.config import Config, ExportFormat, WhichModel
+from automl.errors import AutoMLError, ConfigError
+from automl.record.files import StudyFiles
+from automl.record.studies import study_path
+
+
+@dataclass(frozen=True)
+class Package:
+    """An export in ONNX, as it stands on disk."""
+
+    folder: Path
+    schema: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Of the model's file, in hex."""
+        return str(self.schema["digest"])
+
+
+def folder_of(config: Config, model: TableModel) -> Path:
+    """Where the export is, or will be. Raises ConfigError for one that cannot be served."""
+    if config.export.format is not ExportFormat.onnx:
+        raise ConfigError(
+            f"export.format={config.export.format.value}: a registered model is served by ONNX "
+            "Runtime: leave export.format out."
+        )
+    made = StudyFiles(study_path(config.study)).export(model.name, ExportFormat.onnx.value)
+    return Path(config.export.to or made).expanduser()
+
+
+def found(folder: Path, file: Path) -> Package | None:
+    """The export in the folder, if it is whole, and this version made it of the model `file`."""
+    try:
+        schema = json.loads((folder / "schema.json").read_text("utf-8"))
+        as_told = (
+            schema["format"] == ExportFormat.onnx.value
+            and schema["model_file"]["sha256"] == sha256(file)
+            and schema["versions"]["automl"] == metadata.version("automl-sweep")
+            and schema["digest"] == sha256(folder / schema["file"])
+            and (folder / "reader.py").exists()
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Package(folder, schema) if as_told else None
+
+
+def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
+    """The export of the model, made where there is none. Raises AutoMLError."""
+    folder = folder_of(config, model)
+    there = found(folder, model.file)
+    if there is not None:
+        return there
+    wanted = replace(
+        config.export,
+        trial=None if choice.trial is None else choice.trial.number,
+        model=WhichModel.refit if choice.trial is None else WhichModel.trial,
+    )
+    export.run(replace(config, export=wanted), "")
+    made = found(folder, model.file)
+    if made is None:
+        raise AutoMLError(f"{folder}: has changed while it was looked at: register again.")
+    return made
+
+
+def sha256(file: Path) -> str:
+    """Of the content, in hex. Raises OSError."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,74 @@
+"""The rows that a model is compared on, which it has not learned from, and its scores there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from automl.commands.evaluate import evaluate
+from automl.commands.evaluation.rows import check_data, learned_from
+from automl.commands.registration.judged import LOSS, shown
+from automl.commands.registration.standing import Unseen
+from automl.commands.which_model import TableModel
+from automl.config import Config, WhichModel
+from automl.config.refit import ALL
+from automl.data.bootstrap import bootstrap, difference
+from automl.data.evaluation import Evaluation
+from automl.data.raw import test_rows
+from automl.data.scores import predictions
+from automl.record.studies import read_study, study_path
+from automl.training.export.scored import NotComparableError, outputs_of
+from automl.trial import Difference, Evaluated
+
+
+def unseen_by(model: TableModel, evaluation: Evaluation, config: Config) -> Unseen | None:
+    """The rows, as they stand beside a version; None: the model knows them. Raises AutoMLError."""
+    check_data(evaluation.dataset, [model], config)
+    if not evaluation.kind.unseen or learned_from(model, evaluation.kind):
+        return None
+    event = scored(model, evaluation, config)
+    words = f"{event.rows} ({evaluation.source}): {LOSS} {shown(event.scores[model.name][LOSS])}"
+    all_of_it = model.refitted is not None and model.refitted.rows == ALL
+    data = "" if all_of_it else evaluation.dataset.digest
+    return Unseen(evaluation.digest, evaluation.kind, data, words)
+
+
+def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluated:
+    """Its scores on these rows: those that the study has, or `evaluate`'s. Raises AutoMLError."""
+    for event in reversed(read_study(study_path(config.study)).evaluations):
+        if event.digest == evaluation.digest and model.name in event.scores:
+            return event
+    refit = model.refitted is not None
+    asked = replace(
+        config.evaluate,
+        trials=[model.trial],
+        model=WhichModel.refit if refit else WhichModel.trial,
+    )
+    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False)
+
+
+def compared(
+    package: Path, download: Callable[[Path], Path], evaluation: Evaluation, config: Config
+) -> Difference | str:
+    """By how much the loss of the export in `package` is above that of the one that `download`
+    brings into a folder; or why nobody can tell. Raises AutoMLError."""
+    data, y = evaluation.dataset, evaluation.part.y
+    own = read_study(study_path(config.study)).settings.get("data.test_path")
+    rows = test_rows(config.data, own)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            outputs = {
+                "new": outputs_of(package, rows, data),
+                "champion": outputs_of(download(Path(folder)), rows, data),
+            }
+    except NotComparableError as error:
+        return str(error)
+    scale = data.target_mean, data.target_scale
+    named = {name: predictions(data.task, of, y, *scale) for name, of in outputs.items()}
+    samples = bootstrap(named, config.evaluate.n_resamples, config.study.seed)
+    losses = {name: of.scored()[LOSS] for name, of in named.items()}
+    return difference(
+        LOSS, losses["new"] - losses["champion"], samples["new"][LOSS] - samples["champion"][LOSS]
+    )

@@ -1,0 +1,1 @@
+"""Models in MLflow: logged on runs, registered under a name, served without this package."""

@@ -1,0 +1,64 @@
+"""What is known of registered models, as plain values; knows no MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+"""Aliases: the version that is served, and one that has not been shown to be as good."""
+DIGEST = "automl.digest"
+"""Tag of a model and of its version: which file it is, so that it is registered once."""
+DATA = "automl.data"
+"""Tag of a version: the digest of the data set whose parts it learned from."""
+ROWS = "automl.rows."
+"""Begins the tags of a version for rows that it has not seen; the digest of the rows follows."""
+
+
+@dataclass(frozen=True)
+class RunRef:
+    """A run of a study, in the store that its events were delivered to."""
+
+    experiment: str
+    run: str
+
+
+@dataclass(frozen=True)
+class NewModel:
+    """A model to be registered."""
+
+    package: Path
+    """The folder of its export."""
+    digest: str
+    """Of the model's file, in hex."""
+    name: str
+    """Among the models of the run."""
+    run: RunRef
+    example: Any
+    """Rows as they came, of plain values: a pandas DataFrame."""
+    tags: Mapping[str, str]
+    """Of the model and of its version."""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a registered model."""
+
+    number: int
+    tags: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        return self.tags.get(DIGEST, "")
+
+    def has_not_seen(self, rows: str) -> bool:
+        """Whether it is recorded that rows of this digest are new to it."""
+        return rows_key(rows) in self.tags
+
+
+def rows_key(digest: str) -> str:
+    """The tag of rows by their digest in hex: half of it, so that people can read the page."""
+    return f"{ROWS}{digest[:32]}"

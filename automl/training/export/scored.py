@@ -1,0 +1,76 @@
+"""What an ONNX export says of many rows, as models are scored. Nothing of the export is run.
+
+It may come from a registry, where others write, so that it is opened by this package's reader and
+not by its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.config import ExportFormat, Task
+from automl.data.dataset import Dataset
+from automl.errors import AutoMLError
+from automl.training.export.formats import FORMATS
+from automl.training.export.package import LAYOUT, SCHEMA
+from automl.training.export.reader import Model
+
+_N_AT_ONCE = 10_000
+
+
+class NotComparableError(AutoMLError):
+    """Raised for an export that cannot be scored on these rows."""
+
+
+def outputs_of(
+    folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Dataset
+) -> npt.NDArray[np.float64]:
+    """(N, classes) or (N, 1), as `family.Model.outputs` gives them for the classes and the scale
+    of `dataset`. Raises NotComparableError."""
+    model = _open(folder)
+    places = _places(model.schema, dataset)
+    try:
+        said = [_scores(model, rows[i : i + _N_AT_ONCE]) for i in range(0, len(rows), _N_AT_ONCE)]
+    except (KeyError, ValueError) as error:
+        raise NotComparableError(f"it does not know these rows ({error})") from error
+    scores = np.concatenate(said).astype(np.float64)
+    if dataset.task is Task.classification:
+        return np.log(np.maximum(scores[:, places], np.finfo(np.float64).tiny))
+    return ((scores - dataset.target_mean) / dataset.target_scale)[:, None]
+
+
+def _open(folder: Path) -> Model:
+    try:
+        schema = json.loads((folder / SCHEMA).read_text("utf-8"))
+        known = schema["layout"], schema["format"], schema["file"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NotComparableError(f"its {SCHEMA} cannot be read ({error})") from error
+    onnx = ExportFormat.onnx
+    if known != (LAYOUT, onnx.value, FORMATS[onnx].file):
+        raise NotComparableError(f"it is of another kind ({', '.join(map(str, known))})")
+    try:
+        return Model(folder)
+    except Exception as error:  # whatever ONNX Runtime raises
+        raise NotComparableError(f"it cannot be opened ({error})") from error
+
+
+def _places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
+    """Where the export has each class of the data set."""
+    theirs = list(schema["classes"])
+    if schema["task"] != dataset.task.value or sorted(map(repr, theirs)) != sorted(
+        map(repr, dataset.classes)
+    ):
+        raise NotComparableError(f"it answers otherwise ({schema['task']}: {len(theirs)} classes)")
+    return [theirs.index(label) for label in dataset.classes]
+
+
+def _scores(model: Model, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
+    taken = [model.arrays(row) for row in rows]
+    together = {name: np.concatenate([arrays[name] for arrays in taken]) for name in taken[0]}
+    return np.asarray(model.scores(**together))

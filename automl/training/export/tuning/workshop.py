@@ -1,0 +1,98 @@
+"""What ways of running a model are made of: one traced graph, and files that are written once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from automl.config import ExportFormat
+from automl.errors import ConfigError
+from automl.training.export import onnx_file
+from automl.training.export.formats import FORMATS
+from automl.training.export.graph import Scoring, scoring
+from automl.training.export.tracing import trace
+from automl.training.export.tuning.timing import Arrays, Scores, rows_of
+from automl.training.predictor import Predictor
+
+
+class NotHereError(Exception):
+    """Raised where a way cannot be measured; its text is why, for people."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A way, ready to be called."""
+
+    scores: Scores
+    file: Path | None = None
+    """What it runs, if an export can be that."""
+    format: ExportFormat | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of them."""
+
+    name: str
+    make: Callable[[Workshop], Made]
+    """Raises NotHereError."""
+    threads: int | None = None
+    rounds: bool = False
+    """It computes in fewer bits than the model was trained in."""
+    why_not: str = ""
+    """It cannot be measured here, which is known beforehand."""
+    making_seconds: float = 2.0
+    """About, on two cores; what is compiled takes longer."""
+
+
+class Workshop:
+    """What ways are made of: each file is written once."""
+
+    def __init__(self, predictor: Predictor, arrays: Arrays, folder: Path) -> None:
+        """`arrays` are some rows as the graph takes them; files are made in `folder`. Raises
+        AutoMLError for a model that is not exported."""
+        self.graph = scoring(predictor)
+        self.example: dict[str, npt.NDArray[Any]] = rows_of(arrays, 2)
+        self._folder, self._files = folder, dict[ExportFormat, Path]()
+
+    @cached_property
+    def program(self) -> torch.export.ExportedProgram:
+        """Raises ConfigError for a network that cannot be traced."""
+        return trace(self.graph, self.example)
+
+    @cached_property
+    def onnx_int8(self) -> Path:
+        """Weights as int8 by ONNX Runtime's quantizer, activations as they come."""
+        file = self._folder / "int8.onnx"
+        onnx_file.quantize(self.written(ExportFormat.onnx), file)
+        return file
+
+    def written(self, kind: ExportFormat) -> Path:
+        """The file of a format. Raises NotHereError."""
+        if kind not in self._files:
+            self._files[kind] = self._write(kind)
+        return self._files[kind]
+
+    def rounded(self) -> Scoring:
+        """The graph with its networks in bfloat16, the table's columns as before."""
+        graph = copy.deepcopy(self.graph)
+        graph.networks.to(torch.bfloat16)
+        graph.dtype = torch.bfloat16
+        return graph
+
+    def _write(self, kind: ExportFormat) -> Path:
+        try:
+            form = FORMATS[kind]
+            writer = form.writer()
+            file = self._folder / f"{kind.value}-{form.file}"
+            writer.write(self.program, self.example, file)
+        except ConfigError as error:
+            raise NotHereError(str(error).removeprefix(f"export.format={kind.value}: ")) from error
+        return file

@@ -1,0 +1,274 @@
+"""`register` on studies that were searched: what MLflow has then, and what it serves over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+import automl
+from automl.record.studies import read_study
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+
+pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+SPACE = "space={width: 16, depth: 1, batch_size: 32, lr: {choices: [0.05, 1e-6]}}"
+FEW = (
+    SPACE,
+    "sampler=grid",
+    "study.n_trials=2",
+    "training.epochs=6",
+    "pruner=none",
+    "devices=host",
+    "execution=inline",
+    "admission.max_concurrent_trials=1",
+)
+MOVED = ("study.name=t", "study.copy=false")
+
+
+def write_table(path: Path, seed: int = 0, n_rows: int = 400) -> pd.DataFrame:
+    """`y` is u where `a` is large; whole numbers `n`, categories `k`; of `a` and `k` cells are
+    missing."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=n_rows)
+    frame = pd.DataFrame(
+        {
+            "a": np.where(rng.random(n_rows) < 0.05, np.nan, a.round(3)),
+            "n": pd.array(rng.integers(0, 90, n_rows), dtype="Int64"),
+            "k": rng.choice(["p", "q", "1"], n_rows),
+            "y": np.where((a > 0) ^ (rng.random(n_rows) < 0.1), "u", "v"),
+        }
+    )
+    frame.loc[3, "k"] = "?"
+    frame.to_csv(path, index=False)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def searched(story: Program) -> Path:
+    """A folder with a study `t` of a table, one of whose trials learned nothing."""
+    write_table(story.folder / "table.csv")
+    words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
+    done = story.call(*words, *FEW)
+    assert done.code == 0
+    return story.folder
+
+
+@pytest.fixture
+def study(searched: Path, folder: Path) -> Records:
+    """The study, in a folder of the test's own."""
+    shutil.copytree(searched / "studies", folder / "studies")
+    for name in ("table.csv", "mlflow.db"):
+        shutil.copyfile(searched / name, folder / name)
+    return Records(folder, "t")
+
+
+def client(study: Records) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{study.path.parents[1] / 'mlflow.db'}")
+
+
+def versions(study: Records, name: str = "t") -> list[Any]:
+    """With their aliases."""
+    found = client(study).search_model_versions(f"name='{name}'")
+    return sorted(
+        (client(study).get_model_version(name, v.version) for v in found),
+        key=lambda version: int(version.version),
+    )
+
+
+def best_and_other(study: Records) -> tuple[int, int]:
+    best, other = (trial.number for trial in read_study(study.path).ranking())
+    return best, other
+
+
+def test_the_best_model_is_logged_on_its_run_and_registered_once(
+    study: Records, call: Call
+) -> None:
+    best, other = best_and_other(study)
+    call("sync", *MOVED)
+    before = study.trial_runs()[best].info
+    first, again = call("register", *MOVED), call("register", "study.name=t")
+    assert [(done.code, done.stderr) for done in (first, again)] == [(0, "")] * 2
+    assert f"trial-{best:05d} is version 1 of the registered model t\n" in first.stdout
+    assert "champion: no version has it yet; scored on 80 rows no sweep saw" in first.stdout
+    assert "models:/t@champion" in first.stdout
+    assert "champion: as before" in again.stdout
+    assert "export.format=onnx" not in again.stdout, "the export is there"
+
+    (version,) = versions(study)
+    assert version.aliases == ["champion"]
+    run = study.trial_runs()[best]
+    assert version.run_id == run.info.run_id
+    assert (run.info.status, run.info.end_time) == (before.status, before.end_time)
+    (shown,) = run.outputs.model_outputs
+    model = client(study).get_logged_model(shown.model_id)
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "t", "version": 1}]
+    assert str(model.status) == "READY"
+    assert model.tags["automl.digest"] == version.tags["automl.digest"]
+    (rows,) = (text for key, text in version.tags.items() if key.startswith("automl.rows."))
+    assert rows.startswith("80 rows no sweep saw (kept from table.csv): loss ")
+    assert study.trial_runs()[other].outputs.model_outputs == []
+
+
+def test_a_worse_version_is_a_challenger(study: Records, call: Call) -> None:
+    best, other = best_and_other(study)
+    assert call("register", *MOVED).code == 0
+    done = call("register", "study.name=t", f"register.trial={other}")
+    assert (done.code, done.stderr) == (0, "")
+    assert f"trial-{other:05d} is version 2 of the registered model t\n" in done.stdout
+    assert "challenger: loss +" in done.stdout
+    assert "from that of version 1 on 80 rows no sweep saw" in done.stdout
+    assert ": worse\n" in done.stdout
+    assert [version.aliases for version in versions(study)] == [["champion"], ["challenger"]]
+
+
+def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> None:
+    best, other = best_and_other(study)
+    assert call("register", *MOVED, f"register.trial={other}").code == 0
+    done = call("register", "study.name=t")
+    assert ": better\n" in done.stdout
+    assert [version.aliases for version in versions(study)] == [[], ["champion"]]
+
+
+def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) -> None:
+    client(study).create_registered_model("theirs")
+    client(study).create_registered_model("t", tags={"automl.study": "another"})
+    for words, said in (
+        ((), "the registered model of this name is of another study of automl (another)"),
+        (("register.name=theirs",), "register.name=theirs: another project has a registered"),
+    ):
+        done = call("register", *MOVED, *words)
+        assert done.code == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert versions(study, "theirs") == versions(study) == []
+    shared = call("register", "study.name=t", "register.name=t")
+    assert (shared.code, shared.stderr) == (0, ""), "it was named"
+    assert len(versions(study)) == 1
+
+
+def test_a_registry_that_is_down_is_gone_on_with(
+    study: Records, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        done = call("register", *MOVED)
+    assert done.code == 1
+    assert "MLFLOW_REGISTRY_URI=http://127.0.0.1:" in done.stderr
+    assert "MLflow's model registry cannot be used" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert study.parent().info.status == "FINISHED"
+    monkeypatch.delenv("MLFLOW_REGISTRY_URI")
+    assert call("register", "study.name=t").code == 0
+    assert [version.aliases for version in versions(study)] == [["champion"]]
+
+
+# --- served ---------------------------------------------------------------------------------------
+
+BLOCKED = """
+import sys
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("automl", "torch"):
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture
+def served(study: Records, call: Call, program: Program) -> Iterator[str]:
+    """The address of the registered model, served where neither automl nor torch is installed."""
+    assert call("register", *MOVED).code == 0
+    elsewhere = program.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "sitecustomize.py").write_text(BLOCKED)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program.environment["PYTHONPATH"] = str(elsewhere)
+    program.environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{program.folder / 'mlflow.db'}"
+    program.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = ("serve", "-m", "models:/t@champion", "-p", str(port), "--env-manager", "local")
+    server = program.start_module("mlflow", "models", *words)
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return bool(urlopen(f"{address}/health", timeout=5).status == 200)
+        except OSError:
+            return False
+
+    server.wait_until(answers, "the model is served")
+    yield address
+
+
+class RefusedError(Exception):
+    """Raised with the status and the text of an answer that is none."""
+
+
+def ask(address: str, columns: Sequence[str], data: Sequence[Sequence[Any]]) -> Any:
+    body = {"dataframe_split": {"columns": columns, "data": data}}
+    request = Request(
+        f"{address}/invocations",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())["predictions"]
+    except HTTPError as error:
+        raise RefusedError(error.code, error.read().decode()) from error
+
+
+@pytest.mark.timeout(400)  # MLflow's server takes its time to start
+def test_it_is_served_where_neither_automl_nor_torch_is_installed(
+    served: str, study: Records
+) -> None:
+    best, _ = best_and_other(study)
+    rows: list[list[Any]] = [
+        [0.5, 7, "p"],
+        [1, 7.0, 1],  # whole numbers of either kind, and a category that is one
+        [None, None, None],
+        ["?", "", "NA"],
+        ["-0.25", " 12 ", "emu"],  # a category of no training row
+        [-3, 1e300, True],
+    ]
+    frame = pd.DataFrame(rows, columns=["a", "n", "k"], dtype=object)
+    model = automl.load(study.path / "checkpoints" / f"trial-{best:05d}" / "best.pt")
+    said = ask(served, ["a", "n", "k"], rows)
+    expected = model.predict_probabilities(frame)
+    given = [[row[f"probability_{label}"] for label in model.classes] for row in said]
+    np.testing.assert_allclose(given, expected, atol=1e-6)
+    assert [row["prediction"] for row in said] == list(model.predict(frame))
+    whole = [[3, 4, 1], [2, 5, 1]]  # columns of integers alone
+    assert ask(served, ["k", "n", "a"], [row[::-1] for row in whole]) == ask(
+        served, ["a", "n", "k"], whole
+    )
+    for columns, row, problem in (
+        (["a", "n"], [0.5, 7], "missing inputs ['k']"),
+        (["a", "n", "k"], ["tall", 7, "1"], "a='tall': a number is needed, or nothing."),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            ask(served, columns, [row])
+        status, said = refused.value.args
+        assert status == 400
+        assert problem in said

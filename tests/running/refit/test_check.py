@@ -1,0 +1,83 @@
+"""What is tried again after a search on a part of the rows, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from automl.config import DataConfig, ObjectiveConfig, ObjectiveKind
+from automl.config.refit import RefitConfig
+from automl.record.study import fold
+from automl.running.refit.check import best_of, checking, is_due, said, variants
+from automl.running.refit.derive import Sizes
+from automl.trial import Event, Failed, Finished, ParamValue, Reported, Started, SweepStarted
+from tests.running.refit.test_derive import CONFIG, RECORD
+
+WINNER, SIZES = RECORD.trials[0], Sizes(before=100, now=400)
+PART = replace(CONFIG, data=DataConfig(sweep_rows=0.25))
+
+
+@pytest.mark.parametrize(
+    ("params", "others"),
+    [
+        ({"lr": 0.4, "weight_decay": 0.1}, [(0.4, 0.025), (0.2, 0.025)]),
+        ({"lr": 0.4}, [(0.2, None)]),
+        ({"lr": 0.4, "weight_decay": 0.0}, [(0.2, 0.0)]),
+        ({"width": 8}, [(0.0005, None)]),
+    ],
+)
+def test_less_weight_decay_and_half_the_learning_rate(
+    params: dict[str, ParamValue], others: list[tuple[float, float | None]]
+) -> None:
+    first, *rest = variants(params, SIZES)
+    assert first == params
+    assert [(one["lr"], one.get("weight_decay")) for one in rest] == others
+    assert all(one.get("width") == params.get("width") for one in rest)
+
+
+def test_only_after_a_part_and_where_params_are_known() -> None:
+    assert is_due(PART)
+    assert not is_due(CONFIG)
+    assert not is_due(replace(PART, refit=RefitConfig(check=False)))
+    assert not is_due(replace(PART, objective=ObjectiveConfig(ObjectiveKind.python, "a:b")))
+
+
+def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
+    own = checking(PART, WINNER, SIZES, {"data": 1})
+    assert own.study.n_trials == len(own.study.enqueue) == 2
+    assert own.space == {"lr": {"choices": [0.5, 0.25]}, "batch_size": 32}
+    assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
+    assert own.training.epochs == CONFIG.training.epochs
+    assert own.study.dir == "studies/a/refits"
+    other = checking(PART, WINNER, SIZES, {"data": 2})
+    assert other.study.name != own.study.name, "of other rows it is another"
+
+
+def checked(*values: float | None) -> list[Event]:
+    events: list[Event] = [SweepStarted(0.0, "c", "u", {"study.metric": "loss"})]
+    for number, value in enumerate(values):
+        lr = 0.5 / (number + 1)
+        events.append(Started(number, 0.0, {"lr": lr, "batch_size": 32}, "cpu"))
+        if value is None:
+            events.append(Failed(number, 1.0, "ValueError: no"))
+            continue
+        events.append(Reported(number, 0.0, 7, {"loss": value}))
+        events.append(Finished(number, 1.0, value))
+    return events
+
+
+def test_the_best_gives_params_and_length() -> None:
+    record = fold(checked(2.0, 1.0))
+    found = best_of(WINNER, record)
+    assert (found.number, found.params["lr"], found.best_step) == (WINNER.number, 0.25, 7)
+    assert said(WINNER, record, SIZES) == (
+        "checked on 400 training rows (the search had 100) by loss: as it was: 2; "
+        "lr 0.5 → 0.25: 1. Taken: lr 0.5 → 0.25"
+    )
+
+
+def test_where_none_has_a_value_the_winner_stays_as_it_was() -> None:
+    record = fold(checked(None, None))
+    assert best_of(WINNER, record) == WINNER
+    assert said(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")
