@@ -17,7 +17,10 @@ def validation_part(
     config: DataConfig, read: Callable[[Any], Rows]
 ) -> tuple[Part, tuple[Label, ...]]:
     """The validation rows (with folds all that train and judge) as a model reads them
-    (`Predictor.read`), and the classes that the targets number. Raises ConfigError for a table that cannot be read, or lacks columns."""
+    (`Predictor.read`), and the classes that the targets number.
+
+    Raises ConfigError for a table that cannot be read, or lacks columns.
+    """
     if config.kind is DataKind.disc:
         return disc(config.n_validation, config.split_seed, Purpose.validation), CLASSES
     config = replace(config, split_to=None)
