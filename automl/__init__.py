@@ -1,10 +1,10 @@
 """Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
 
 What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialInterrupted`,
-`objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python, and
-`open_study` looks at one; both raise an `AutoMLError` for what the caller can mend. With
-`register_configs` a Hydra application composes our settings among its own. `integrations` has
-callbacks for other libraries' training.
+`objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python,
+`fit` makes the best model of a table, and `open_study` looks at a study; all raise an `AutoMLError`
+for what the caller can mend. With `register_configs` a Hydra application composes our settings
+among its own. `integrations` has callbacks for other libraries' training.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from automl import integrations
     from automl.api.calls import sweep
     from automl.api.configs import register_configs
+    from automl.api.fit import fit
     from automl.api.handle import open_study
     from automl.errors import AutoMLError
     from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned, objective
@@ -26,6 +27,7 @@ __all__ = [
     "TrialContext",
     "TrialInterrupted",
     "TrialPruned",
+    "fit",
     "integrations",
     "load",
     "objective",
@@ -41,6 +43,7 @@ if not TYPE_CHECKING:
         "TrialContext": "automl.training.objective",
         "TrialInterrupted": "automl.training.objective",
         "TrialPruned": "automl.training.objective",
+        "fit": "automl.api.fit",
         "load": "automl.training.predictor",
         "objective": "automl.training.objective",
         "open_study": "automl.api.handle",

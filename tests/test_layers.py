@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import automl
+from automl.training.family import families
 
 PACKAGE = Path(automl.__file__).parent
 
@@ -63,8 +64,9 @@ OWNERS = {
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
     "rich": {"running"},
-    "sklearn": {"data", "integrations"},
+    "sklearn": {"data", "integrations", "training"},
     "skorch": {"integrations"},
+    "threadpoolctl": {"training"},
     "torch": {"training"},
     "torch_tensorrt": {"training"},
     "torchao": {"training"},
@@ -123,12 +125,19 @@ def may_import(where: str, there: str) -> bool:
     return where in ABOVE[there] if there in ABOVE else True  # the parts' users
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+SERVED = PACKAGE / "tracking" / "registry" / "served.py"
+"""No module of the package: MLflow runs it where the package is not installed."""
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != SERVED)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_form_a_star_and_libraries_have_one_owner(path: Path) -> None:
     assert broken_rules(home(path), path.read_text("utf-8")) == []
+
+
+def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
+    roots = {name.partition(".")[0] for name in imports(SERVED.read_text("utf-8"))}
+    assert roots - set(sys.stdlib_module_names) == {"mlflow", "numpy", "pandas"}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +195,22 @@ def test_every_part_and_owner_exists() -> None:
     assert set(PARTS) <= homes
     assert homes >= set(SHARED)
     assert set().union(*OWNERS.values()) <= homes
+
+
+# --- families ---
+
+
+def test_a_family_trains_with_the_library_that_it_names_and_no_other() -> None:
+    """And within training nobody but the families imports scikit-learn."""
+    named = {name: family.library for name, family in families().items()}
+    training = PACKAGE / "training"
+    for path in sorted(training.rglob("*.py")):
+        family = path.relative_to(training).parts[0]
+        roots = {name.partition(".")[0] for name in imports(path.read_text("utf-8"))}
+        used = roots & {"torch", "sklearn"}
+        if family in named:
+            assert used <= {named[family]}, path
+        assert "sklearn" not in used or named.get(family) == "sklearn", path
 
 
 # --- no circles -----------------------------------------------------------------------------------

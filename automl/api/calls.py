@@ -56,12 +56,13 @@ def sweep(
     where none succeeded, other AutoMLErrors for what broke, and KeyboardInterrupt after Ctrl-C; the
     same call goes on with the study then.
     """
+    _check_once(overrides, {"study.name": name, "study.n_trials": n_trials})
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective(function, application)
     with composing:
         if application is not None:
             name = name or name_of_study(application)
-        exists = application is None and name is not None and _is_there(name, overrides)
+        exists = application is None and name is not None and is_there(name, overrides)
         needs_space = application is None and not exists and space is None
         if needs_space and not any(is_about_space(line) for line in overrides):
             raise ConfigError(
@@ -70,7 +71,7 @@ def sweep(
             )
         lines = [*_overrides(space, n_trials, name or make_name()), *overrides, *objective]
         made = composed("resume" if exists else "sweep", lines, application)
-    return _carried_out(made, function, resume=exists, changed=changed)
+    return carry_out_composed(made, function, resume=exists, changed=changed)
 
 
 def _function_and_config(
@@ -87,13 +88,32 @@ def _function_and_config(
     )
 
 
-def _is_there(name: str, overrides: Sequence[str]) -> bool:
+def _check_once(overrides: Sequence[str], given: Mapping[str, object]) -> None:
+    """Raise ConfigError where an argument's key stands among the overrides, too: one of the two
+    would be forgotten in silence."""
+    for line in overrides:
+        key = line.partition("=")[0].lstrip("+")
+        if given.get(key) is not None:
+            argument = f"{key.rpartition('.')[2]}={given[key]!r}"
+            raise ConfigError(
+                f"automl.sweep: {key} is given in two places, {argument} and overrides=[{line!r}]. "
+                "Leave one out."
+            )
+
+
+def is_there(name: str, overrides: Sequence[str]) -> bool:
+    """Whether there is a study of that name."""
     return name in study_names(folder_of_studies(overrides))
 
 
-def _carried_out(
-    made: Composed, function: Callable[..., Any] | None, *, resume: bool, changed: bool
+def carry_out_composed(
+    made: Composed,
+    function: Callable[..., Any] | None = None,
+    *,
+    resume: bool,
+    changed: bool = False,
 ) -> StudyHandle:
+    """Run the sweep to its end. Raises what `sweep` does."""
     config = made.config
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline

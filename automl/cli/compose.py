@@ -92,7 +92,7 @@ def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base,
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
     if base.study is None and application is None:
-        given = _without_default_space(given)
+        given = _with_space_of_its_own(given)
     return base, _without_inline_space(given)
 
 
@@ -150,22 +150,34 @@ def _mentions_hydra(file: Path) -> bool:
         return False  # if it is needed, Hydra says so
 
 
-def _without_default_space(given: HydraInput) -> HydraInput:
-    """`objective=optuna` needs no space written: the built-in network's, which nobody chose, goes.
+def _with_space_of_its_own(given: HydraInput) -> HydraInput:
+    """Where nobody chose the built-in network's space, the model's own is taken; `objective=optuna`
+    needs none written.
 
-    Its file cannot say so: wherever an application has put ours, it would have to name the place.
+    Their files cannot say so: wherever an application has put ours, they would have to name the
+    place.
     """
     lines = given.overrides
     if any(line == "~space" or line.startswith("space=") for line in lines):
         return given
-    if given.config_name == "sweep" and not any("objective=" in line for line in lines):
+    asks = any("objective=" in line or "model=" in line for line in lines)
+    if given.config_name == "sweep" and not asks:
         return given  # the table of contents asks for none: no need to compose
     with _initialized(given.config_dir):
         composed = hydra.compose(given.config_name, list(lines), return_hydra_config=True)
     chosen = composed.hydra.runtime.choices
-    if (chosen.get("objective"), chosen.get("space")) != ("optuna", DEFAULT_SPACE):
+    space = _space_for(chosen.get("objective"), chosen.get("model"))
+    if chosen.get("space") != DEFAULT_SPACE or space == DEFAULT_SPACE:
         return given
-    return HydraInput(given.config_name, ("space=empty", *lines), given.config_dir)
+    return HydraInput(given.config_name, (f"space={space}", *lines), given.config_dir)
+
+
+def _space_for(objective: str | None, model: str | None) -> str:
+    """The option of `space` that goes with them; that of a model has its name."""
+    if objective == "optuna":
+        return "empty"
+    is_there = model is not None and (conf_dir() / "space" / f"{model}.yaml").is_file()
+    return str(model) if objective == "builtin" and is_there else DEFAULT_SPACE
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:

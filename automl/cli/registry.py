@@ -143,7 +143,7 @@ _ALL = (
     ),
     Command(
         "release",
-        "evaluate, refit, evaluate, export and register study.name's winner; goes on if interrupted",
+        "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
         "automl.commands.release:run",
         Stored.WHOLE,
     ),

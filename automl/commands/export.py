@@ -9,7 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from automl.commands.tuning import Fastest, fastest_export
-from automl.commands.which_model import TableModel, choose, family_of, open_model, outdated
+from automl.commands.which_model import (
+    TableModel,
+    choose,
+    families_of,
+    family_of,
+    open_model,
+    outdated,
+)
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
@@ -18,6 +25,7 @@ from automl.running.console import CommandConsole, open_console
 
 if TYPE_CHECKING:
     from automl.training.export.package import Exported
+    from automl.training.family import Family
     from automl.training.predictor import Predictor
 
 INTERRUPTED = 130
@@ -28,13 +36,16 @@ N_ROWS = 1000
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
-    _check_format(config)
+    family = family_of(config)
+    if family.choice is None:  # else only a model tells of which family it is
+        _check_format(config, [family])
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
 
     model = open_model(config, choice)
     predictor = model.predictor
+    _check_format(config, families_of(config, model))
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -90,9 +101,10 @@ def _say_parity(
     )
 
 
-def _check_format(config: Config) -> None:
-    """Raises ConfigError for one that the family of models does not have."""
-    formats = family_of(config).export_formats
+def _check_format(config: Config, families: Sequence[Family]) -> None:
+    """Raises ConfigError for one that not all these families of models have."""
+    first, *others = (family.export_formats for family in families)
+    formats = [known for known in first if all(known in of for of in others)]
     if config.export.format not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(

@@ -33,7 +33,7 @@ def run(config: Config, stored_config: str) -> int:
     """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     given, output = _given(config)
-    choice = choose(config, "predict")
+    choice = choose(config, "predict", joins=True)
 
     from automl.data.chunks import ChunkedTable
 

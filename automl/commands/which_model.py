@@ -1,7 +1,8 @@
 """Which of a study's models a command means, and the model: nobody else chooses or opens one.
 
-A model is a trial's `best.pt`, or `refit.pt`, the winner trained again. Where the user names
-neither it is the refit if there is one, else the best trial. Choosing loads nothing heavy, so that
+A model is a trial's `best.pt`, `refit.pt`, the winner trained again, or `ensemble.pt`, the mean of
+several. Where the user names none it is the refit if there is one, else the ensemble if there is
+one, else the best trial. Choosing loads nothing heavy, so that
 a wrong word is said at once; what was chosen is opened later.
 """
 
@@ -20,7 +21,7 @@ from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.training.family import Builder, Family
-from automl.trial import CheckpointKind, refit_name, trial_name
+from automl.trial import ENSEMBLE_NAME, CheckpointKind, number_of, refit_name, trial_name
 
 if TYPE_CHECKING:
     from automl.training.array_predictor import ArrayPredictor
@@ -36,7 +37,9 @@ class Choice:
 
     file: Path
     trial: TrialRecord | None
-    """None: the refit, which tells its trial when it is opened."""
+    """None: the refit, which tells its trial when it is opened, or the ensemble."""
+    joined: bool = False
+    """The ensemble."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +49,42 @@ class TableModel:
     predictor: Predictor
     file: Path
     trial: int
-    """Whose it is; of a refit the one that was trained again."""
+    """Whose it is; of a refit the one that was trained again, of an ensemble the heaviest."""
     refitted: Refitted | None
-    """None: it is the trial's own."""
+    """None: it is the trial's own, or the ensemble."""
+    joined: bool = False
+    """The ensemble."""
 
     @property
     def name(self) -> str:
-        """`trial-00003` or `refit-trial-00003`."""
+        """`trial-00003`, `refit-trial-00003` or `ensemble`."""
+        if self.joined:
+            return ENSEMBLE_NAME
         return trial_name(self.trial) if self.refitted is None else refit_name(self.trial)
 
 
 # --- choosing -------------------------------------------------------------------------------------
 
 
-def choose(config: Config, command: str) -> Choice:
+def choose(config: Config, command: str, *, joins: bool = False) -> Choice:
     """What `export.model` and `export.trial` mean, or those of another command. Raises ConfigError.
 
-    Where they name no trial it is the refit, or the best trial.
+    Where they name nothing it is the refit, else, where it `joins` models, the ensemble, else the
+    best trial.
     """
     _refuse_unknown_models(config, command)
     settings = getattr(config, command)
     which, number = settings.model, settings.trial
-    if which is WhichModel.refit and number is not None:
+    if which in (WhichModel.refit, WhichModel.ensemble) and number is not None:
         raise ConfigError(
-            f"{command}.model=refit {command}.trial={number}: give one of them. The refit is of "
-            f"the trial that refit.trial named."
+            f"{command}.model={which.value} {command}.trial={number}: give one of them. A refit is "
+            f"of the trial that refit.trial named, an ensemble of several."
         )
     path = study_path(config.study)
-    record, refit = read_study(path), StudyFiles(path).refit
-    if which is WhichModel.refit or (
-        which is WhichModel.auto and number is None and refit.exists()
-    ):
-        return _refit(config, command)
-    trial = trial_of(record, config.study, f"{command}.trial", number)
+    meant = _meant(which, StudyFiles(path), named=number is not None, joins=joins)
+    if meant is not WhichModel.trial:
+        return _without_trial(config, command, meant)
+    trial = trial_of(read_study(path), config.study, f"{command}.trial", number)
     return Choice(best_file(path, trial), trial)
 
 
@@ -87,19 +93,28 @@ def choose_several(config: Config) -> list[Choice]:
     the study before the others. Raises ConfigError."""
     _refuse_unknown_models(config, "evaluate", takes_arrays=True)
     path, numbers = study_path(config.study), config.evaluate.trials
-    which, record = config.evaluate.model, read_study(path)
-    is_there = StudyFiles(path).refit.exists()
-    with_refit = which is WhichModel.refit or (
-        which is WhichModel.auto and not numbers and is_there
-    )
-    found = [_refit(config, "evaluate")] if with_refit else []
+    record, files = read_study(path), StudyFiles(path)
+    meant = _meant(config.evaluate.model, files, named=bool(numbers), joins=True)
+    own = meant is WhichModel.trial
+    found = [] if own else [_without_trial(config, "evaluate", meant)]
     best = trial_of(record, config.study, "evaluate.trials")
-    if with_refit and not numbers:
+    if not own and not numbers:
         return found
     named = [trial_of(record, config.study, "evaluate.trials", number) for number in numbers]
     places = {trial.number: place for place, trial in enumerate(record.ranking())}
     named.sort(key=lambda trial: places.get(trial.number, len(places)))
     return found + [Choice(best_file(path, trial), trial) for trial in named or [best]]
+
+
+def _meant(which: WhichModel, files: StudyFiles, *, named: bool, joins: bool) -> WhichModel:
+    """What is meant, which is not `auto`; a trial may be `named`."""
+    if which is not WhichModel.auto:
+        return which
+    if not named and files.refit.exists():
+        return WhichModel.refit
+    if not named and joins and files.ensemble.exists():
+        return WhichModel.ensemble
+    return WhichModel.trial
 
 
 def trial_of(
@@ -138,14 +153,16 @@ def best_file(path: Path, trial: TrialRecord) -> Path:
     return file
 
 
-def _refit(config: Config, command: str) -> Choice:
-    file = StudyFiles(study_path(config.study)).refit
+def _without_trial(config: Config, command: str, meant: WhichModel) -> Choice:
+    """The refit, or the ensemble."""
+    files = StudyFiles(study_path(config.study))
+    file = files.refit if meant is WhichModel.refit else files.ensemble
     if not file.exists():
         raise ConfigError(
-            f"{command}.model=refit: {file} is not there yet; make it first: "
-            f"{command_line('refit', config.study)}"
+            f"{command}.model={meant.value}: {file} is not there yet; make it first: "
+            f"{command_line(meant.value, config.study)}"
         )
-    return Choice(file, None)
+    return Choice(file, None, joined=meant is WhichModel.ensemble)
 
 
 def _refuse_unknown_models(config: Config, command: str, *, takes_arrays: bool = False) -> None:
@@ -191,6 +208,9 @@ def open_model(config: Config, choice: Choice) -> TableModel:
     predictor = load_of_table(choice.file, build=builder(config))
     if choice.trial is not None:
         return TableModel(predictor, choice.file, choice.trial.number, None)
+    if choice.joined:
+        heaviest = number_of(next(iter(predictor.params)))
+        return TableModel(predictor, choice.file, heaviest, None, joined=True)
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
@@ -234,3 +254,10 @@ def family_of(config: Config) -> Family:
     """That of the study's models."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
     return config.model
+
+
+def families_of(config: Config, model: TableModel) -> list[Family]:
+    """Those of a model: of the ensemble its members'."""
+    numbers = map(number_of, model.predictor.params) if model.joined else [model.trial]
+    trials = read_study(study_path(config.study)).trials
+    return [family_of(config).of(trials[number].params)[0] for number in numbers]

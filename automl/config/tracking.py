@@ -31,4 +31,5 @@ class TrackingConfig:
     """Which checkpoints become artifacts in MLflow: all (last and best), best, or none."""
     inside: TrackingInside = TrackingInside.follow
     """What an objective logs through MLflow goes to its trial's run; where it sets an address by
-    itself (`mlflow.set_tracking_uri`), that is followed, or redirected to the trial's run."""
+    itself (`mlflow.set_tracking_uri`), or is a program of another environment, that is followed, or
+    redirected to the trial's run."""

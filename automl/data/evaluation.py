@@ -19,7 +19,7 @@ from automl.data.dataset import Dataset, Part, Targets
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
 from automl.data.split import part_of
-from automl.trial import Difference, Evaluated, RowsKind, refit_name, trial_name
+from automl.trial import ENSEMBLE_NAME, Difference, Evaluated, RowsKind, refit_name, trial_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +103,14 @@ def score(
     n_resamples: int,
     seed: int,
     refit: tuple[int, Floats] | None = None,
+    ensemble: Floats | None = None,
 ) -> Evaluated:
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
-    of the folds that left a row out), by trial, and of the refit of a trial; baselines beside them.
-    The first is what the others are compared with: the refit, where there is one."""
-    named = {} if refit is None else {refit_name(refit[0]): refit[1]}
+    of the folds that left a row out), by trial, of the refit of a trial and of the ensemble;
+    baselines beside them. The first is what the others are compared with: the ensemble or the
+    refit, where there is one."""
+    named = {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
+    named |= {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
     predicted = {
@@ -141,6 +144,7 @@ def score(
         },
         differences={name: against_first(name) for name in scores if name != first},
         refit_of=None if refit is None else refit[0],
+        ensembled=ensemble is not None,
     )
 
 

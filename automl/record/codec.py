@@ -175,6 +175,9 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         values |= {
             "members": {int(n): float(weight) for n, weight in values["members"].items()},
             "scores": {name: float(value) for name, value in values["scores"].items()},
+            "rows_per_second": {
+                int(n): float(speed) for n, speed in values.get("rows_per_second", {}).items()
+            },
         }
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()

@@ -152,3 +152,8 @@ class StudyFiles:
 
     def checkpoint(self, number: int, kind: CheckpointKind) -> Path:
         return self.checkpoints(number) / CHECKPOINT_NAMES[kind]
+
+
+def study_of_logged(folder: Path) -> StudyFiles:
+    """The study of the folder where a trial's artifacts go."""
+    return StudyFiles(folder.parents[2])

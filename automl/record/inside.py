@@ -6,7 +6,7 @@ tells it what is logged, and closes what the objective leaves open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -47,9 +47,12 @@ class Inside(Protocol):
     def trial(self, side: TrialSide) -> AbstractContextManager[None]:
         """While an objective runs in this thread. Raises nothing of its own."""
 
-    def program(self, side: TrialSide) -> AbstractContextManager[Mapping[str, str]]:
-        """While a program runs that is the objective: variables for it. It needs this package
-        among its own; without, the library would not understand them."""
+    def program(
+        self, side: TrialSide, elsewhere: Path | None, ask: Callable[[], None]
+    ) -> AbstractContextManager[Mapping[str, str]]:
+        """While a program runs that is the objective: variables for it. One of another environment
+        (`elsewhere`: its path) lacks this package, and its library would not understand all.
+        `ask` is called meanwhile, and may raise `TrialStopped`."""
 
 
 class NothingInside:
@@ -61,5 +64,7 @@ class NothingInside:
     def trial(self, side: TrialSide) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def program(self, side: TrialSide) -> AbstractContextManager[Mapping[str, str]]:
+    def program(
+        self, side: TrialSide, elsewhere: Path | None, ask: Callable[[], None]
+    ) -> AbstractContextManager[Mapping[str, str]]:
         return nullcontext({})

@@ -236,7 +236,9 @@ class Pass:
         """Where it may go and can run at all; one that can run nowhere is refused anywhere."""
         can = self.choosing.placing.request(replace(waiting, chosen=None)).kinds
         kinds = self.choosing.chooser.kinds_of(waiting)
-        return [kind for kind in kinds if kind in can] or kinds[:1]
+        # What cannot run elsewhere goes to the CPU whether or not its work is known.
+        others = [kind for kind in self.choosing.chooser.kinds if kind in can]
+        return [kind for kind in kinds if kind in can] or others or kinds[:1]
 
     def _ask(self, waiting: Waiting, kind: DeviceKind) -> Chosen:
         there, placing = replace(waiting, chosen=kind), self.choosing.placing

@@ -40,7 +40,13 @@ def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | Non
     asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build)
     written = call_in_child(Entry(WRITE, asked))
     assert isinstance(written, Made)
-    return Ensembled(time.time(), len(dataset.judged), written.members, written.scores)
+    return Ensembled(
+        time.time(),
+        len(dataset.judged),
+        written.members,
+        written.scores,
+        written.rows_per_second,
+    )
 
 
 def refuse_others(config: Config) -> None:

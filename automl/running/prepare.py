@@ -15,6 +15,7 @@ from automl.config import (
     Choose,
     Config,
     DataKind,
+    DevicesConfig,
     DevicesKind,
     ExecutionKind,
     ObjectiveKind,
@@ -33,12 +34,13 @@ from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.tracking.inside.process import InsideConfig, is_installed
+from automl.tracking.uri import resolve_uri
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program, command_setup
 from automl.training.declaration import Declaration
-from automl.training.family import Family
+from automl.training.family import Family, name_of
 from automl.training.inside import open_inside
 from automl.training.packs.key import pack_size
 from automl.training.plan import (
@@ -213,16 +215,26 @@ class Prepared:
     def n_reports(self) -> int | None:
         """Of a whole trial; None: only its author knows."""
         if self.config.objective.kind is ObjectiveKind.builtin:
-            return self.config.training.epochs
+            return self.plan.family.n_reports(self.config.training)
         return None
+
+    @property
+    def devices(self) -> DevicesConfig:
+        """Where trials may go: of a family that has no GPU's use none is looked at."""
+        kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
+        return replace(self.config.devices, kind=kind)
+
+    @property
+    def _on_cpu_alone(self) -> bool:
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
+        return builtin and not self.plan.family.uses_torch
 
     @property
     def pruner(self) -> Pruner:
         """As the config says, with the length of a trial where it is known."""
         pruner = self.config.pruner
         assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
-        builtin = self.config.objective.kind is ObjectiveKind.builtin
-        return pruner.for_length(self.config.training.epochs) if builtin else pruner
+        return pruner if self.n_reports is None else pruner.for_length(self.n_reports)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -301,6 +313,8 @@ def prepare(
         config.model.check_space(space.names)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
+        config.model.check_training(config.training)
+        _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
     if facts is not None:
         declaration = replace(declaration, metrics=facts.metrics)
@@ -357,12 +371,26 @@ def _check_sampler(config: Config, space: Space) -> None:
     )
 
 
+def _check_devices(config: Config) -> None:
+    """Raises ConfigError where GPUs are asked for that the family trains none on."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    if config.model.uses_torch:
+        return
+    rule = f"model={name_of(config.model)} trains on the CPU alone: leave it out."
+    kind, choose = config.devices.kind, config.devices.choose
+    check(kind is not DevicesKind.nvml, "devices", kind.name, rule)
+    check(choose is not Choose.gpu, "devices.choose", choose.value, rule)
+
+
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
     """What stands in for MLflow in an objective; None: nothing of it is the user's."""
     users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_installed()):
         return None
-    return Entry(INSIDE, InsideConfig(config.tracking.inside is TrackingInside.redirect))
+    if config.tracking.inside is not TrackingInside.redirect:
+        return Entry(INSIDE, InsideConfig())
+    uri = resolve_uri(config.tracking).absolute.text
+    return Entry(INSIDE, InsideConfig(redirect=True, uri=uri))
 
 
 def _check_one_device(config: Config) -> None:

@@ -7,12 +7,18 @@ import re
 from rich.text import Text
 
 from automl.record.texts import fit_line
+from automl.training.auto.family import FAMILY
 from automl.trial import Params, ParamValue
 
 
 def params_text(params: Params) -> str:
-    """`depth 3, lr 0.012`."""
-    return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
+    """`depth 3, lr 0.012`; of a trial of one of several families `mlp: depth 3, lr 0.012`."""
+    family = params.get(FAMILY)
+    own = {name: of for name, of in params.items() if name.startswith(f"{family}_")}
+    if not own or len(own) < len(params) - 1:
+        return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
+    shown = (f"{n.removeprefix(f'{family}_')} {value_text(value)}" for n, value in own.items())
+    return f"{family}: {', '.join(shown)}"
 
 
 def value_text(value: ParamValue) -> str:

@@ -106,7 +106,7 @@ def run_sweep(
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
     with contextlib.closing(
-        open_reader(config.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
+        open_reader(prepared.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
     ) as reader:
         _refuse_impossible(reader, prepared)
         with (

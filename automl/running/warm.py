@@ -13,6 +13,7 @@ from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind
 from automl.execution.process import preload
 from automl.tracking.delivery import DelivererProcess, spawn
 from automl.tracking.uri import resolve_uri
+from automl.training.family import Family
 
 _DRIVER = Path("/proc/driver/nvidia")
 """There where Linux has NVIDIA's driver; elsewhere each survey loads what it needs."""
@@ -34,10 +35,13 @@ def warmed_up(config: Config) -> Iterator[DelivererProcess]:
 
 
 def _for_training(config: Config) -> list[str]:
-    """A program loads torch itself, if it wants it."""
+    """A program loads torch itself, if it wants it; a family brings its own library."""
     if config.objective.kind is ObjectiveKind.command:
         return ["automl.training.command.session"]
-    return ["automl.training.session"]
+    if config.objective.kind is ObjectiveKind.builtin:
+        assert isinstance(config.model, Family), "Hydra makes it by its schema"
+        return ["automl.training.session", *config.model.modules]
+    return ["automl.training.session", "torch"]
 
 
 def _for_surveys(config: Config) -> list[str]:

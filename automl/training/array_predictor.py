@@ -10,28 +10,13 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.dataset import Label
-from automl.data.facts import DataFacts, Outputs
+from automl.data.facts import Outputs
 from automl.errors import AutoMLError
 from automl.training import model_file
 from automl.training.network import NetworkModel
 from automl.training.own_data.parts import as_tensor, is_whole
 
-ARRAY_FORMAT = "automl-model-arrays-1"
-"""Stands in each `best.pt` of such data; a change of its layout is a new number."""
 _ROWS_AT_ONCE = 256
-
-
-def array_state(family: str, facts: DataFacts, model: Mapping[str, Any]) -> dict[str, Any]:
-    """See `predictor.model_state`."""
-    return {
-        "format": ARRAY_FORMAT,
-        "family": family,
-        "task": facts.task.value,
-        **model,
-        "outputs": facts.outputs.value,
-        "takes_integers": facts.takes_integers,
-        "data": facts.digest,
-    }
 
 
 class ArrayPredictor:

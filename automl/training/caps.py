@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
+
+def _set_fraction(share: float, device: int) -> None:
+    import torch  # whoever has a GPU to be capped has loaded it
+
+    torch.cuda.set_per_process_memory_fraction(share, device)
 
 
 def _total_bytes(device: int) -> int:
+    import torch
+
     total: int = torch.cuda.get_device_properties(device).total_memory
     return total
 
@@ -17,7 +23,7 @@ class MemoryCaps:
 
     def __init__(
         self,
-        set_fraction: Callable[[float, int], None] = torch.cuda.set_per_process_memory_fraction,
+        set_fraction: Callable[[float, int], None] = _set_fraction,
         total_bytes: Callable[[int], int] = _total_bytes,
     ) -> None:
         self._set_fraction, self._total_bytes = set_fraction, total_bytes

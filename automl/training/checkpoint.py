@@ -1,8 +1,4 @@
-"""Checkpoint files: whole or not there, and readable with `weights_only=True`.
-
-A file written straight to its name under `kill -9` was unreadable in 10 of 12 kills; written
-beside, flushed and renamed in none.
-"""
+"""Checkpoint files of torch's: whole or not there, and readable with `weights_only=True`."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from automl.errors import StorageError
-from automl.record.disk import flush_folder, make_folder, replacing
 from automl.training.archive import refuse_foreign
+from automl.training.written_files import write_files
 
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 # Kept as they are, because weights_only knows them; other mappings become dict.
@@ -100,25 +95,8 @@ def _remedy(state: object) -> str:
 
 
 def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write checkpoints into `folder` under their names, one after another: each beside, flushed,
-    renamed. When it returns they are on disk, names included, for which all share one flush.
-
-    Raises StorageError where the disk does not take one; the file of before then still stands.
-    """
-    path = folder
-    try:
-        parents = make_folder(folder)
-        for name, content in contents.items():
-            path = folder / name
-            with replacing(path) as file:
-                torch.save(content, file)
-        for changed in (folder, *parents):
-            flush_folder(changed)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: the checkpoint could not be written: {error.strerror or error}. "
-            "Make room or mend the folder, and resume the study."
-        ) from error
+    """Write checkpoints into `folder` under their names; see `write_files`. Raises StorageError."""
+    write_files(folder, contents, torch.save)
 
 
 def load(path: Path) -> dict[str, Any]:

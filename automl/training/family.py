@@ -94,6 +94,28 @@ class Family(ModelConfig, ABC):
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a study lasts, as JSON values."""
 
+    def check_training(self, training: TrainingConfig) -> None:
+        """Raise ConfigError for a setting of the training that it has no use for."""
+        return None
+
+    def n_reports(self, training: TrainingConfig) -> int:
+        """Of a whole trial."""
+        return training.epochs
+
+    library: ClassVar[str] = "torch"
+    """What it trains with. A process that trains families of other libraries alone never loads
+    torch; only torch trains on GPUs."""
+
+    @property
+    def uses_torch(self) -> bool:
+        """Whether any of its trials does."""
+        return self.library == "torch"
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """What a process that trains imports, by name."""
+        return (self.heavy,)
+
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
 
@@ -132,11 +154,13 @@ class HeavySide(Protocol):
         goal: Goal,
         *,
         packs_large: bool,
+        n_threads: int,
     ) -> Estimator:
         """Make it ready to train on a `Dataset`; networks of the user's on an `OwnData`, too.
 
         `goal` is the study's, by which training may end early.
         `packs_large`: trials may train together where they are too large to gain by it.
+        `n_threads`: what a trial may take of the CPU; torch has been told so already.
         """
 
     def read_model(

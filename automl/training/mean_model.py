@@ -23,7 +23,7 @@ class MeanModel:
         self, members: Sequence[Model], task: Task, weights: Sequence[float] | None = None
     ) -> None:
         """Raises ValueError where they do not give the same number of outputs."""
-        self.members, self._task, self._weights = tuple(members), task, weights
+        self.members, self._task, self.weights = tuple(members), task, weights
         sizes = {model.n_outputs for model in members}
         check(len(sizes) == 1, "models of several numbers of outputs", sizes)
         (self._n_outputs,) = sizes
@@ -49,7 +49,7 @@ class MeanModel:
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""
         each = np.stack([model.outputs(columns, rows) for model in self.members])
-        return mean_outputs(each, self._task, self._weights)
+        return mean_outputs(each, self._task, self.weights)
 
 
 def mean_outputs(

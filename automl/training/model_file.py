@@ -1,8 +1,8 @@
 """What a `best.pt` says of its model, checked before anything is made of it.
 
-Its author may be a stranger. What is checked here can be used: it agrees with itself and with the
-weights, which are no more than the file holds, so nothing larger than the file is ever made.
-Names in it are shown, and never imported.
+Its author may be a stranger. What is checked here can be used: it agrees with itself, and nothing
+much larger than the file is ever made; weights of networks are looked at in `weights.py`. Names in
+it are shown, and never imported.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from automl.config import Task
 from automl.config.refit import ROWS
 from automl.training.refitted import Refitted
 from automl.trial import ParamValue
 
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MAX_LABEL_BYTES = 2**26
 """Of all labels in one numpy array, in which each takes the room of the longest."""
 
@@ -111,29 +108,6 @@ def _is_label(value: object) -> bool:
     return type(value) in (str, int, float, bool)
 
 
-def weights_of(state: Mapping[str, Any], file_bytes: int) -> dict[str, torch.Tensor]:
-    """The weights by name: dense, in memory, and together no larger than the file."""
-    weights = state["weights"]
-    check(isinstance(weights, Mapping), "no weights", weights)
-    for name, weight in weights.items():
-        check(isinstance(name, str), "a weight without a name", name)
-        dense = isinstance(weight, torch.Tensor) and weight.layout is torch.strided
-        check(dense and weight.is_cpu, f"the weight {name[:50]!r}", type(weight))
-    size_bytes = sum(weight.numel() * weight.element_size() for weight in weights.values())
-    check(
-        size_bytes <= file_bytes, f"weights larger than the file ({file_bytes} bytes)", size_bytes
-    )
-    return dict(weights)
-
-
-def dtype_of(weights: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """What the network computes in."""
-    found = next((w.dtype for w in weights.values() if w.is_floating_point()), None)
-    check(found in _DTYPES, "weights of type", found)
-    assert found is not None
-    return found
-
-
 def shares_of(plain: object, n: int) -> list[float]:
     """`n` numbers above 0 that sum to 1."""
     check(isinstance(plain, list | tuple) and len(plain) == n, f"not {n} weights", plain)
@@ -150,11 +124,22 @@ def check_room(members: Sequence[Mapping[str, Any]], file_bytes: int) -> None:
 
 
 def _tensor_bytes(plain: object) -> int:
-    if isinstance(plain, torch.Tensor):
-        return plain.numel() * plain.element_size()
+    size_bytes = getattr(plain, "nbytes", None)  # of a tensor or an array
+    if isinstance(size_bytes, int):
+        return size_bytes
     if isinstance(plain, Mapping):
         return sum(map(_tensor_bytes, plain.values()))
     return sum(map(_tensor_bytes, plain)) if isinstance(plain, list | tuple) else 0
+
+
+def with_arrays(plain: Any) -> Any:
+    """A state with arrays where torch has read tensors: of a model without torch that stands in one
+    file with networks. What is no dense tensor in memory raises TypeError."""
+    if type(plain).__module__ == "torch" and hasattr(plain, "numpy"):
+        return plain.numpy()
+    if isinstance(plain, Mapping):
+        return {name: with_arrays(value) for name, value in plain.items()}
+    return plain
 
 
 def is_size(value: object) -> bool:

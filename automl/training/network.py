@@ -14,7 +14,8 @@ from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.facts import Size
 from automl.data.one_hot import n_features, one_hot
-from automl.training.model_file import check, dtype_of
+from automl.training.model_file import check
+from automl.training.weights import dtype_of
 
 _ROWS_AT_ONCE = 8192
 

@@ -18,9 +18,10 @@ from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.facts import Size
 from automl.data.one_hot import n_features
-from automl.training import model_file
 from automl.training.family import Builder, PackKey
 from automl.training.folds.pack import FoldPack
+from automl.training.model_file import check
+from automl.training.model_state import model_state
 from automl.training.network import Network, NetworkModel
 from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.objective import TrialContext
@@ -29,11 +30,12 @@ from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.plan import WarmUp
-from automl.training.predictor import MEMBERS, model_state
+from automl.training.predictor import MEMBERS
 from automl.training.ranks import ALONE, Ranks
 from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import LEAST_LOSS, Problem, Trainer
+from automl.training.weights import weights_of
 from automl.trial import Params
 
 
@@ -198,13 +200,14 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
         goal: Goal = LEAST_LOSS,
         *,
         packs_large: bool = False,
+        n_threads: int = 1,
     ) -> NetworkEstimator:
         return NetworkEstimator(dataset, family, self, training, goal, packs_large=packs_large)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
     ) -> NetworkModel:
-        weights = model_file.weights_of(state, file_bytes)
+        weights = weights_of(state, file_bytes)
         plain = state["model"]
-        model_file.check(isinstance(plain, Mapping), "no network", plain)
+        check(isinstance(plain, Mapping), "no network", plain)
         return NetworkModel(self.network_of(plain, weights, build), weights)

@@ -137,6 +137,19 @@ class TrainingPlan:
             found += [(key, target) for key, target in others.items() if target is not None]
         return tuple(found)
 
+    @property
+    def uses_torch(self) -> bool:
+        """Whether a process that trains loads torch. A function of the user's may; a program loads
+        itself what it wants."""
+        if self.objective.kind is ObjectiveKind.builtin:
+            return self.family.uses_torch
+        return self.objective.kind is not ObjectiveKind.command
+
+    def trial_uses_torch(self, params: Params) -> bool:
+        """Whether this trial does, so that its checkpoints are torch's."""
+        builtin = self.objective.kind is ObjectiveKind.builtin
+        return self.family.of(params)[0].uses_torch if builtin else self.uses_torch
+
     def request(self, params: Params, dataset: Dataset | None) -> Request:
         """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:

@@ -13,67 +13,25 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.data.columns import Columns
-from automl.data.dataset import Dataset, Label, Rows, Targets
-from automl.data.facts import DataFacts
+from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
 from automl.record.files import BEST, CHECKPOINTS, ENSEMBLE, LAST, REFIT, StudyFiles
-from automl.training import checkpoint, model_file
-from automl.training.array_predictor import ARRAY_FORMAT, ArrayPredictor, array_state
-from automl.training.family import Builder, Family, Model, families, heavy_side, name_of
+from automl.training import model_file, plain_checkpoint
+from automl.training.family import Builder, Family, Model, families, heavy_side
 from automl.training.mean_model import MeanModel
+from automl.training.model_state import ARRAY_FORMAT, FORMAT
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
+    from automl.training.array_predictor import ArrayPredictor
 
-FORMAT = "automl-model-2"
-"""Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
 MEMBERS = "members"
 """What differs among several models that are one by their mean, in a `refit.pt`."""
 WEIGHTS = "member_weights"
 """How much each of them counts, in an `ensemble.pt`; all alike where there are none."""
 _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
-
-
-def model_state(
-    family: Family, data: Dataset | DataFacts, model: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What an estimator reports as its best, so that `load` needs nothing else, as plain values.
-
-    `model` is what the heavy side's `read_model` takes.
-    """
-    if isinstance(data, DataFacts):
-        return array_state(name_of(family), data, model)
-    dataset = data
-    return {
-        "format": FORMAT,
-        "family": name_of(family),
-        "task": dataset.task.value,
-        **model,
-        "preprocessing": dataset.columns.plain(),
-        "classes": dataset.classes,
-        "target_mean": dataset.target_mean,
-        "target_scale": dataset.target_scale,
-        "target": dataset.target,
-        "data": dataset.digest,
-    }
-
-
-SHARED = frozenset(
-    (
-        "format",
-        "family",
-        "task",
-        "preprocessing",
-        "classes",
-        "target_mean",
-        "target_scale",
-        "target",
-        "data",
-    )
-)
-"""What `model_state` says beside the model: the same for all models of a table."""
 
 
 class Predictor:
@@ -302,19 +260,32 @@ def _open(
     content: Mapping[str, Any], path: Path, build: Builder | None
 ) -> Predictor | ArrayPredictor:
     state, file_bytes = content["state"], path.stat().st_size
+    if plain_checkpoint.is_plain(path):  # its arrays are compressed
+        file_bytes = plain_checkpoint.most_bytes(file_bytes)
     if state["format"] != ARRAY_FORMAT:
         return Predictor(content, path, file_bytes, build)
+    from automl.training.array_predictor import ArrayPredictor  # loads torch
+
     model = heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
     return ArrayPredictor(state, content["params"], model)
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
-        return checkpoint.load(Path(path))
+        return content_of(Path(path))
     except FileNotFoundError as error:
         raise AutoMLError(f"{path}: there is no such file. Name the {BEST} of a trial.") from error
     except ValueError as error:
         raise AutoMLError(f"{error} Name the {BEST} of a trial.") from error
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """What a checkpoint file holds, of torch's or without. Raises FileNotFoundError, ValueError."""
+    if plain_checkpoint.is_plain(path):
+        return plain_checkpoint.load(path)
+    from automl.training import checkpoint  # loads torch
+
+    return checkpoint.load(path)
 
 
 def is_model(state: Mapping[str, Any]) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 
 from automl.errors import AutoMLError
 from automl.record.files import BEST
-from automl.training import checkpoint
+from automl.training import plain_checkpoint
 from automl.training.model_file import REFITTED
-from automl.training.predictor import MEMBERS, WEIGHTS, is_model
+from automl.training.predictor import MEMBERS, WEIGHTS, content_of, is_model
 from automl.training.refitted import RefitFile
 
 
@@ -27,13 +27,27 @@ def write(asked: RefitFile) -> None:
         content["metrics"] = {}  # nobody measured their mean
     content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}
     path = Path(asked.path)
-    checkpoint.save(path.parent, {path.name: content})
+    save(path, content, list(map(Path, asked.seeds)))
+
+
+def save(path: Path, content: Mapping[str, Any], models: Sequence[Path]) -> None:
+    """Write what was made of these models: without torch where all of them were. Raises
+    StorageError."""
+    plain = [plain_checkpoint.is_plain(model) for model in models]
+    if all(plain):
+        plain_checkpoint.save(path.parent, {path.name: content})
+        return
+    from automl.training import checkpoint
+
+    # What was read without torch holds arrays, which become tensors.
+    whole = checkpoint.snapshot(content) if any(plain) else content
+    checkpoint.save(path.parent, {path.name: whole})
 
 
 def read(path: Path) -> dict[str, Any]:
     """All that a model file holds. Raises AutoMLError for one that cannot be read."""
     try:
-        return checkpoint.load(path)
+        return content_of(path)
     except FileNotFoundError as error:
         raise AutoMLError(
             f"{path}: there is no such file, so that there is no model to keep. A function of your "
@@ -56,7 +70,7 @@ def together(
     shared = {
         name: value
         for name, value in first.items()
-        if all(_is_same(value, state[name]) for state in states)
+        if all(name in state and _is_same(value, state[name]) for state in states)
     }
     members = [{n: v for n, v in state.items() if n not in shared} for state in states]
     own = {} if weights is None else {WEIGHTS: list(weights)}
@@ -78,7 +92,9 @@ def _apart(
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Of plain values; what holds tensors (weights) is each model's own."""
+    """Of plain values; what holds tensors or arrays is each model's own."""
+    if isinstance(a, tuple) or isinstance(b, tuple):  # a file without torch has lists alone
+        return isinstance(a, tuple | list) and isinstance(b, tuple | list) and list(a) == list(b)
     try:
         return bool(a == b)
     except (RuntimeError, ValueError):  # of tensors nothing tells in one word

@@ -11,6 +11,7 @@ improve and a file for each would cost more than the epoch.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import threading
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeAlias, cast
 
 from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
@@ -78,6 +79,19 @@ class _Best:
     """It came with a state, written or not."""
 
 
+class CheckpointFiles(Protocol):
+    """The module that knows a kind of checkpoint files: `checkpoint` or `plain_checkpoint`."""
+
+    def snapshot(self, state: object) -> Any:
+        """A copy that later training does not change. Raises TypeError."""
+
+    def save(self, folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write files into the folder, whole. Raises StorageError."""
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """What a file holds. Raises FileNotFoundError, ValueError."""
+
+
 class _Getters(NamedTuple):
     """What a report gives its states by."""
 
@@ -104,6 +118,8 @@ class TrialReports:
     monotonic: Callable[[], float] = time.monotonic
     teller: PeakTeller = field(default_factory=PeakTeller)
     on_gpu: bool = False
+    without_torch: bool = False
+    """Its checkpoints are such as a process without torch writes and reads."""
     line: Line | None = None
     """To the sweep, for an objective that asks; None: nobody answers."""
     reports: OrderedDict[int, dict[str, float]] = field(default_factory=OrderedDict)
@@ -187,14 +203,12 @@ class TrialReports:
 
     def tell(self, told: Told) -> float:
         """Keep what a trial comes to at its end, its model, too; returns its value."""
-        from automl.training import checkpoint
-
         assert self.goal.at_end, "the plan says so"
         value = told.metrics[self.goal.metric]
         content = self._header(told.step) | {
             "value": value,
             "metrics": dict(told.metrics),
-            "state": checkpoint.snapshot(told.state),
+            "state": self._files.snapshot(told.state),
         }
         self._best = _Best(told.step, value, content, has_state=True)
         return value
@@ -215,11 +229,9 @@ class TrialReports:
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
-        from automl.training import checkpoint
-
         path = Path(self.spec.checkpoint_dir) / LAST
         try:
-            content = checkpoint.load(path)
+            content = self._files.load(path)
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -341,12 +353,10 @@ class TrialReports:
             return
         content = None
         if get_state is not None:
-            from automl.training import checkpoint
-
             content = self._header(step) | {
                 "value": value,
                 "metrics": dict(metrics),
-                "state": checkpoint.snapshot(get_state()),
+                "state": self._files.snapshot(get_state()),
             }
         self._best = _Best(step, value, content, has_state=content is not None)
 
@@ -363,8 +373,6 @@ class TrialReports:
         return {"trial": self.spec.number, "params": dict(self.spec.params), "step": step}
 
     def _state_to_go_on_from(self, step: int, get_state: GetState) -> dict[str, Any]:
-        from automl.training import checkpoint
-
         # A trial that was told to stop is one that goes on.
         verdict = Verdict.PRUNE if self.verdict is Verdict.PRUNE else Verdict.GO_ON
         return self._header(step) | {
@@ -373,16 +381,20 @@ class TrialReports:
             "metric_names": sorted(self.metric_names),
             "best": None if self._best is None else (self._best.step, self._best.value),
             "verdict": verdict.value,
-            "state": checkpoint.snapshot(get_state()),
+            "state": self._files.snapshot(get_state()),
         }
 
-    def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
-        from automl.training import checkpoint
+    @property
+    def _files(self) -> CheckpointFiles:
+        """Loaded when there is a checkpoint: a program as objective has none."""
+        name = "plain_checkpoint" if self.without_torch else "checkpoint"
+        return cast(CheckpointFiles, importlib.import_module(f"automl.training.{name}"))
 
+    def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
         folder = Path(self.spec.checkpoint_dir)
         files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:
-            checkpoint.save(folder, files)
+            self._files.save(folder, files)
         except StorageError as error:
             self.broken = error
             raise

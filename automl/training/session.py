@@ -1,4 +1,7 @@
-"""An objective made ready once in a process, and one trial after another carried out with it."""
+"""An objective made ready once in a process, and one trial after another carried out with it.
+
+What is of torch is imported where the plan uses it: a process that fits trees never loads it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, cast
-
-import torch
+from typing import TYPE_CHECKING, Any, cast
 
 from automl.config import DataKind, ObjectiveKind
 from automl.record.inside import Inside, NothingInside
@@ -17,16 +18,12 @@ from automl.record.texts import fit_line
 from automl.training import outcome, steps
 from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
-from automl.training.cuda_uuids import cuda_uuids
 from automl.training.family import Estimator, PackKey
 from automl.training.folds.estimator import open_estimator
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
-from automl.training.network_estimator import NetworkEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
-from automl.training.own_data.source import open_data
-from automl.training.packs.pack import OpenPack, Pack
 from automl.training.parallel.launcher import Launcher
 from automl.training.peaks import MemoryPeaks, PeakTeller
 from automl.training.plan import SessionSetup, TrainingPlan
@@ -48,17 +45,28 @@ from automl.trial import (
     Verdict,
 )
 
+if TYPE_CHECKING:
+    from automl.training.network_estimator import NetworkEstimator
+    from automl.training.packs.pack import OpenPack
+
 logger = logging.getLogger(__name__)
 
 
 def open_session(setup: SessionSetup) -> TrainingSession:
     """Make the objective ready: import a user's function, or take the data. Raises ConfigError."""
-    torch.set_num_threads(setup.n_threads)
-    steps.count_optimizers()
+    if setup.plan.uses_torch:
+        _prepare_torch(setup.n_threads)
     inside = open_inside(setup.inside)
     with inside.importing():
         objective = open_objective(setup)
     return TrainingSession(setup.plan, objective, inside)
+
+
+def _prepare_torch(n_threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(n_threads)
+    steps.count_optimizers()
 
 
 def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
@@ -69,13 +77,17 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
             return Launcher(setup, plan.refit.n_ranks)
         data: Any = setup.dataset
         if plan.data.kind is DataKind.python:
+            from automl.training.own_data.source import open_data
+
             data = open_data(setup)
         assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # what its module does at its top is of no trial
             resolve_builder(plan.users_target[1])
-        estimator = open_estimator(plan, data, packs_large=setup.packs_large)
+        estimator = open_estimator(
+            plan, data, packs_large=setup.packs_large, n_threads=setup.n_threads
+        )
         if plan.refit is not None and plan.refit.trains_alone:
-            networks = cast(NetworkEstimator, estimator)
+            networks = cast("NetworkEstimator", estimator)
             networks.warm_up = plan.refit.warm_up
             networks.data_parallel = plan.refit.data_parallel
         return estimator
@@ -156,6 +168,8 @@ class TrainingSession:
         with self._apart():
             if (opened := self._open_pack(key, devices[0])) is None:
                 return False
+            from automl.training.packs.pack import Pack
+
             with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
                 Pack(
                     opened,
@@ -182,8 +196,10 @@ class TrainingSession:
 
     def held_bytes(self) -> Sequence[int]:
         """Memory that torch holds of each of its devices, its caches included; any thread."""
-        if not _uses_cuda():
+        if not self._uses_cuda():
             return ()
+        import torch
+
         return [torch.cuda.memory_reserved(n) for n in range(torch.cuda.device_count())]
 
     @property
@@ -198,7 +214,9 @@ class TrainingSession:
 
     def cap_memory(self, caps_bytes: Sequence[int]) -> None:
         """Hold torch to that much of each of its devices, once it uses them; any thread."""
-        if _uses_cuda():
+        if self._uses_cuda():
+            import torch
+
             self._caps.apply(caps_bytes[: torch.cuda.device_count()])
 
     def keep_apart(self, apart: Apart) -> None:
@@ -208,11 +226,22 @@ class TrainingSession:
 
     def give_back_memory(self) -> None:
         """Empty torch's caches on the devices."""
-        if _uses_cuda():
+        if self._uses_cuda():
+            import torch
+
             torch.cuda.empty_cache()
 
     def close(self) -> None:
         """Nothing is to be ended."""
+
+    def _uses_cuda(self) -> bool:
+        """Whether this process has touched a GPU by torch; asking does not."""
+        if not self._plan.uses_torch:
+            return False
+        import torch
+
+        used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return used
 
     def _open_trial(
         self,
@@ -231,6 +260,7 @@ class TrainingSession:
             checkpoint_every_seconds=self._plan.training.checkpoint_every_seconds,
             teller=teller or PeakTeller(),
             on_gpu=on_gpu,
+            without_torch=not self._plan.trial_uses_torch(spec.params),
         )
         seed = trial_seed(spec.study_seed, spec.number)
         refit = self._plan.refit is not None
@@ -281,12 +311,6 @@ class _Begun:
         return first or self._rest.next()
 
 
-def _uses_cuda() -> bool:
-    """Whether this process has touched a GPU; asking does not."""
-    used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return used
-
-
 class _Devices:
     """Which of torch's devices a placement means in this process."""
 
@@ -301,6 +325,8 @@ class _Devices:
             return ("cpu",)
         with self._lock:
             if self._uuids is None:
+                from automl.training.cuda_uuids import cuda_uuids
+
                 self._uuids = cuda_uuids()
             missing = [s for s in placement.shares if s.device.uuid not in self._uuids]
             if not missing:
@@ -311,6 +337,8 @@ class _Devices:
 
     def _warn(self, share: Share) -> None:
         if share.device.uuid not in self._said:
+            import torch
+
             self._said.add(share.device.uuid)
             logger.warning(
                 "torch %s cannot use %s (%s): its trials train on the CPU.",

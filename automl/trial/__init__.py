@@ -69,6 +69,7 @@ from automl.trial.places import (
     Work,
 )
 from automl.trial.words import (
+    ENSEMBLE_NAME,
     MAX_STEP,
     CheckpointKind,
     Direction,
@@ -78,11 +79,13 @@ from automl.trial.words import (
     TrialSpec,
     TrialState,
     Verdict,
+    number_of,
     refit_name,
     trial_name,
 )
 
 __all__ = [
+    "ENSEMBLE_NAME",
     "HOST",
     "HOST_UUID",
     "LOCAL_NODE",
@@ -148,6 +151,7 @@ __all__ = [
     "Tuned",
     "Verdict",
     "Work",
+    "number_of",
     "refit_name",
     "trial_name",
 ]

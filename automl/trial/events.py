@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.places import DeviceKind, ProcessId, RequestSource
-from automl.trial.words import CheckpointKind, Params, TrialState, refit_name, trial_name
+from automl.trial.words import (
+    ENSEMBLE_NAME,
+    CheckpointKind,
+    Params,
+    TrialState,
+    refit_name,
+    trial_name,
+)
 
 
 @dataclass(frozen=True)
@@ -286,13 +293,16 @@ class Evaluated:
     """Likewise, of all but the first model."""
     refit_of: int | None = None
     """The trial whose refit was scored too, as the first model; None: it was not."""
+    ensembled: bool = False
+    """The ensemble was scored too, as the first model."""
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of what was scored but for baselines, the first of which the others are compared
         with."""
         refit = () if self.refit_of is None else (refit_name(self.refit_of),)
-        return (*refit, *map(trial_name, self.trials))
+        joined = (ENSEMBLE_NAME,) if self.ensembled else ()
+        return (*joined, *refit, *map(trial_name, self.trials))
 
     @property
     def rows(self) -> str:
@@ -329,6 +339,8 @@ class Ensembled:
     """The weight of each trial's model, the heaviest first; they sum to 1."""
     scores: Mapping[str, float]
     """Each metric by name (`loss`), on those rows."""
+    rows_per_second: Mapping[int, float] = field(default_factory=dict)
+    """How fast the model of each trial predicts that was looked at."""
 
 
 Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled | Tuned"

@@ -68,6 +68,15 @@ def trial_name(number: int) -> str:
     return f"trial-{number:05d}"
 
 
+def number_of(name: str) -> int:
+    """Back from `trial_name`. Raises ValueError for another name."""
+    return int(name.removeprefix("trial-"))
+
+
+ENSEMBLE_NAME = "ensemble"
+"""What the mean of several trials' models is called."""
+
+
 @dataclass(frozen=True)
 class TrialSpec:
     """One trial as an executor receives it. Picklable."""

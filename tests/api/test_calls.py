@@ -32,6 +32,14 @@ def returns(lr: float) -> float:
         ({"space": {"width": [1, 2]}}, r"space\.width: unknown here; the objective takes: lr"),
         ({"space": SPACE, "n_trials": 0}, r"study\.n_trials=0: must be at least 1"),
         ({"space": SPACE, "overrides": ["prunner=median"]}, r"prunner.*Did you mean pruner"),
+        (
+            {"space": SPACE, "name": "a", "overrides": ["++study.name=b"]},
+            r"study\.name is given in two places, name='a' and overrides=\['\+\+study\.name=b'\]",
+        ),
+        (
+            {"space": SPACE, "n_trials": 2, "overrides": [*HERE, "study.n_trials=3"]},
+            r"study\.n_trials is given in two places, n_trials=2 and",
+        ),
         ({"space": SPACE, "name": "a b"}, r"study\.name=a b: a study name is"),
         (
             {"train": lambda lr, lock=LOCK: lr, "space": SPACE, "overrides": []},

@@ -8,12 +8,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from mlflow import MlflowClient
 
 from automl.trial import Failed, Finished, Pruned
 from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
+from tests.plugins import write_entry_points
 
 PYTHON = shlex.quote(sys.executable)
 TRAIN = """
@@ -137,3 +139,43 @@ def test_a_metric_that_is_never_printed_stops_the_sweep(folder: Path, call: Call
     assert "study.metric=val_loss was never printed; seen: loss. Set study.metric to" in done.stderr
     (outcome,) = Records(folder, "unseen").outcomes().values()
     assert isinstance(outcome, Failed)
+
+
+LOGGING = """
+import mlflow
+with mlflow.start_run():
+    mlflow.log_metric("theirs", 3.0)
+print("val_loss: 1")
+"""
+
+
+@pytest.mark.parametrize("inside", ["follow", "redirect"])
+def test_what_a_program_of_another_environment_logs_is_joined_where_that_is_wanted(
+    inside: str, program: Program
+) -> None:
+    """Its MLflow knows the variables, and no store of ours. Nobody has used the folder before."""
+    (program.folder / "train.py").write_text(LOGGING)
+    other = program.folder / "other"
+    (other / "lib" / "python3.11" / "site-packages" / "mlflow-3.0.dist-info").mkdir(parents=True)
+    (other / "bin").mkdir()
+    (other / "bin" / "python").write_text(f'#!/bin/sh\nexec {PYTHON} "$@"\n')
+    (other / "bin" / "python").chmod(0o755)
+    installed = write_entry_points(program.folder / "installed")
+    program.environment["PYTHONPATH"] = f"{installed}:{program.environment['PYTHONPATH']}"
+    done = program.run(
+        "objective=command",
+        "objective.command=other/bin/python train.py {json}",
+        "space={lr: 0.5}",
+        "study.name=joined",
+        "study.n_trials=1",
+        "devices=host",
+        f"tracking.inside={inside}",
+    )
+    assert done.code == 0, done.stderr
+    is_joined = inside == "redirect"
+    said = done.stdout + done.stderr
+    assert ("is of another environment: what it logs goes" in said) is not is_joined
+    (run,) = Records(program.folder, "joined").trial_runs().values()
+    assert run.data.metrics.get("theirs") == (3.0 if is_joined else None)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["val_loss"] == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import automl
@@ -58,3 +59,23 @@ def test_one_model_is_none_to_join(folder: Path, call: Call) -> None:
     done = call("ensemble", "study.name=a")
     assert done.code == 2
     assert "two models or more" in done.stderr
+
+
+def test_it_is_what_later_commands_take(folder: Path, call: Call) -> None:
+    call(*FEW)
+    call("ensemble", "study.name=a")
+    assert call("evaluate", "study.name=a").code == 0
+    scored = read_study(folder / "studies" / "a").evaluations[-1]
+    assert scored.models[0] == "ensemble"
+    assert len(scored.trials) == 1, "the best stands beside it"
+    pd.DataFrame(POINTS, columns=["x1", "x2"]).to_csv("rows.csv", index=False)
+    done = call("predict", "study.name=a", "predict.input=rows.csv", "predict.output=out.csv")
+    assert done.code == 0
+    assert "ensemble of a scores rows.csv" in done.stdout
+    found = pd.read_csv("out.csv").prediction
+    np.testing.assert_array_equal(found, automl.load("studies/a/ensemble.pt").predict(POINTS))
+    done = call("export", "study.name=a", "export.model=ensemble", "export.to=out")
+    assert done.code == 0, done.stderr
+    assert "all labels the same" in done.stdout
+    done = call("export", "study.name=a", "export.model=ensemble", "export.trial=1")
+    assert (done.code, "give one of them" in done.stderr) == (2, True)

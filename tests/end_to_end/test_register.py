@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -17,8 +17,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
 import automl
+from automl.config import StudyConfig
+from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
@@ -89,6 +92,11 @@ def versions(study: Records, name: str = "t") -> list[Any]:
     )
 
 
+def shown_on(run: Run) -> list[Any]:
+    """The models in the run's column *Models*."""
+    return [] if run.outputs is None else list(run.outputs.model_outputs)
+
+
 def best_and_other(study: Records) -> tuple[int, int]:
     best, other = (trial.number for trial in read_study(study.path).ranking())
     return best, other
@@ -113,18 +121,18 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     run = study.trial_runs()[best]
     assert version.run_id == run.info.run_id
     assert (run.info.status, run.info.end_time) == (before.status, before.end_time)
-    (shown,) = run.outputs.model_outputs
+    (shown,) = shown_on(run)
     model = client(study).get_logged_model(shown.model_id)
     assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "t", "version": 1}]
     assert str(model.status) == "READY"
     assert model.tags["automl.digest"] == version.tags["automl.digest"]
     (rows,) = (text for key, text in version.tags.items() if key.startswith("automl.rows."))
     assert rows.startswith("80 rows no sweep saw (kept from table.csv): loss ")
-    assert study.trial_runs()[other].outputs.model_outputs == []
+    assert shown_on(study.trial_runs()[other]) == []
 
 
 def test_a_worse_version_is_a_challenger(study: Records, call: Call) -> None:
-    best, other = best_and_other(study)
+    _, other = best_and_other(study)
     assert call("register", *MOVED).code == 0
     done = call("register", "study.name=t", f"register.trial={other}")
     assert (done.code, done.stderr) == (0, "")
@@ -136,7 +144,7 @@ def test_a_worse_version_is_a_challenger(study: Records, call: Call) -> None:
 
 
 def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> None:
-    best, other = best_and_other(study)
+    _, other = best_and_other(study)
     assert call("register", *MOVED, f"register.trial={other}").code == 0
     done = call("register", "study.name=t")
     assert ": better\n" in done.stdout
@@ -178,6 +186,15 @@ def test_a_registry_that_is_down_is_gone_on_with(
     assert [version.aliases for version in versions(study)] == [["champion"]]
 
 
+def test_one_registers_at_a_time(study: Records, call: Call) -> None:
+    assert call("evaluate", *MOVED).code == 0
+    with StudyDirectory.open(StudyConfig(name="t"), must_exist=True):
+        done = call("register", "study.name=t")
+    assert done.code != 0
+    assert "another sweep works on this study" in done.stderr
+    assert versions(study) == []
+
+
 # --- served ---------------------------------------------------------------------------------------
 
 BLOCKED = """
@@ -195,7 +212,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 @pytest.fixture
-def served(study: Records, call: Call, program: Program) -> Iterator[str]:
+def served(study: Records, call: Call, program: Program) -> str:
     """The address of the registered model, served where neither automl nor torch is installed."""
     assert call("register", *MOVED).code == 0
     elsewhere = program.folder / "elsewhere"
@@ -218,7 +235,7 @@ def served(study: Records, call: Call, program: Program) -> Iterator[str]:
             return False
 
     server.wait_until(answers, "the model is served")
-    yield address
+    return address
 
 
 class RefusedError(Exception):
@@ -250,7 +267,7 @@ def test_it_is_served_where_neither_automl_nor_torch_is_installed(
         [None, None, None],
         ["?", "", "NA"],
         ["-0.25", " 12 ", "emu"],  # a category of no training row
-        [-3, 1e300, True],
+        [-3, 1e300, "q"],
     ]
     frame = pd.DataFrame(rows, columns=["a", "n", "k"], dtype=object)
     model = automl.load(study.path / "checkpoints" / f"trial-{best:05d}" / "best.pt")

@@ -85,7 +85,7 @@ EVENTS: list[Event] = [
         differences={"linear": {"loss": Difference(0.5, 0.25, 0.75, "worse")}},
     ),
     Tuned(12.5, "trial-00003", "onnx, 1 thread", {"onnx, 1 thread": {"p50_seconds": 1e-5}}),
-    Ensembled(12.5, 300, {7: 0.75, 3: 0.25}, {"loss": 0.5, "auc": math.inf}),
+    Ensembled(12.5, 300, {7: 0.75, 3: 0.25}, {"loss": 0.5, "auc": math.inf}, {7: 2e6}),
 ]
 
 

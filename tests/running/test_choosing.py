@@ -301,6 +301,13 @@ def test_a_trial_of_unknown_work_goes_to_a_gpu_alone() -> None:
     assert list(world.where.values()) == [[GPU]] * 3
 
 
+def test_what_cannot_run_on_a_gpu_goes_to_the_cpu_though_its_work_is_unknown() -> None:
+    planned = [plan(), Plan(GB, GB, kinds=frozenset({CPU})), plan()]
+    world = mixed(planned, chooser=Untold(planned))
+    world.run()
+    assert list(world.where.values()) == [[GPU], [CPU], [GPU]]
+
+
 def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:
     planned = [plan(cpu_takes=8.0)] * 12
     world = mixed(planned, chooser=Untold(planned, anyone_to_cpu=True))

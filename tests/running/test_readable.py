@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.running.readable import clock, short_device
+from automl.running.readable import clock, params_text, short_device
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,12 @@ def test_clock(seconds: float, expected: str) -> None:
 def test_a_gpu_is_told_from_the_others_of_the_machine_by_few_letters(maker: str) -> None:
     uuid = "GPU-8f3a12b4-0000-1111-2222-333344445555"
     assert short_device(f"{maker}RTX 4090 {uuid}") == "RTX 4090 GPU-8f3a12b4"
+
+
+def test_the_params_of_one_of_several_families_are_named_as_it_names_them() -> None:
+    assert (
+        params_text({"family": "mlp", "mlp_lr": 0.012, "mlp_depth": 3}) == "mlp: lr 0.012, depth 3"
+    )
+    assert params_text({"family": "mlp", "lr": 0.012}) == "family mlp, lr 0.012"
+    assert params_text({"family": "a", "a_b": 1, "c": 2}) == "family a, a_b 1, c 2"
+    assert params_text({"lr": 0.5}) == "lr 0.5"

@@ -8,7 +8,7 @@ import pytest
 
 from automl.config import TrackingConfig
 from automl.errors import ConfigError
-from automl.tracking.uri import resolve_uri
+from automl.tracking.uri import TrackingUri, resolve_uri
 
 
 def test_the_config_goes_before_the_variable_before_the_default() -> None:
@@ -31,6 +31,24 @@ def test_the_default_lies_in_the_working_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert resolve_uri(TrackingConfig(), {}).sqlite_path == tmp_path / "mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("uri", "absolute"),
+    [
+        ("sqlite:///mlflow.db", "sqlite:////here/mlflow.db"),
+        ("sqlite:///a/b.db?timeout=5", "sqlite:////here/a/b.db?timeout=5"),
+        ("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db"),
+        ("http://host:5000", "http://host:5000"),
+    ],
+)
+def test_an_address_holds_wherever_the_process_goes(
+    uri: str, absolute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = TrackingUri(uri, "tracking.uri").absolute
+    assert found.text == absolute.replace("/here", str(tmp_path))
+    assert found.absolute == found
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from automl.training.ensemble.words import EnsembleFile
 from automl.training.ensemble.write import write
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.network import MLPNetwork, MLPShape
-from automl.training.predictor import load, load_of_table, model_state
+from automl.training.model_state import model_state
+from automl.training.predictor import load, load_of_table
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 

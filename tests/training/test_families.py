@@ -14,11 +14,14 @@ import automl
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
 from automl.training.auto.family import AutoFamily
+from automl.training.boosting.family import BoostingFamily
 from automl.training.family import Family, families, name_of
+from automl.training.linear.family import LinearFamily
 from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.training.session import open_session
+from automl.training.trees.family import TreesFamily
 from automl.trial import Finished, Interrupted, Params, RequestSource, Verdict
 from tests.features import x_of
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
@@ -29,6 +32,9 @@ N_EPOCHS = 4
 CASES: dict[str, tuple[Family, Params]] = {
     "mlp": (MLPFamily(), {"depth": 1, "width": 8, "lr": 0.01, "batch_size": 50}),
     "python": (PythonFamily(target="tests.training.networks:normed"), {"width": 8, "lr": 0.01}),
+    "linear": (LinearFamily(), {"l2": 0.5}),
+    "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
+    "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),
     "mean": (MeanFamily(), {"shrink": 0.1}),
     "auto": (
         AutoFamily(families=["mlp"]),
@@ -74,7 +80,8 @@ def test_it_trains_predicts_and_goes_on_as_if_never_stopped(
     family, params = CASES[name]
     plan = make_plan(family=family, training=TrainingConfig(epochs=N_EPOCHS))
     session = open_session(SessionSetup(plan, disc))
-    whole, stopped, again = Listener(), Listener({1: Verdict.STOP}), Listener()
+    at = min(1, family.n_reports(plan.training) - 1)
+    whole, stopped, again = Listener(), Listener({at: Verdict.STOP}), Listener()
     session.run(make_spec(tmp_path / "whole", params), HOST, whole)
     session.run(make_spec(tmp_path / "parts", params), HOST, stopped)
     session.run(make_spec(tmp_path / "parts", params), HOST, again)

@@ -19,7 +19,8 @@ from automl.training import checkpoint
 from automl.training.export.graph import arrays_of, scoring
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.network import MLPNetwork, MLPShape
-from automl.training.predictor import load, load_of_table, model_state
+from automl.training.model_state import model_state
+from automl.training.predictor import load, load_of_table
 from automl.training.refit_file import write
 from automl.training.refitted import RefitFile, Refitted
 

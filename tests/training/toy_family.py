@@ -15,8 +15,8 @@ from automl.config import Task, TrainingConfig
 from automl.data.columns import Columns
 from automl.data.dataset import Dataset, Rows
 from automl.training.family import Builder, Family
+from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
-from automl.training.predictor import model_state
 from automl.training.reports import Goal
 from automl.trial import Params, ParamValue, Request, RequestSource
 
@@ -113,6 +113,7 @@ class MeanSide:
         goal: Goal,
         *,
         packs_large: bool,
+        n_threads: int,
     ) -> MeanEstimator:
         return MeanEstimator(family, dataset, training.epochs)
 

@@ -63,8 +63,9 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     of = list(zip(models, outputs, strict=True))
     event = score(
         table.judged(),
-        {model.trial: out for model, out in of if model.refitted is None},
+        {m.trial: out for m, out in of if m.refitted is None and not m.joined},
         refit=next(((model.trial, out) for model, out in of if model.refitted), None),
+        ensemble=next((out for model, out in of if model.joined), None),
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
@@ -105,10 +106,12 @@ def _score_arrays(config: Config, choices: Sequence[Choice]) -> Scoring:
 def _with_repeated(
     models: list[TableModel], record: StudyRecord, config: Config
 ) -> list[TableModel]:
-    """A refit stands beside the trial that it repeats."""
-    if len(models) > 1 or models[0].refitted is None:
+    """A refit stands beside the trial that it repeats, an ensemble beside the best."""
+    first = models[0]
+    if len(models) > 1 or (first.refitted is None and not first.joined):
         return models
-    trial = trial_of(record, config.study, "refit.trial", models[0].trial)
+    number = None if first.joined else first.trial
+    trial = trial_of(record, config.study, "refit.trial", number)
     file = best_file(study_path(config.study), trial)
     return [*models, open_model(config, Choice(file, trial))]
 

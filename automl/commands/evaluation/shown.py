@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from automl.commands.evaluation.parts import Ranked
-from automl.trial import Evaluated, refit_name, trial_name
+from automl.trial import ENSEMBLE_NAME, Evaluated, refit_name, trial_name
 
 COLUMNS = ("metric", "model", "score", "95 % interval", "difference", "")
 
@@ -32,6 +32,8 @@ def names_of(event: Evaluated) -> dict[str, str]:
     models = {trial_name(number): f"trial {number}" for number in event.trials}
     if event.refit_of is not None:
         models = {refit_name(event.refit_of): f"refit of {event.refit_of}"} | models
+    if event.ensembled:
+        models = {ENSEMBLE_NAME: ENSEMBLE_NAME} | models
     return models | {name: name for name in event.scores if name not in models}
 
 

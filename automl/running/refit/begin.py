@@ -8,6 +8,8 @@ from pathlib import Path
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.errors import ConfigError
 from automl.record.trial_record import TrialRecord
+from automl.training.family import Family, name_of
+from automl.training.network_family import NetworkFamily
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ def refuse_unfit(config: Config) -> None:
             "with the winner's params: a sweep of study.n_trials=1 with a value for each param."
         )
     if kind is ObjectiveKind.builtin:
+        _refuse_batch(config)
         return
     what = "your own training decides that; it is told by trial.refit (AUTOML_REFIT=1)"
     refit = config.refit
@@ -47,3 +50,12 @@ def refuse_unfit(config: Config) -> None:
     for key, value in (("hold_out", refit.hold_out), ("batch_size", refit.batch_size)):
         if value is not None:
             raise ConfigError(f"refit.{key}={value}: {what}. Leave it out.")
+
+
+def _refuse_batch(config: Config) -> None:
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    if config.refit.batch_size is not None and not isinstance(config.model, NetworkFamily):
+        raise ConfigError(
+            f"refit.batch_size={config.refit.batch_size}: model={name_of(config.model)} trains in "
+            "no batches. Leave it out."
+        )

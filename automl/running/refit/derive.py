@@ -22,6 +22,7 @@ from automl.running.refit.batch import batch_size_of, scaled
 from automl.running.refit.devices import Taken
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
+from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
 from automl.trial import Direction, Params
 
@@ -62,7 +63,7 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
     epochs = config.training.epochs
     if keeps_last:
         assert winner.best_step is not None, "the built-in training reports"
-        epochs = epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
+        epochs = _epochs(config, winner.best_step, winner.params, sizes)
     n_parts = taken.n_parts
     found = scaled(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
     plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
@@ -73,6 +74,14 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
         *([found.note] if found.note else []),
     )
     return Again(winner.number, found.params, epochs, decay, plan, taken, notes)
+
+
+def _epochs(config: Config, best_step: int, params: Params, sizes: Sizes) -> int:
+    """As long as the trial trained to its best epoch. What has no batches (trees) takes as many
+    epochs, whatever the rows are."""
+    if isinstance(config.model, NetworkFamily):
+        return epochs_of(best_step, sizes, batch_size_of(params))
+    return best_step + 1
 
 
 def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:

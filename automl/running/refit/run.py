@@ -133,7 +133,7 @@ def _has_ended(folder: Path, n_trials: int) -> bool:
 def _taken(prepared: Prepared, params: Params) -> Taken:
     """What a training takes of the machine. Raises ConfigError."""
     config = prepared.config
-    with closing(open_reader(config.devices)) as reader:
+    with closing(open_reader(prepared.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
     machine = Machine(n_gpus, usable_cores())
     own = config.objective.kind is ObjectiveKind.builtin and isinstance(config.model, NetworkFamily)

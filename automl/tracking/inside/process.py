@@ -17,15 +17,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from automl.record.files import study_of_logged
 from automl.record.inside import TrialSide
 from automl.record.redact import redact
 from automl.record.texts import fit_line
 from automl.tracking.environment import set_inside
+from automl.tracking.inside.elsewhere import Elsewhere
 from automl.tracking.inside.plugin import SCHEME, URI, open_store
 from automl.tracking.inside.running import RunningTrial, remark, running
 from automl.tracking.inside.runs import TrialRuns
@@ -44,6 +47,8 @@ class InsideConfig:
 
     redirect: bool = False
     """What the objective logs to an address of its own goes to the trial's run, too."""
+    uri: str = field(default="", repr=False)
+    """Where the study is delivered to, with credentials."""
 
 
 @functools.cache
@@ -68,6 +73,7 @@ class MlflowInside:
 
     def __init__(self, config: InsideConfig) -> None:
         self._redirect = config.redirect
+        self._elsewhere = Elsewhere(config.uri, redirect=config.redirect)
 
     @contextmanager
     def importing(self) -> Iterator[None]:
@@ -89,8 +95,15 @@ class MlflowInside:
                 self._look_elsewhere()
 
     @contextmanager
-    def program(self, side: TrialSide) -> Iterator[Mapping[str, str]]:
+    def program(
+        self, side: TrialSide, elsewhere: Path | None, ask: Callable[[], None]
+    ) -> Iterator[Mapping[str, str]]:
         """See `Inside.program`."""
+        if elsewhere is not None:
+            log = study_of_logged(side.folder).events
+            with running(side):
+                yield self._elsewhere.variables(elsewhere, log, side.number, ask)
+            return
         trial = RunningTrial(side, TrialRuns(side.params))
         with served(trial) as address:
             own = dict(os.environ)

@@ -22,7 +22,6 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
 from automl.record.redact import redact
-from automl.tracking.registry.model_folder import write_model_folder
 from automl.tracking.registry.words import DIGEST, NewModel, Version
 from automl.tracking.run_update import STUDY
 from automl.tracking.store import explain
@@ -149,6 +148,8 @@ class Registry:
 
     def _upload(self, model: NewModel, logged: LoggedModel) -> None:
         """Its files, whole before it is called ready."""
+        from automl.tracking.registry.model_folder import write_model_folder  # takes 2 s to load
+
         with tempfile.TemporaryDirectory() as folder:
             to = Path(folder) / "model"
             write_model_folder(to, model, logged.model_id)

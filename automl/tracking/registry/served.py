@@ -10,10 +10,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-import mlflow.pyfunc
+import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.pyfunc.model import PythonModel
 
 PACKAGE = "package"
 """The name of the export among the model's artifacts."""
@@ -21,7 +22,7 @@ N_AT_ONCE = 10_000
 """Rows, whose scores are computed together."""
 
 
-class Served(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # it has no types
+class Served(PythonModel):
     """Rows as they came from the table in, `prediction` and a probability for each label out."""
 
     def load_context(self, context: Any) -> None:

@@ -43,7 +43,7 @@ class AutoFamily(Family):
     heavy = "automl.training.auto.heavy"
     choice = FAMILY
 
-    families: list[str] = field(default_factory=lambda: ["mlp"])
+    families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
     """Those that trials may be of, the cheap ones first."""
 
     def __post_init__(self) -> None:
@@ -64,6 +64,14 @@ class AutoFamily(Family):
     def of(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY))
         return self._members()[name], own_params(name, params)
+
+    @property
+    def uses_torch(self) -> bool:
+        return any(family.uses_torch for family in self._members().values())
+
+    @property
+    def modules(self) -> Sequence[str]:
+        return (self.heavy, *(family.heavy for family in self._members().values()))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         taken = [
@@ -97,7 +105,9 @@ class AutoFamily(Family):
         """
         whole = {FAMILY: entries.get(FAMILY, {"choices": list(self.families)})}
         for name, entry in entries.items():
-            if name != FAMILY:
+            family, _, _ = name.partition("_")
+            is_left_out = family in families() and family not in self.families
+            if name != FAMILY and not is_left_out:
                 whole[name] = self._hung(name, entry)
         return whole
 

@@ -23,10 +23,16 @@ class AutoEstimator:
     """See `family.Estimator`."""
 
     def __init__(
-        self, dataset: Any, training: TrainingConfig, goal: Goal, *, packs_large: bool
+        self,
+        dataset: Any,
+        training: TrainingConfig,
+        goal: Goal,
+        *,
+        packs_large: bool,
+        n_threads: int,
     ) -> None:
         self._dataset, self._training, self._goal = dataset, training, goal
-        self._packs_large = packs_large
+        self._packs_large, self._n_threads = packs_large, n_threads
         self._lock = threading.Lock()
         self._opened: dict[str, Estimator] = {}
 
@@ -45,7 +51,12 @@ class AutoEstimator:
             if name not in self._opened:
                 cls = families()[name]
                 self._opened[name] = heavy_side(cls).open_estimator(
-                    cls(), self._dataset, self._training, self._goal, packs_large=self._packs_large
+                    cls(),
+                    self._dataset,
+                    self._training,
+                    self._goal,
+                    packs_large=self._packs_large,
+                    n_threads=self._n_threads,
                 )
             return self._opened[name]
 
@@ -61,8 +72,9 @@ class AutoSide:
         goal: Goal,
         *,
         packs_large: bool,
+        n_threads: int,
     ) -> AutoEstimator:
-        return AutoEstimator(dataset, training, goal, packs_large=packs_large)
+        return AutoEstimator(dataset, training, goal, packs_large=packs_large, n_threads=n_threads)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None

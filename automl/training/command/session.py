@@ -9,8 +9,6 @@ import logging
 import multiprocessing
 import os
 import shlex
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +20,7 @@ from automl.training import outcome, steps
 from automl.training.command import shared_files
 from automl.training.command.arguments import arguments, words_of
 from automl.training.command.ending import of_end
+from automl.training.command.environments import elsewhere
 from automl.training.command.metrics import Find, Lines, finder
 from automl.training.command.program import Ended, Keeper, KeeperDiedError, Running
 from automl.training.command.setup import CommandSetup
@@ -153,11 +152,11 @@ class CommandSession:
         trial.write(f"$ {mask_credentials(shlex.join(argv))}\n".encode(errors="replace"))
         env = os.environ | trial.environment
         with (
-            self._inside.program(ProgramSide(trial)) as variables,
+            self._inside.program(
+                ProgramSide(trial), elsewhere(argv), trial.record.ask
+            ) as variables,
             self._keeper() as keeper,
-            keeper.running(
-                argv, {**env, **variables} if _has_our_packages(argv[0]) else env, self._folder
-            ) as program,
+            keeper.running(argv, {**env, **variables}, self._folder) as program,
         ):
             with self._lock:
                 self._running.add(program)
@@ -185,13 +184,6 @@ class CommandSession:
             raise
         with self._lock:
             self._keepers.append(keeper)
-
-
-def _has_our_packages(program: str) -> bool:
-    """Whether it is a program of this Python's environment: another's does not know this package,
-    and its MLflow goes on as it is set up there."""
-    found = shutil.which(program)
-    return found is not None and Path(found).parent == Path(sys.executable).parent
 
 
 def _follow(program: Running, trial: ProgramTrial, find: Find, setup: CommandSetup) -> Ended:

@@ -29,3 +29,5 @@ class Made:
     """Weights by trial, the heaviest first."""
     scores: Mapping[str, float]
     """On the rows by which they were chosen."""
+    rows_per_second: Mapping[int, float]
+    """How fast each model predicts that could be chosen."""

@@ -6,7 +6,7 @@ Those that are the best together are chosen by rows that none of them has seen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,11 @@ from automl.data.dataset import Dataset
 from automl.data.scores import Floats, predictions
 from automl.data.selection import select
 from automl.errors import AutoMLError
-from automl.training import checkpoint
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
 from automl.training.predictor import load_of_table
-from automl.training.refit_file import read, together
+from automl.training.refit_file import read, save, together
 from automl.training.resolve import resolve_builder
 from automl.trial import trial_name
 
@@ -31,7 +30,7 @@ def write(asked: EnsembleFile) -> Made:
 
     Raises AutoMLError where no model can be read.
     """
-    data, outputs = asked.dataset, _outputs(asked)
+    data, (outputs, speeds) = asked.dataset, _outputs(asked)
     if not outputs:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     said = np.stack([_said(of, data) for of in outputs.values()])
@@ -49,20 +48,27 @@ def write(asked: EnsembleFile) -> Made:
         "study": asked.study,
     }
     path = Path(asked.path)
-    checkpoint.save(path.parent, {path.name: content})
-    return Made(members, scores)
+    save(path, content, [Path(asked.models[trial]) for trial in trials])
+    return Made(members, scores, speeds)
 
 
-def _outputs(asked: EnsembleFile) -> Mapping[int, Floats]:
-    """What each model gives for the rows; one that gives no numbers is none to be chosen."""
+def _outputs(asked: EnsembleFile) -> tuple[dict[int, Floats], dict[int, float]]:
+    """What each model gives for the rows, and how many a second. One that gives no numbers is none
+    to be chosen."""
     build = None if asked.build is None else resolve_builder(asked.build)
     found: dict[int, Floats] = {}
+    speeds: dict[int, float] = {}
     for trial, path in asked.models.items():
         model = load_of_table(path, build=build)
-        given = judged_outputs(model.trained, asked.dataset)
+        data = asked.dataset
+        begun = time.perf_counter()
+        given = judged_outputs(model.trained, data)
+        # With folds each row is asked of one of its models in each division.
+        n_asked = sum(len(fold.judged) for fold in data.folds) or len(data.validation)
+        speeds[trial] = n_asked / data.n_models / (time.perf_counter() - begun)
         if np.isfinite(given).all():
             found[trial] = given
-    return found
+    return found, speeds
 
 
 def _said(outputs: Floats, data: Dataset) -> Floats:

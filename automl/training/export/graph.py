@@ -89,8 +89,10 @@ class Scoring(nn.Module):
         dtype: torch.dtype,
         task: Task,
         unit: tuple[float, float],
+        weights: Sequence[float] | None = None,
     ) -> None:
-        """`unit`: mean and scale of the target. Of several networks it is the mean of answers."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, by
+        `weights` if there are some."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
@@ -98,6 +100,7 @@ class Scoring(nn.Module):
         self.dtype, self._task = dtype, task
         """`dtype`: what the networks take."""
         self._mean, self._scale = unit
+        self._weights = list(weights or [1 / len(networks)] * len(networks))
 
     def forward(
         self, numbers: torch.Tensor | None = None, codes: torch.Tensor | None = None
@@ -109,7 +112,10 @@ class Scoring(nn.Module):
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         answers = [self._answer(network(features.to(self.dtype))) for network in self.networks]
-        return answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
+        if len(answers) == 1:
+            return answers[0]
+        weighted = [weight * of for weight, of in zip(self._weights, answers, strict=True)]
+        return torch.stack(weighted).sum(0)
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -130,6 +136,7 @@ def scoring(predictor: Predictor) -> Scoring:
         dtype=networks[0].dtype,
         task=predictor.task,
         unit=predictor.unit,
+        weights=model.weights if isinstance(model, MeanModel) else None,
     ).eval()
 
 

@@ -14,12 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from automl.training import checkpoint
 from automl.training.family import Estimator
 from automl.training.folds.course import Course, Metrics, Whole, told
+from automl.training.model_state import SHARED
 from automl.training.objective import State, TrialContext, TrialStopped
 from automl.training.patience import Patience
-from automl.training.predictor import SHARED
 from automl.training.seeds import fold_seed
 from automl.training.told import Told
 from automl.trial import TrialSpec
@@ -151,6 +150,8 @@ class _Standing:
     states: list[Any]
     last: list[Any]
     """Each fold's model by its last report of an earlier process, after which it may have ended."""
+    snapshot: Callable[[Any], Any]
+    """Copies a model, as the trial's checkpoints do."""
     step: int = -1
 
     def take(self, reports: Sequence[_Report | None]) -> dict[str, float]:
@@ -161,7 +162,7 @@ class _Standing:
         self.step = max(report.step for report in reports if report is not None)
         self.course, now = self.course.after(self.step, self.metrics)
         for fold in now:
-            self.kept[fold] = checkpoint.snapshot(self._member(fold))
+            self.kept[fold] = self.snapshot(self._member(fold))
         pooled = self.course.pooled(self.metrics)
         self.patience = self.patience.after(pooled)
         return pooled
@@ -201,6 +202,7 @@ def train_by_calls(
     course: Course,
     patience: Patience,
     whole: Whole,
+    snapshot: Callable[[Any], Any],
 ) -> Told | None:
     """Train a trial with one estimator for each fold; None: no value was finite."""
     state = trial.restore()
@@ -215,6 +217,7 @@ def train_by_calls(
         kept=[*nothing],
         states=states,
         last=[*nothing],
+        snapshot=snapshot,
     )
     if state is not None:
         standing.step = int(state["epoch"])

@@ -1,44 +1,61 @@
-"""An estimator of trials with folds, over any family's: together as a pack, or call by call."""
+"""An estimator of trials with folds, over any family's: together as a pack, or call by call.
+
+Loads torch where the family does.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from automl.data.dataset import Dataset
 from automl.record.texts import fit_line
-from automl.training.family import Estimator, HeavySide, PackKey, heavy_side
+from automl.training import plain_checkpoint
+from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.folds.calls import train_by_calls
 from automl.training.folds.course import Course
+from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
-from automl.training.packs.pack import OpenPack
 from automl.training.patience import Patience
 from automl.training.plan import TrainingPlan
-from automl.training.predictor import MEMBERS, model_state
+from automl.training.predictor import MEMBERS
 from automl.training.reports import Goal
 from automl.training.told import Told
-from automl.training.trainer import DivergedError
+
+if TYPE_CHECKING:
+    from automl.training.packs.pack import OpenPack
 
 logger = logging.getLogger(__name__)
 
 
-def open_estimator(plan: TrainingPlan, data: Any, *, packs_large: bool) -> Estimator:
+def open_estimator(
+    plan: TrainingPlan, data: Any, *, packs_large: bool, n_threads: int
+) -> Estimator:
     """The family's, made ready to train on a `Dataset` or an `OwnData`."""
     if isinstance(data, Dataset) and data.folds:
-        return FoldsEstimator(plan, data, packs_large=packs_large)
-    side = heavy_side(type(plan.family))
-    return side.open_estimator(plan.family, data, plan.training, plan.goal, packs_large=packs_large)
+        return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
+    return _open(plan, data, plan.goal, packs_large=packs_large, n_threads=n_threads)
+
+
+def _open(
+    plan: TrainingPlan, data: Any, goal: Goal, *, packs_large: bool, n_threads: int
+) -> Estimator:
+    return heavy_side(type(plan.family)).open_estimator(
+        plan.family, data, plan.training, goal, packs_large=packs_large, n_threads=n_threads
+    )
 
 
 class FoldsEstimator:
     """See `family.Estimator`."""
 
-    def __init__(self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool) -> None:
-        self._plan, self._dataset, self._packs_large = plan, dataset, packs_large
-        self._side: HeavySide = heavy_side(type(plan.family))
+    def __init__(
+        self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
+    ) -> None:
+        self._plan, self._dataset = plan, dataset
+        self._open = partial(_open, plan, packs_large=packs_large, n_threads=n_threads)
         self._alone: set[PackKey] = set()
         """Keys of what could not train together."""
 
@@ -51,12 +68,13 @@ class FoldsEstimator:
                 Course.of(self._dataset, self._plan.goal),
                 self._patience(trial),
                 partial(self._mean, trial),
+                self._snapshot_of(trial),
             )
         return _train(trial, opened)
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         """A pack of several trials, with a lane for each fold of each."""
-        return cast(OpenPack, self._whole.open_pack(key, device))
+        return cast("OpenPack", self._whole.open_pack(key, device))
 
     def _open_own(self, trial: TrialContext) -> OpenPack | None:
         """A pack for the folds of this trial; None: they cannot train together."""
@@ -84,11 +102,13 @@ class FoldsEstimator:
         n_folds = len(self._dataset.folds)
         return [self._open(self._dataset.fold(n), endless) for n in range(n_folds)]
 
-    def _open(self, dataset: Dataset, goal: Goal) -> Estimator:
-        plan = self._plan
-        return self._side.open_estimator(
-            plan.family, dataset, plan.training, goal, packs_large=self._packs_large
-        )
+    def _snapshot_of(self, trial: TrialContext) -> Callable[[Any], Any]:
+        """What copies its models, as its checkpoints are written."""
+        if not self._plan.trial_uses_torch(trial.params):
+            return plain_checkpoint.snapshot
+        from automl.training import checkpoint
+
+        return checkpoint.snapshot
 
     def _patience(self, trial: TrialContext) -> Patience:
         own = self._plan.family.of(trial.params)[1]
@@ -102,6 +122,8 @@ class FoldsEstimator:
 
 def _train(trial: TrialContext, opened: OpenPack) -> Told | None:
     """One trial by itself, whose folds are a pack."""
+    from automl.training.trainer import DivergedError
+
     trainer, number = opened.trainer, trial.number
     epoch = trainer.add(number, opened.params(trial.params), trial.seed, trial.restore())
     while epoch < opened.n_epochs and not trainer.has_stopped(number):

@@ -16,7 +16,8 @@ from automl.config import Task
 from automl.data.columns import Columns
 from automl.data.one_hot import n_features
 from automl.data.preprocessing import Preprocessing
-from automl.training.predictor import FORMAT, Predictor
+from automl.training.model_state import FORMAT
+from automl.training.predictor import Predictor
 
 ROWS: list[dict[str, Any]] = [
     {

@@ -15,11 +15,12 @@ from automl.config import DataConfig, Precision, TrainingConfig
 from automl.data.dataset import Dataset, Fold
 from automl.data.folds import folds_at_random
 from automl.data.load import load_dataset
+from automl.data.scores import predictions
 from automl.training import checkpoint
 from automl.training.auto.family import AutoFamily
 from automl.training.ensemble.words import EnsembleFile
 from automl.training.ensemble.write import write
-from automl.training.family import Family
+from automl.training.family import Family, families
 from automl.training.folds.estimator import FoldsEstimator
 from automl.training.folds.judged import judged_outputs
 from automl.training.folds.pack import FoldPack
@@ -398,3 +399,25 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     np.testing.assert_allclose(found / found.sum(1, keepdims=True), expected, rtol=1e-6)
     values = [checkpoint.load(Path(models[number]))["value"] for number in made.members]
     assert made.scores["loss"] <= max(values)
+
+
+@pytest.mark.parametrize("name", ["linear", "trees", "boosting"])
+def test_families_without_torch_have_folds(
+    tmp_path: Path, disc5: Dataset, name: str, uneven: Dataset
+) -> None:
+    for dataset in (disc5, uneven):
+        folder = tmp_path / dataset.name
+        plan = plan_of(dataset, families()[name]())
+        whole = run(dataset, folder / "whole", {}, plan=plan)
+        assert isinstance(whole.outcome, Finished), whole.outcome
+        run(dataset, folder / "parts", {}, plan=plan, verdicts={0: Verdict.STOP})
+        parts = run(dataset, folder / "parts", {}, plan=plan)
+        assert isinstance(parts.outcome, Finished)
+        assert parts.outcome.value == pytest.approx(whole.outcome.value, rel=1e-9)
+        model = load(folder / "whole" / "trial-00000" / "best.pt")
+        assert isinstance(model, Predictor)
+        assert len(model.trained.members) == len(dataset.folds)  # type: ignore[attr-defined]
+        scores = judged_outputs(model.trained, dataset)
+        scored = predictions(dataset.task, scores, dataset.judged.y, *model.unit).scored()
+        if dataset is disc5:
+            assert scored["loss"] == pytest.approx(whole.outcome.value, rel=1e-6)

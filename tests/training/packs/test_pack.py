@@ -18,9 +18,9 @@ from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
+from automl.training.model_state import FORMAT
 from automl.training.objective import TrialContext
 from automl.training.packs.mlp_trainer import MLPPackTrainer
-from automl.training.predictor import FORMAT
 from automl.training.session import TrainingSession
 from automl.trial import (
     Failed,

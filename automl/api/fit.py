@@ -1,0 +1,135 @@
+"""`automl.fit`: from a table to the best model of any family, called from Python."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from automl.api.calls import carry_out_composed, is_there
+from automl.api.composing import composed, composing
+from automl.api.handle import StudyHandle
+from automl.cli.compose import folder_of_studies
+from automl.cli.space import override_text
+from automl.record.directory import make_name
+from automl.record.files import StudyFiles
+from automl.record.studies import read_study
+from automl.trial import trial_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from automl.data.frame import Frame
+    from automl.training.predictor import Predictor
+
+MANY_TRIALS = 10_000
+"""As many as the time allows."""
+
+
+def fit(
+    table: Frame | str | PathLike[str],
+    target: str,
+    *,
+    timeout_seconds: float | None = None,
+    n_trials: int | None = None,
+    name: str | None = None,
+    overrides: Sequence[str] = (),
+) -> FittedStudy:
+    """The best model for the column `target` of a table, of any family, in the time given.
+
+    `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written beside the
+    studies. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
+    (20), or as there is time for. `overrides` are written as on the command line.
+
+    Raises AutoMLError, as `automl.sweep` does.
+    """
+    with composing:
+        exists = name is not None and is_there(name, overrides)
+        called = name or make_name()
+        if n_trials is None and timeout_seconds is not None:
+            n_trials = MANY_TRIALS
+        lines = [f"study.name={override_text(called)}"]
+        if n_trials is not None:
+            lines.append(f"study.n_trials={n_trials}")
+        if timeout_seconds is not None:
+            lines.append(f"study.timeout_seconds={timeout_seconds}")
+        path = _path_of(table, folder_of_studies(overrides), called)
+        lines += [f"data.path={override_text(str(path))}"]
+        if not exists:
+            lines += ["data=csv", f"data.target={override_text(target)}", "model=auto"]
+        made = composed("resume" if exists else "sweep", [*lines, *overrides])
+    handle = carry_out_composed(made, resume=exists)
+    return FittedStudy(handle.path)
+
+
+def _path_of(table: Any, folder: Path, name: str) -> Path:
+    if isinstance(table, str | PathLike):
+        return Path(table)
+    from automl.data.written import write_frame
+
+    return write_frame(table, folder, name)
+
+
+class FittedStudy(StudyHandle):
+    """A study of a table, with its best model: the ensemble, or the best trial's."""
+
+    @cached_property
+    def model(self) -> Predictor:
+        """See `automl.load`."""
+        from automl.training.predictor import load_of_table
+
+        return load_of_table(self._file)
+
+    @property
+    def _file(self) -> Path:
+        ensemble = StudyFiles(self.path).ensemble
+        return ensemble if ensemble.exists() else self.best.path
+
+    def predict(self, frame: Frame) -> Any:
+        """(N,) labels, or values in the target's unit."""
+        return self.model.predict(frame)
+
+    def predict_probabilities(self, frame: Frame) -> Any:
+        """(N, C) probabilities, columns as in `model.classes`. Raises AutoMLError for numbers."""
+        return self.model.predict_probabilities(frame)
+
+    def explain(self, frame: Frame, y: Any = None) -> Frame:
+        """How much each column matters: see `automl.load`."""
+        return self.model.explain(frame, y)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Copy the model to a file that `automl.load` reads; returns where it is."""
+        return Path(shutil.copyfile(self._file, path))
+
+    def leaderboard(self) -> Frame:
+        """A pandas DataFrame of the trials that have a value, by number, the best first: `family`,
+        `value` (of `study.metric`), `test` (loss on rows that no sweep saw, once `evaluate` has
+        scored it), `seconds` from its start to its end, `rows_per_second` that it predicts (of
+        those that the ensemble was chosen from) and `weight` in the ensemble."""
+        from automl.data.frame import frame_of
+
+        record = read_study(self.path)
+        made = record.ensemble
+        unseen = [event for event in record.evaluations if event.kind.unseen]
+        rows = [
+            {
+                "trial": trial.number,
+                "family": trial.params.get("family"),
+                "value": trial.value,
+                "test": _loss(unseen, trial_name(trial.number)),
+                "seconds": None if trial.ended is None else trial.ended - trial.started,
+                "rows_per_second": made and made.rows_per_second.get(trial.number),
+                "weight": made and made.members.get(trial.number, 0.0),
+            }
+            for trial in record.ranking()
+        ]
+        columns = ("trial", "family", "value", "test", "seconds", "rows_per_second", "weight")
+        return frame_of(rows, columns, index="trial")
+
+
+def _loss(evaluations: Sequence[Any], name: str) -> float | None:
+    """On the rows that were used last."""
+    found = [event.scores[name]["loss"].value for event in evaluations if name in event.scores]
+    return found[-1] if found else None

@@ -1,0 +1,1 @@
+"""Gradient boosted trees, by scikit-learn."""

@@ -1,0 +1,91 @@
+"""The light side of gradient boosted trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from automl.config import TrainingConfig, check
+from automl.training.params import Rule, check_value, is_number, is_whole
+from automl.training.table_family import TableFamily
+from automl.trial import Params
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+MAX_LEAVES = 1024
+"""Of one of some hundred trees: more are no small steps any more."""
+_BINS = 256
+_BIN_BYTES = 24
+"""Of a histogram: two sums and a count."""
+
+_RULES: Mapping[str, Rule] = {
+    "learning_rate": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
+    "max_leaf_nodes": (
+        lambda value: is_whole(2)(value) and int(value or 0) <= MAX_LEAVES,
+        f"a whole number from 2 to {MAX_LEAVES}",
+    ),
+    "min_samples_leaf": (is_whole(1), "a whole number from 1"),
+    "l2_regularization": (is_number(0), "a finite number, 0 or more"),
+    "max_features": (
+        lambda value: is_number(math.ulp(0.0))(value) and float(value or 0) <= 1,
+        "a share of the columns, above 0 and at most 1",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class BoostingParams:
+    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+
+    learning_rate: float = 0.1
+    """What of a tree's correction is taken."""
+    max_leaf_nodes: int = 31
+    """Leaves of a tree, at most."""
+    min_samples_leaf: int = 20
+    """Rows in a leaf, at least."""
+    l2_regularization: float = 0.0
+    """Draws what a leaf of few rows says towards 0."""
+    max_features: float = 1.0
+    """Share of the columns that a node looks at."""
+
+    def __post_init__(self) -> None:
+        for name in _RULES:
+            check_value(name, getattr(self, name), _RULES)
+
+
+@dataclass
+class BoostingFamily(TableFamily):
+    """Trees of which each corrects those before it (Friedman, 2001), by histograms."""
+
+    heavy = "automl.training.boosting.heavy"
+    rules: ClassVar[Mapping[str, Rule]] = _RULES
+
+    iterations_per_epoch: int = 10
+    """Corrections between two reports; a whole trial has `training.epochs` times as many, and keeps
+    those up to its best report."""
+
+    def __post_init__(self) -> None:
+        n = self.iterations_per_epoch
+        check(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
+
+    def params(self, given: Params) -> BoostingParams:
+        return BoostingParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+
+    def size_bytes(self, params: BoostingParams, dataset: Dataset, training: TrainingConfig) -> int:
+        """The view of the rows, as scikit-learn bins it and copies it before; gradients and sums of
+        the rows; histograms of the nodes of a tree."""
+        n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
+        n_columns, n_outputs = len(dataset.columns.all), dataset.n_outputs
+        rows = n_rows * n_columns * 4 + n_train * n_columns * (8 + 2)
+        gradients = n_rows * n_outputs * 8 * 6
+        histograms = 2 * params.max_leaf_nodes * n_columns * _BINS * _BIN_BYTES
+        trees = (
+            params.max_leaf_nodes * self.iterations_per_epoch * training.epochs * n_outputs * 160
+        )
+        return rows + gradients + histograms + trees
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

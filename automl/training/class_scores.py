@@ -1,0 +1,77 @@
+"""From what a fit says of the classes that it saw to a score for each class of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.dataset import Dataset
+from automl.data.scores import Floats
+from automl.training.model_file import check
+
+
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Where what a fit gives belongs; a class that no training row has gets a score, too."""
+
+    n_outputs: int
+    """Classes of the table, or 1 for a value."""
+    present: npt.NDArray[np.int32]
+    """Places of the classes that were seen; none for a value."""
+    absent: float
+    """The score of the others."""
+
+    @classmethod
+    def of(cls, data: Dataset, present: npt.NDArray[Any]) -> ClassScores:
+        """`present` are the classes of a fit, in its order; empty for a value."""
+        absent = -float(np.log(len(data.train) + 1))
+        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent)
+
+    @property
+    def n_given(self) -> int:
+        """Numbers that a fit gives for a row: of two classes the second one's score alone."""
+        return len(self.present) if len(self.present) > 2 else 1
+
+    def outputs(self, given: Floats) -> Floats:
+        """(N, n_outputs) from (N, n_given)."""
+        if not len(self.present):
+            return given
+        if len(self.present) == 2:
+            given = np.column_stack([np.zeros(len(given)), given])
+        out = np.full((len(given), self.n_outputs), self.absent)
+        out[:, self.present] = given
+        return out
+
+    def plain(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"n_outputs": self.n_outputs, "present": self.present, "absent": self.absent}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ClassScores:
+        """Raises ValueError for what contradicts itself."""
+        n_outputs, present, absent = plain["n_outputs"], plain["present"], plain["absent"]
+        check(type(n_outputs) is int and n_outputs >= 1, "a number of classes", n_outputs)
+        is_array = isinstance(present, np.ndarray) and present.dtype == np.int32
+        check(is_array and present.ndim == 1, "no classes", type(present))
+        in_range = bool(((present >= 0) & (present < n_outputs)).all())
+        check(in_range and len(set(present.tolist())) == len(present), "classes", n_outputs)
+        check(len(present) != 1 and (len(present) > 0 or n_outputs == 1), "classes", len(present))
+        check(len(present) <= n_outputs <= max(1, MAX_CLASSES), "classes", n_outputs)
+        check(type(absent) is float and np.isfinite(absent), "no score", absent)
+        return cls(n_outputs, present, absent)
+
+
+MAX_CLASSES = 2**20
+"""In a file that is read: each row gets a score for each."""
+
+
+def shares(data: Dataset) -> Floats:
+    """(C,) logarithms of the classes' shares of the training rows, none being impossible: all that
+    can be said where they are of one class."""
+    counts = np.bincount(data.train.y, minlength=data.n_outputs) + 1.0
+    logs: Floats = np.log(counts / counts.sum())
+    return logs

@@ -1,0 +1,1 @@
+"""Logistic regression and ridge regression, by scikit-learn."""

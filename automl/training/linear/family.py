@@ -1,0 +1,61 @@
+"""The light side of linear models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from automl.config import TrainingConfig
+from automl.training.params import Rule, check_value, is_number
+from automl.training.table_family import TableFamily
+from automl.trial import Params
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+_RULES: Mapping[str, Rule] = {
+    "l2": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
+}
+
+
+@dataclass(frozen=True)
+class LinearParams:
+    """The params of one trial. Raises ValueError naming the param, its value and the rule."""
+
+    l2: float = 1.0
+    """What half the sum of squared weights counts, beside the sum of the rows' losses (for numbers
+    the whole sum, as in ridge regression)."""
+
+    def __post_init__(self) -> None:
+        for name in _RULES:
+            check_value(name, getattr(self, name), _RULES)
+
+
+@dataclass
+class LinearFamily(TableFamily):
+    """Logistic regression for classes, ridge regression for numbers; solved at once."""
+
+    heavy = "automl.training.linear.heavy"
+    rules: ClassVar[Mapping[str, Rule]] = _RULES
+
+    def params(self, given: Params) -> LinearParams:
+        return LinearParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
+
+    def n_reports(self, training: TrainingConfig) -> int:
+        """One, whatever `training.epochs` says."""
+        return 1
+
+    def size_bytes(self, params: LinearParams, dataset: Dataset, training: TrainingConfig) -> int:
+        """The features of all rows, twice those of the training rows as the solver keeps them, and
+        its history of 10 steps."""
+        from automl.data.one_hot import n_features
+
+        n_train, n_validation = len(dataset.train), len(dataset.validation)
+        width, n_outputs = n_features(dataset.columns), dataset.n_outputs
+        features = (n_train + n_validation) * width * 4 + n_train * width * 8
+        return features + n_train * n_outputs * 8 * 4 + width * n_outputs * 8 * 24
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"family": "linear"}

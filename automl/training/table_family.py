@@ -1,0 +1,76 @@
+"""The light side of what families share that scikit-learn fits to a table, on the CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from automl.config import TrainingConfig
+from automl.errors import ConfigError
+from automl.training.family import Family
+from automl.training.params import Rule, check_value
+from automl.trial import DeviceKind, Params, ParamValue, Request, RequestSource
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
+
+ON_CPU = frozenset({DeviceKind.CPU})
+_BASE_BYTES = 64 * 2**20
+"""What scikit-learn and its libraries take besides the data, and small change."""
+_FOR_NETWORKS = ("precision", "schedule", "ema_decay", "accumulate_steps", "loader_workers")
+
+
+@dataclass
+class TableFamily(Family):
+    """It trains round by round, an epoch each, and reports after each."""
+
+    library: ClassVar[str] = "sklearn"
+    rules: ClassVar[Mapping[str, Rule]]
+    """Of its params, which are these."""
+
+    @property
+    def users_target(self) -> None:
+        return None
+
+    @abstractmethod
+    def params(self, given: Params) -> Any:
+        """A trial's params, checked. Raises ValueError or TypeError."""
+
+    @abstractmethod
+    def size_bytes(self, params: Any, dataset: Dataset, training: TrainingConfig) -> int:
+        """What a trial takes besides what any of them does."""
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return tuple(self.rules), ()
+
+    def check_value(self, name: str, value: ParamValue) -> None:
+        check_value(name, value, self.rules)
+
+    def check_space(self, names: tuple[str, ...]) -> None:
+        return None
+
+    def check_training(self, training: TrainingConfig) -> None:
+        """Raises ConfigError for what is about gradients."""
+        default = TrainingConfig()
+        changed = [n for n in _FOR_NETWORKS if getattr(training, n) != getattr(default, n)]
+        changed += ["loss"] if training.loss_target is not None else []
+        if changed:
+            value = getattr(training, changed[0])
+            raise ConfigError(
+                f"training.{changed[0]}={getattr(value, 'value', value)}: it is about how networks "
+                "are trained, and this model is none. Leave it out, or take model=mlp."
+            )
+
+    def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
+        """Memory by arithmetic; scikit-learn trains on the CPU alone."""
+        try:
+            checked = self.params(params)
+        except (TypeError, ValueError):  # no trial can have such: it will fail and say so
+            return Request(None, RequestSource.UNKNOWN, kinds=ON_CPU)
+        size_bytes = _BASE_BYTES + self.size_bytes(checked, dataset, training)
+        return Request(size_bytes, RequestSource.ESTIMATED, kinds=ON_CPU)
+
+    def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> None:
+        return None

@@ -1,0 +1,1 @@
+"""Forests of trees, by scikit-learn."""

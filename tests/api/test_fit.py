@@ -1,0 +1,78 @@
+"""`automl.fit`: a table in, the best model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.errors import ConfigError
+
+FEW = (
+    *("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),
+    *("tracking.uri=sqlite:///mlflow.db",),
+)
+
+
+def table(n: int = 300) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.standard_normal((n, 3)), columns=["a", "b", "c"])
+    frame["kind"] = np.where(frame.a + frame.b > 0, "up", "down")
+    return frame
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_frame_becomes_a_model(folder: Path) -> None:
+    frame = table()
+    study = automl.fit(frame, "kind", n_trials=3, name="kinds", overrides=FEW)
+    assert set(study.predict(frame)) == {"up", "down"}
+    shares = study.predict_probabilities(frame)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert (folder / "studies" / "kinds" / "ensemble.pt").exists()
+    board = study.leaderboard()
+    assert list(board.family) == ["mlp"] * 3
+    assert board.value.is_monotonic_increasing
+    assert board.weight.sum() == pytest.approx(1)
+    assert (board.seconds > 0).all()
+    assert (board.rows_per_second > 0).all()
+    assert board.test.isna().all()
+    assert set(study.explain(frame).index) == {"a", "b", "c"}
+    saved = study.save(folder / "model.pt")
+    np.testing.assert_array_equal(automl.load(saved).predict(frame), study.predict(frame))
+
+
+def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
+    frame = table()
+    automl.fit(frame, "kind", n_trials=2, name="kinds", overrides=FEW)
+    study = automl.fit(frame, "kind", n_trials=3, name="kinds")
+    assert len(study.trials()) == 3
+    with pytest.raises(ConfigError, match="data"):
+        automl.fit(frame[:200], "kind", n_trials=4, name="kinds")
+    assert len(automl.open_study("kinds").trials()) == 3
+
+
+def test_a_file_is_read_where_it_lies(folder: Path) -> None:
+    table().to_csv("kinds.csv", index=False)
+    study = automl.fit("kinds.csv", "kind", n_trials=2, overrides=FEW)
+    assert len(study.trials()) == 2
+    assert not list((folder / "studies").glob("*.parquet"))
+
+
+def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
+    frame = table()
+    with pytest.raises(ConfigError, match="two of its columns are called a"):
+        automl.fit(pd.concat([frame, frame[["a"]]], axis=1), "kind", n_trials=1)
+    odd: list[Any] = [{1}, 2j] * 150
+    frame["odd"] = odd
+    with pytest.raises(ConfigError, match="cannot be written as Parquet"):
+        automl.fit(frame, "kind", n_trials=1)
+    assert not list((folder / "studies").glob("*")), "nothing is left"

@@ -1,0 +1,153 @@
+"""What `register` decides: which alias, which export is still good, by which metric."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from automl.commands.registration.judged import metric_of, shown
+from automl.commands.registration.package import found
+from automl.commands.registration.standing import Standing, Unseen, standing
+from automl.config import RegisterConfig
+from automl.errors import ConfigError
+from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version, rows_key
+from automl.trial import Difference, Interval, RowsKind
+
+ROWS = Unseen("f" * 64, RowsKind.KEPT, "data", "80 rows no sweep saw")
+GIVEN = replace(ROWS, kind=RowsKind.GIVEN)
+KNOWN = {rows_key(ROWS.digest): "80 rows"}
+
+
+def never() -> Difference:
+    raise AssertionError("there is nothing to compare")
+
+
+def decided(unseen: Unseen | None, tags: dict[str, str] | None, verdict: str = "") -> Standing:
+    champion = None if tags is None else Version(3, tags)
+    compare = (lambda: Difference(0.1, -0.2, 0.3, verdict)) if verdict else never
+    return standing(unseen, champion, compare)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "alias"),
+    [("better", CHAMPION), ("may be chance", CHAMPION), ("worse", CHALLENGER)],
+)
+def test_the_alias_moves_unless_the_new_one_is_worse(verdict: str, alias: str) -> None:
+    stands = decided(ROWS, KNOWN, verdict)
+    assert stands.alias == alias
+    assert "loss +0.1 (-0.2 to +0.3) from that of version 3 on 80 rows no sweep saw" in stands.why
+    assert stands.why.endswith(verdict)
+
+
+def test_the_first_with_rows_of_its_own_is_the_champion() -> None:
+    assert decided(ROWS, None).alias == CHAMPION
+
+
+@pytest.mark.parametrize("tags", [None, KNOWN])
+def test_without_rows_the_missing_key_is_named(tags: dict[str, str] | None) -> None:
+    stands = decided(None, tags)
+    assert stands.alias == CHALLENGER
+    assert "data.test_path=FILE" in stands.why
+
+
+@pytest.mark.parametrize(
+    ("unseen", "tags"),
+    [
+        (ROWS, {}),
+        (ROWS, {rows_key("e" * 64): "others"}),
+        (ROWS, {DATA: "data"}),  # kept from the same table, yet nobody told of the champion
+        (GIVEN, {DATA: "other"}),
+        (replace(GIVEN, data=""), {}),
+        (replace(GIVEN, data=""), {DATA: ""}),
+    ],
+)
+def test_rows_that_the_champion_may_know_move_nothing(unseen: Unseen, tags: dict[str, str]) -> None:
+    stands = decided(unseen, tags)
+    assert stands.alias == CHALLENGER
+    assert "nobody knows whether version 3, the champion, has seen its rows" in stands.why
+    assert "data.test_path=FILE" in stands.why
+
+
+def test_rows_that_came_later_are_new_to_all_of_one_data_set() -> None:
+    assert decided(GIVEN, {DATA: "data"}, "better").alias == CHAMPION
+
+
+def test_what_cannot_be_compared_is_a_challenger() -> None:
+    stands = standing(ROWS, Version(3, KNOWN), lambda: "it is of another kind")
+    assert stands.alias == CHALLENGER
+    assert stands.why.endswith("cannot be compared with it: it is of another kind")
+
+
+# --- the export -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    """Of the model `best.pt`, beside it."""
+    (tmp_path / "best.pt").write_bytes(b"weights")
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(b"graph")
+    (folder / "reader.py").write_bytes(b"")
+    schema = {
+        "format": "onnx",
+        "file": "model.onnx",
+        "digest": hashlib.sha256(b"graph").hexdigest(),
+        "model_file": {"sha256": hashlib.sha256(b"weights").hexdigest()},
+        "versions": {"automl": metadata.version("automl-sweep")},
+    }
+    (folder / "schema.json").write_text(json.dumps(schema))
+    return folder
+
+
+def changed(export: Path, **values: object) -> None:
+    path = export / "schema.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_an_export_of_the_model_is_taken(export: Path) -> None:
+    package = found(export, export.parent / "best.pt")
+    assert package is not None
+    assert package.digest == hashlib.sha256(b"graph").hexdigest()
+
+
+def test_an_export_that_is_not_as_it_was_made_is_made_anew(export: Path) -> None:
+    best = export.parent / "best.pt"
+    (export / "model.onnx").write_bytes(b"grapX")
+    assert found(export, best) is None
+    (export / "model.onnx").write_bytes(b"graph")
+    assert found(export, best) is not None
+    best.write_bytes(b"others")
+    assert found(export, best) is None
+    best.write_bytes(b"weights")
+    changed(export, versions={"automl": "0.0.0"})
+    assert found(export, best) is None
+    changed(export, versions={"automl": metadata.version("automl-sweep")}, format="torch")
+    assert found(export, best) is None
+    changed(export, format="onnx")
+    (export / "reader.py").unlink()
+    assert found(export, best) is None
+    (export / "schema.json").write_text("{")
+    assert found(export, best) is None
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_models_are_judged_as_the_study_was() -> None:
+    known = {"loss", "auc"}
+    assert metric_of("val_auc", known) == "auc"
+    assert metric_of("val_loss", known) == "loss"
+    assert metric_of("val_pinball", known) == "loss"
+    assert shown(Interval(0.15701, 0.0854, 0.2440)) == "0.157 (0.0854 to 0.244)"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "it's", "a\nb", "x" * 201])
+def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"register\.name="):
+        RegisterConfig(name=name)

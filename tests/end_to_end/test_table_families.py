@@ -1,0 +1,104 @@
+"""`model=linear|trees|boosting` from the command line: swept, killed, gone on with, and used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import automl
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+from tests.training.tables import TARGET, mixed_frame
+
+TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
+NAMES = ("linear", "trees", "boosting")
+REFUSED = """
+from pathlib import Path
+Path({marker!r}).touch()
+raise ImportError("torch is not wanted")
+"""
+
+
+@pytest.fixture
+def table(folder: Path) -> Path:
+    """In the test's folder."""
+    mixed_frame(2).to_csv(folder / "table.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_process_of_a_sweep_loads_torch(name: str, table: Path, program: Program) -> None:
+    """Whoever looks for torch finds one that leaves a mark and cannot be had."""
+    marker, package = table / "looked-for", table / "first" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(REFUSED.format(marker=str(marker)))
+    program.environment["PYTHONPATH"] = f"{table / 'first'}:{program.environment['PYTHONPATH']}"
+    words = (f"model={name}", "study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
+    done = program.run(*words, "devices=host", "execution=workers")
+    assert (done.code, done.stderr) == (0, "")
+    assert not marker.exists()
+    records = Records(table, "t")
+    assert set(records.params()) == {0, 1, 2}
+    for params in records.params().values():
+        assert "depth" not in params, "its own space was taken"
+    done = program.run(
+        "predict", "study.name=t", "predict.output=said.csv", "predict.input=table.csv"
+    )
+    assert (done.code, done.stderr) == (0, "")
+    assert not marker.exists()
+
+
+def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program) -> None:
+    words = (
+        *("model=trees", "study.n_trials=2", "training.epochs=12", *TABLE),
+        *("pruner=none", "sampler=random", "devices=host", "execution=workers"),
+        *("training.checkpoint_every_seconds=0", "admission.max_concurrent_trials=1"),
+    )
+    killed, whole = Records(table, "killed"), Records(table, "whole")
+    sweep = program.start(*words, "study.name=killed")
+    sweep.wait_until(lambda: len(killed.of_trial(0)) > 6, "some reports")
+    sweep.kill()
+    done = program.run("resume", "study.name=killed")
+    assert (done.code, done.stderr) == (0, "")
+    assert program.run(*words, "study.name=whole").code == 0
+    assert killed.losses() == whole.losses()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_scored_explained_and_trained_again(name: str, table: Path, call: Call) -> None:
+    words = (f"model={name}", "study.name=t", "study.n_trials=2", "training.epochs=3", *TABLE)
+    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
+    assert call(*words, *inline).code == 0
+    done = call("evaluate", "study.name=t")
+    assert (done.code, done.stderr) == (0, "")
+    assert "loss" in done.stdout
+    best, records = automl.open_study("t").best, Records(table, "t")
+    model = best.load()
+    assert model.model is None
+    assert list(model.explain(mixed_frame(2, seed=1)).index)[-1] == "b"
+    done = call("refit", "study.name=t", "refit.n_seeds=2")
+    assert (done.code, done.stderr) == (0, "")
+    refitted = automl.load(table / "studies" / "t" / "refit.pt")
+    frame = mixed_frame(2, seed=2)
+    assert (refitted.predict(frame) == model.predict(frame)).mean() > 0.8
+    (name_of_refit,) = (path.name for path in (table / "studies" / "t" / "refits").iterdir())
+    again = Records(table, "t")
+    again.path = table / "studies" / "t" / "refits" / name_of_refit
+    n_steps = {trial: 0 for trial, _ in again.losses()}
+    for trial, _ in again.losses():
+        n_steps[trial] += 1
+    losses = {s: m["val_loss"] for (t, s), m in records.losses().items() if t == best.number}
+    n_best = min(losses, key=lambda step: losses[step]) + 1
+    assert n_steps == {0: n_best, 1: n_best}, "as long as the trial trained to its best"
+
+
+def test_what_asks_for_gpus_is_refused(table: Path, call: Call) -> None:
+    words = ("model=trees", "study.name=t", *TABLE)
+    for setting in ("devices=nvml", "devices.choose=gpu"):
+        done = call(*words, setting)
+        assert done.code == 2
+        assert f"{setting}: model=trees trains on the CPU alone: leave it out." in done.stderr
+    done = call(*words, "training.schedule=cosine")
+    assert "training.schedule=cosine: it is about how networks are trained" in done.stderr

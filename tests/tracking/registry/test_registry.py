@@ -1,0 +1,219 @@
+"""Models in MLflow's registry, in a real store: whole, once, and gone on with after any kill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from automl.commands.registration.putting import put
+from automl.commands.registration.standing import Standing
+from automl.data.raw import plain_frame
+from automl.errors import ConfigError
+from automl.tracking.registry.registry import Registry, RegistryError
+from automl.tracking.registry.words import CHALLENGER, CHAMPION, NewModel, RunRef
+from automl.tracking.uri import TrackingUri
+
+SCHEMA = {"columns": [{"name": "a"}, {"name": "k", "categories": ["p"]}], "classes": ["u", 1]}
+CHANGES = (
+    "create_registered_model",
+    "create_logged_model",
+    "log_model_artifacts",
+    "finalize_logged_model",
+    "log_outputs",
+    "create_model_version",
+    "set_logged_model_tags",
+    "set_registered_model_alias",
+)
+"""What changes the store on the way, in order."""
+
+
+class Killed(BaseException):
+    """Raised in the place of a kill -9."""
+
+
+class Mortal:
+    """A client that is killed at a call of one name, before or after it has taken effect."""
+
+    def __init__(self, client: MlflowClient, at: str, *, after: bool) -> None:
+        self._client, self._at, self._after = client, at, after
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(self._client, name)
+        if name != self._at:
+            return own
+
+        def killed(*args: Any, **named: Any) -> None:
+            if self._after:
+                own(*args, **named)
+            raise Killed
+
+        return killed
+
+
+@pytest.fixture
+def uri(empty_database: Path, tmp_path: Path) -> TrackingUri:
+    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
+    return TrackingUri(f"sqlite:///{tmp_path / 'mlflow.db'}", "tracking.uri")
+
+
+@pytest.fixture
+def model(uri: TrackingUri, tmp_path: Path) -> NewModel:
+    client = MlflowClient(uri.text)
+    experiment = client.create_experiment("s", artifact_location=str(tmp_path / "artifacts"))
+    run = client.create_run(experiment)
+    client.set_terminated(run.info.run_id, "FINISHED", 7)
+    package = tmp_path / "trial-00001-onnx"
+    package.mkdir()
+    (package / "schema.json").write_text(json.dumps(SCHEMA))
+    (package / "reader.py").write_text("")
+    return NewModel(
+        package=package,
+        digest="ab",
+        name="trial-00001",
+        run=RunRef(experiment, run.info.run_id),
+        example=plain_frame([{"a": 1.0, "k": "p"}, {"a": None, "k": None}], ["a", "k"]),
+        tags={"automl.study": "ours", "automl.rows.12": "3 rows"},
+    )
+
+
+def register(registry: Registry, model: NewModel, alias: str = CHAMPION) -> int:
+    """As the command does it."""
+    registry.claim("ours", shared=False)
+    known = next((v for v in registry.versions() if v.digest == model.digest), None)
+    return put(registry, model, known, Standing(alias, "")).number
+
+
+def check_whole(client: MlflowClient, model: NewModel) -> None:
+    """One model, shown once on a run that has ended; one version of it, the champion."""
+    (logged,) = client.search_logged_models([model.run.experiment])
+    assert str(logged.status) == "READY"
+    assert json.loads(logged.tags["mlflow.modelVersions"]) == [{"name": "s", "version": 1}]
+    files = {path.name for path in Path(logged.artifact_location).rglob("*")}
+    assert files >= {"MLmodel", "served.py", "schema.json", "reader.py", "requirements.txt"}
+    run = client.get_run(model.run.run)
+    assert run.outputs is not None
+    assert [shown.model_id for shown in run.outputs.model_outputs] == [logged.model_id]
+    assert (run.info.status, run.info.end_time) == ("FINISHED", 7)
+    (version,) = client.search_model_versions("name='s'")
+    assert dict(version.tags) == {"automl.digest": "ab", **model.tags}
+    assert version.run_id == model.run.run
+    assert client.get_registered_model("s").aliases == {"champion": version.version}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", CHANGES)
+def test_who_was_killed_goes_on(at: str, after: bool, uri: TrackingUri, model: NewModel) -> None:
+    client = MlflowClient(uri.text)
+    mortal: Any = Mortal(client, at, after=after)
+    with pytest.raises(Killed):
+        register(Registry(mortal, uri, "s"), model)
+    assert register(Registry(client, uri, "s"), model) == 1
+    check_whole(client, model)
+
+
+def test_the_same_again_changes_nothing(uri: TrackingUri, model: NewModel) -> None:
+    client = MlflowClient(uri.text)
+    register(Registry(client, uri, "s"), model)
+    watched: list[str] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            watched.append(name)
+            return getattr(client, name)
+
+    asked: Any = Watched()
+    assert register(Registry(asked, uri, "s"), model) == 1
+    assert set(watched) & set(CHANGES) == {"create_registered_model"}, "it is refused, being there"
+    check_whole(client, model)
+
+
+def test_the_signature_names_columns_and_answers(uri: TrackingUri, model: NewModel) -> None:
+    client = MlflowClient(uri.text)
+    register(Registry(client, uri, "s"), model)
+    (logged,) = client.search_logged_models([model.run.experiment])
+    text = (Path(logged.artifact_location) / "MLmodel").read_text()
+    assert '{"type": "any", "name": "a", "required": true}' in " ".join(text.split())
+    assert '"name": "probability_u"' in " ".join(text.split())
+    assert "python_model.pkl" not in text
+    pinned = (Path(logged.artifact_location) / "requirements.txt").read_text().split()
+    assert [line.partition("==")[0] for line in pinned] == [
+        "mlflow",
+        "numpy",
+        "pandas",
+        "onnxruntime",
+    ]
+
+
+def test_what_is_new_about_a_version_is_recorded_with_it(uri: TrackingUri, model: NewModel) -> None:
+    registry = Registry(MlflowClient(uri.text), uri, "s")
+    register(registry, model)
+    register(registry, replace(model, tags={"automl.rows.34": "5 rows"}))
+    (version,) = registry.versions()
+    assert version.has_not_seen("12")
+    assert version.has_not_seen("34")
+    assert not version.has_not_seen("56")
+
+
+def test_a_challenger_that_became_the_champion_is_no_challenger(
+    uri: TrackingUri, model: NewModel
+) -> None:
+    registry = Registry(MlflowClient(uri.text), uri, "s")
+    register(registry, model, CHALLENGER)
+    assert (registry.alias(CHAMPION), registry.alias(CHALLENGER)) == (None, 1)
+    register(registry, model, CHAMPION)
+    assert (registry.alias(CHAMPION), registry.alias(CHALLENGER)) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("tags", "shared", "said"),
+    [
+        ({}, False, "another project has a registered model of this name"),
+        ({}, True, "another project has a registered model of this name"),
+        ({"automl.study": "theirs"}, False, "is of another study of automl (theirs)"),
+    ],
+)
+def test_a_name_of_others_is_refused(
+    tags: dict[str, str], shared: bool, said: str, uri: TrackingUri
+) -> None:
+    client = MlflowClient(uri.text)
+    client.create_registered_model("s", tags=tags)
+    with pytest.raises(ConfigError) as refused:
+        Registry(client, uri, "s").claim("ours", shared=shared)
+    assert said in str(refused.value)
+    Registry(client, uri, "another").claim("ours", shared=shared)
+    client.set_registered_model_tag("s", "automl.study", "theirs")
+    Registry(client, uri, "s").claim("ours", shared=True)
+
+
+def test_an_error_of_mlflows_has_no_credentials(uri: TrackingUri) -> None:
+    class Down:
+        def get_registered_model(self, name: str) -> None:
+            raise MlflowException("API request to http://me:secret@host failed")
+
+    down: Any = Down()
+    with pytest.raises(RegistryError) as refused:
+        Registry(down, replace(uri, text="http://me:secret@host"), "s").study()
+    assert "secret" not in str(refused.value)
+    assert "MLflow's model registry cannot be used" in str(refused.value)
+
+
+def test_an_export_comes_back_and_a_foreign_model_has_none(
+    uri: TrackingUri, model: NewModel, tmp_path: Path
+) -> None:
+    registry = Registry(MlflowClient(uri.text), uri, "s")
+    register(registry, model)
+    (version,) = registry.versions()
+    (tmp_path / "to").mkdir()
+    folder = registry.download(version, tmp_path / "to")
+    assert json.loads((folder / "schema.json").read_text()) == SCHEMA
+    (there,) = MlflowClient(uri.text).search_logged_models([model.run.experiment])
+    shutil.rmtree(Path(there.artifact_location) / "artifacts")
+    (tmp_path / "again").mkdir()
+    assert not (registry.download(version, tmp_path / "again") / "schema.json").exists()

@@ -1,0 +1,305 @@
+"""Linear models and trees: what `best.pt` says is what scikit-learn says, of every kind of row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from automl.config import Precision, Schedule, Task, TrainingConfig
+from automl.data.dataset import Dataset
+from automl.data.one_hot import one_hot
+from automl.errors import ConfigError
+from automl.training.auto.family import AutoFamily
+from automl.training.boosting import heavy as boosting
+from automl.training.boosting.family import BoostingFamily
+from automl.training.linear.family import LinearFamily
+from automl.training.mean_model import mean_outputs
+from automl.training.plain_checkpoint import is_plain
+from automl.training.plan import SessionSetup
+from automl.training.predictor import Predictor, load_of_table
+from automl.training.refit_file import read, save, together
+from automl.training.seeds import trial_seed
+from automl.training.session import open_session
+from automl.training.table_estimator import Fitting
+from automl.training.table_family import TableFamily
+from automl.training.tree_view import tree_view
+from automl.training.trees import heavy as trees
+from automl.training.trees.family import TreesFamily
+from automl.trial import DeviceKind, Finished, Params, RequestSource, Verdict
+from tests.training.conftest import HOST, Listener, make_plan, make_spec
+from tests.training.tables import TARGET, mixed, mixed_frame
+
+FAMILIES: dict[str, TableFamily] = {
+    "linear": LinearFamily(),
+    "trees": TreesFamily(trees_per_epoch=3),
+    "boosting": BoostingFamily(iterations_per_epoch=5),
+}
+TOLERANCE = 1e-6
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=["a value", "two classes", "three classes"])
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return mixed(tmp_path_factory.mktemp("tables"), request.param)
+
+
+def trained(
+    folder: Path,
+    name: str,
+    data: Dataset,
+    params: Params | None = None,
+    epochs: int = 1,
+    verdicts: dict[int, Verdict] | None = None,
+    **settings: Any,
+) -> tuple[Predictor, Listener]:
+    """The trial's best model, and what it told."""
+    training = TrainingConfig(epochs=epochs, **settings)
+    plan = make_plan(family=FAMILIES[name], training=training)
+    spec, listener = make_spec(folder, params), Listener(verdicts or {})
+    open_session(SessionSetup(plan, data)).run(spec, HOST, listener)
+    return load_of_table(Path(spec.checkpoint_dir) / "best.pt"), listener
+
+
+def fitting(name: str, data: Dataset, params: Params | None = None) -> Fitting:
+    """That of the trial above."""
+    family = FAMILIES[name]
+    return Fitting(family, data, family.params(params or {}), trial_seed(7, 0), 1, 1)
+
+
+def said(model: Any, rows: npt.NDArray[Any], data: Dataset) -> npt.NDArray[Any]:
+    """Probabilities, or values in the target's unit."""
+    if data.task is Task.classification:
+        return np.asarray(model.predict_proba(rows))
+    return np.asarray(model.predict(rows) * data.target_scale + data.target_mean)
+
+
+def of_predictor(predictor: Predictor, frame: pd.DataFrame) -> npt.NDArray[Any]:
+    classes = predictor.task is Task.classification
+    return predictor.predict_probabilities(frame) if classes else predictor.predict(frame)
+
+
+@pytest.mark.parametrize("kind", ["extra_trees", "random_forest"])
+def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_path: Path) -> None:
+    params: Params = {"kind": kind, "min_samples_leaf": 2}
+    predictor, _ = trained(tmp_path, "trees", table, params)
+    asked = fitting("trees", table, params)
+    forest = trees.unfitted(asked, 0).fit(table.view(tree_view)[0], asked.targets)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = tree_view(table.columns, predictor.read(frame))
+    check_same(of_predictor(predictor, frame), said(forest, rows, table), table)
+
+
+def test_boosting_says_what_the_librarys_says(table: Dataset, tmp_path: Path) -> None:
+    predictor, _ = trained(tmp_path, "boosting", table)
+    asked = fitting("boosting", table)
+    boosted = boosting.unfitted(asked).fit(table.view(tree_view)[0], asked.targets)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = tree_view(table.columns, predictor.read(frame))
+    check_same(of_predictor(predictor, frame), said(boosted, rows, table), table)
+
+
+def test_a_linear_model_says_what_the_librarys_says(table: Dataset, tmp_path: Path) -> None:
+    predictor, _ = trained(tmp_path, "linear", table, {"l2": 2.0})
+    x, y = table.view(one_hot)[0], fitting("linear", table).targets
+    of_classes = table.task is Task.classification
+    model = (LogisticRegression(C=0.5, max_iter=1000) if of_classes else Ridge(alpha=2.0)).fit(x, y)
+    frame = mixed_frame(len(table.classes) or 1, seed=1)
+    rows = one_hot(table.columns, predictor.read(frame)).astype(np.float64)
+    check_same(of_predictor(predictor, frame), said(model, rows, table), table)
+
+
+def check_same(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], data: Dataset) -> None:
+    """To 1e-6 of a probability, or of the target's deviation."""
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() / data.target_scale < TOLERANCE
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_rows_that_training_never_saw_the_like_of_are_predicted(
+    name: str, table: Dataset, tmp_path: Path
+) -> None:
+    """Cells are missing where none was, and a text is new: scikit-learn would refuse them."""
+    predictor, _ = trained(tmp_path, name, table)
+    frame = mixed_frame(len(table.classes) or 1, n_rows=20, seed=2).drop(columns=TARGET)
+    frame.loc[0, ["a", "b", "when", "kind"]] = None
+    frame.loc[1, "kind"] = "never seen"
+    frame.loc[2, ["a", "b"]] = [1e30, -1e300]
+    assert np.isfinite(predictor.outputs(predictor.read(frame))).all()
+    assert len(predictor.predict(frame)) == 20
+    assert len(predictor.predict(frame[:0])) == 0
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_what_is_reported_is_what_the_file_says(name: str, table: Dataset, tmp_path: Path) -> None:
+    predictor, listener = trained(tmp_path, name, table, epochs=4)
+    step, best = min(listener.reports, key=lambda report: report[1]["val_loss"])
+    assert len(listener.reports) == (1 if name == "linear" else 4)
+    assert isinstance(listener.outcome, Finished)
+    assert listener.outcome.value == best["val_loss"]
+    part = table.validation
+    out = predictor.outputs(part.rows)
+    if table.task is Task.classification:
+        logs = out - np.logaddexp.reduce(out, axis=1, keepdims=True)
+        loss = -logs[np.arange(len(part)), part.y].mean()
+        assert best["val_error"] == (out.argmax(axis=1) != part.y).mean()
+    else:
+        scaled = (part.y.astype(np.float64) - table.target_mean) / table.target_scale
+        loss = np.square(out[:, 0] - scaled).mean()
+        assert best["val_rmse"] == pytest.approx(math.sqrt(loss) * table.target_scale)
+    assert best["val_loss"] == pytest.approx(loss, rel=1e-5), step
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("n_present", [1, 2])
+def test_classes_without_a_training_row_are_said_to_be_rare(
+    name: str, n_present: int, tmp_path: Path
+) -> None:
+    table = mixed(tmp_path, 3)
+    places = np.flatnonzero(table.train.y < n_present)
+    few = replace(table, train=table.train.taking(places))
+    predictor, listener = trained(tmp_path, name, few, epochs=2)
+    assert isinstance(listener.outcome, Finished)
+    shares = predictor.predict_probabilities(mixed_frame(3, seed=1))
+    assert (shares > 0).all()
+    assert shares[:, n_present:].max() < 0.02
+    assert (shares[:, :n_present].sum(axis=1) > 0.97).all()
+
+
+@pytest.mark.parametrize("name", ["trees", "boosting"])
+def test_a_trial_ends_once_nothing_better_comes(name: str, tmp_path: Path) -> None:
+    table = mixed(tmp_path, 2)
+    stopped, whole = (
+        trained(tmp_path / str(n), name, table, epochs=30, patience_epochs=n)[1] for n in (2, None)
+    )
+    losses = [metrics["val_loss"] for _, metrics in stopped.reports]
+    assert len(losses) < len(whole.reports) == 30
+    assert min(losses) == losses[-3], "two epochs were waited"
+    assert losses == [metrics["val_loss"] for _, metrics in whole.reports][: len(losses)]
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
+    predictor, listener = trained(tmp_path, name, mixed(tmp_path, 2), {}, 5, {0: Verdict.PRUNE})
+    assert len(listener.reports) == 1
+    assert type(listener.outcome).__name__ == "Pruned"
+    assert predictor.metrics == listener.reports[0][1]
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_threads_change_no_number(name: str, tmp_path: Path) -> None:
+    table, found = mixed(tmp_path, 2), []
+    for n_threads in (1, 2):
+        plan = make_plan(family=FAMILIES[name], training=TrainingConfig(epochs=2))
+        listener = Listener()
+        session = open_session(SessionSetup(plan, table, n_threads))
+        session.run(make_spec(tmp_path / str(n_threads)), HOST, listener)
+        found.append(listener.reports)
+    assert found[0] == found[1]
+
+
+def test_a_model_has_no_network_and_tells_which_columns_matter(tmp_path: Path) -> None:
+    for name in FAMILIES:
+        predictor, _ = trained(tmp_path / name, name, mixed(tmp_path, 2), epochs=4)
+        assert predictor.model is None
+        assert predictor.to("cpu") is predictor
+        assert list(predictor.explain(mixed_frame(2, seed=1)).index)[-1] == "b", name
+
+
+# --- beside others ---
+
+
+def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
+    """Of `model=auto` each trial's file is as its family writes it."""
+    table = mixed(tmp_path, 2)
+    plan = make_plan(family=AutoFamily(families=["mlp", "trees", "boosting"]))
+    session, models = open_session(SessionSetup(plan, table)), {}
+    for number, name in enumerate(("mlp", "trees", "boosting")):
+        spec = make_spec(tmp_path, {"family": name}, number)
+        session.run(spec, HOST, Listener())
+        models[number] = str(Path(spec.checkpoint_dir) / "best.pt")
+    assert [is_plain(Path(path)) for path in models.values()] == [False, True, True]
+    rows = table.validation.rows
+    for path, chosen in (("all.pt", (0, 1, 2)), ("trees.pt", (1, 2))):
+        contents = [read(Path(models[number])) for number in chosen]
+        state = together([content["state"] for content in contents])
+        of = [Path(models[number]) for number in chosen]
+        save(tmp_path / path, {**contents[0], "state": state}, of)
+        assert is_plain(tmp_path / path) == (0 not in chosen)
+        each = np.stack([load_of_table(models[n]).outputs(rows) for n in chosen])
+        joined = load_of_table(tmp_path / path).outputs(rows)
+        np.testing.assert_array_equal(joined, mean_outputs(each, table.task))
+
+
+# --- the light side ---
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
+    family, training = FAMILIES[name], TrainingConfig()
+    request = family.request({}, table, training)
+    assert request.source is RequestSource.ESTIMATED
+    assert request.kinds == {DeviceKind.CPU}
+    unknown = family.request({"no such": 1}, table, training)
+    assert unknown.source is RequestSource.UNKNOWN
+    assert unknown.kinds == {DeviceKind.CPU}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("linear", {"l2": 0.0}),
+        ("linear", {"l2": math.inf}),
+        ("trees", {"kind": "oak"}),
+        ("trees", {"max_features": 0.0}),
+        ("trees", {"max_features": 1.01}),
+        ("trees", {"max_features": True}),
+        ("trees", {"min_samples_leaf": 0}),
+        ("trees", {"min_samples_leaf": 2.5}),
+        ("trees", {"max_leaf_nodes": 1}),
+        ("trees", {"max_leaf_nodes": 16_385}),
+        ("boosting", {"learning_rate": 0}),
+        ("boosting", {"max_leaf_nodes": 1025}),
+        ("boosting", {"l2_regularization": -1}),
+        ("boosting", {"max_features": None}),
+    ],
+    ids=str,
+)
+def test_a_value_that_it_cannot_take_is_refused_by_name(name: str, params: Params) -> None:
+    ((param, value),) = params.items()
+    with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
+        FAMILIES[name].check_value(param, value)
+    with pytest.raises(ValueError, match=rf"^{param}={value!r}: must be "):
+        FAMILIES[name].params(params)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        (TrainingConfig(precision=Precision.float64), "training.precision=float64: "),
+        (TrainingConfig(schedule=Schedule.cosine), "training.schedule=cosine: "),
+        (TrainingConfig(ema_decay=0.9), "training.ema_decay=0.9: "),
+        (TrainingConfig(loss="mine:loss"), "training.loss=mine:loss: "),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_about_networks_is_refused(
+    training: TrainingConfig, message: str
+) -> None:
+    for family in FAMILIES.values():
+        family.check_training(TrainingConfig(epochs=3, patience_epochs=2))
+        with pytest.raises(ConfigError, match=f"^{message}.* model=mlp"):
+            family.check_training(training)
+
+
+def test_a_number_of_trees_is_one_at_least() -> None:
+    with pytest.raises(ConfigError, match=r"^model.trees_per_epoch=0: "):
+        TreesFamily(trees_per_epoch=0)
+    with pytest.raises(ConfigError, match=r"^model.iterations_per_epoch=0: "):
+        BoostingFamily(iterations_per_epoch=0)
