@@ -71,12 +71,20 @@ def fastest_export(
     )
     _keep(event, config, console)
     if chosen is None:
-        raise AutoMLError(
-            "export.tune: no way that can be written as a file is within "
-            f"export.tolerance={config.export.tolerance:g} of the model's loss here: allow more, "
-            "or install what the lines above say."
-        )
+        raise _no_file(seen, config.export.tolerance)
     return _export_of(chosen, seen, validation)
+
+
+def _no_file(seen: Seen, tolerance: float) -> AutoMLError:
+    if any(one.is_file for one in seen.ways):
+        return AutoMLError(
+            f"export.tune: what could be written is not within export.tolerance={tolerance:g} of "
+            "the model's loss: allow more, or leave export.tune out."
+        )
+    return AutoMLError(
+        "export.tune: nothing that could be written was measured, and the lines above say why: "
+        "mend that, or leave export.tune out."
+    )
 
 
 def _validation(config: Config, predictor: Predictor) -> Validation:

@@ -33,15 +33,17 @@ class ScoresWriter:
         """`scores` of the rows that could be read: (N, classes), or (N,) values; None: of none."""
         if scores is None:
             scores = np.empty((0,) if self._labels is None else (0, len(self._labels)))
-        rows = np.full(chunk.n_rows, -1)
-        rows[chunk.places] = np.arange(len(chunk.places))
-        where = pa.array(rows, mask=rows < 0)  # taken at no place: an empty cell
-        columns = [_texts(chunk.frame[name]).take(where) for name in self._kept]
+        columns = [_texts(chunk.frame[name]) for name in self._kept]
         if self._labels is None:
-            columns.append(pa.array(scores).take(where))
+            columns.append(pa.array(scores))
         else:
-            columns.append(self._labels.take(pa.array(scores.argmax(1))).take(where))
-            columns += [pa.array(np.ascontiguousarray(s)).take(where) for s in scores.T]
+            columns.append(self._labels.take(pa.array(scores.argmax(1))))
+            columns += [pa.array(np.ascontiguousarray(s)) for s in scores.T]
+        if len(chunk.places) < chunk.n_rows:
+            rows = np.full(chunk.n_rows, -1)
+            rows[chunk.places] = np.arange(len(chunk.places))
+            where = pa.array(rows, mask=rows < 0)  # taken at no place: an empty cell
+            columns = [column.take(where) for column in columns]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from automl.config import Task
+from automl.config import ExportFormat, Task
 from automl.data.columns import Columns
 from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
@@ -52,6 +52,8 @@ class Predictor:
         state = content["state"]
         self.task = model_file.task_of(state)
         self._model = _model(state, file_bytes, build)
+        self.export_formats = _formats(state)
+        """What `export` can make of it."""
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.params = model_file.params_of(content["params"])
@@ -189,11 +191,19 @@ def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> 
     model_file.check(all(isinstance(one, Mapping) for one in members), "no models", members)
     model_file.check_room(members, file_bytes)
     models = []
-    for member in ({**state, **one} for one in members):
+    shared = {name: value for name, value in state.items() if name != MEMBERS}
+    for member in ({**shared, **one} for one in members):
         side = heavy_side(_family(member))
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.shares_of(state[WEIGHTS], len(models)) if WEIGHTS in state else None
     return MeanModel(models, model_file.task_of(state), weights)
+
+
+def _formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
+    """Those that the families of all members have."""
+    members = state.get(MEMBERS, [{}])
+    each = [_family({**state, **one}).export_formats for one in members]
+    return tuple(kind for kind in each[0] if all(kind in formats for formats in each))
 
 
 def _family(state: Mapping[str, Any]) -> type[Family]:

@@ -18,7 +18,7 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
-from automl.training.model_file import with_arrays
+from automl.training.model_file import check_room, with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
 from automl.training.patience import Patience
@@ -165,6 +165,7 @@ class TableSide(ABC):
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None
     ) -> Model:
+        check_room([state], file_bytes)  # of a torch file, whose tensors may be views of one number
         return self.model_of(with_arrays(state))
 
     @abstractmethod

@@ -156,6 +156,27 @@ def test_a_whole_space_replaces_one_written_into_a_config(
     assert composed(*words).config.space == {"x": 1}
 
 
+@pytest.mark.parametrize("model", ["linear", "trees", "boosting"])
+def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> None:
+    own = composed(f"model={model}").config.space
+    assert own == composed("model=mlp", f"space={model}").config.space
+    assert "depth" not in own
+    (name, *_) = own
+    assert composed(f"model={model}", f"space.{name}=0.5").config.space == {**own, name: 0.5}
+    assert composed(f"model={model}", "space={x: 1}").config.space == {"x": 1}
+    assert "dropout" in composed(f"model={model}", "space=mlp_full").config.space
+    assert "depth" in composed(f"model={model}", "space=mlp").config.space
+    of_network = composed("model=python", "model.target=a:b").config.space
+    assert of_network == composed().config.space
+
+
+def test_a_model_of_a_config_of_ones_own_takes_its_space(composed: Compose, folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "own.yaml").write_text("defaults: [sweep, {override model: trees}, _self_]")
+    words = ("--config-dir", str(folder / "mine"), "--config-name", "own")
+    assert composed(*words).config.space == composed("model=trees").config.space
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -164,7 +185,10 @@ def test_a_whole_space_replaces_one_written_into_a_config(
         ("space.depth=glob(*)", "space.depth=glob"),
         ("space.depth.low=1,2", "one value for space.depth.low"),
         ("space=3", "the search space is a mapping"),
-        ("space=wide", "Options of space: doubling, empty, grid, mlp, mlp_full"),
+        (
+            "space=wide",
+            "Options of space: auto, boosting, doubling, empty, grid, linear, mlp, mlp_full, trees",
+        ),
         ("~space.nope", "'space.nope' does not exist"),
     ],
 )

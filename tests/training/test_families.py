@@ -89,6 +89,7 @@ def test_it_trains_predicts_and_goes_on_as_if_never_stopped(
     assert isinstance(whole.outcome, Finished)
     assert isinstance(again.outcome, Finished)
     assert again.outcome.value == whole.outcome.value
+    assert again.reports == whole.reports, "those of before once more, as they were, and the rest"
     x = x_of(disc, disc.validation)
     of_each = []
     for folder in ("whole", "parts"):

@@ -11,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from automl.config import Precision, Schedule, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.one_hot import one_hot
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
+from automl.training import checkpoint
 from automl.training.auto.family import AutoFamily
 from automl.training.boosting import heavy as boosting
 from automl.training.boosting.family import BoostingFamily
@@ -237,6 +239,21 @@ def test_trees_and_networks_are_members_of_one_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(joined, mean_outputs(each, table.task))
 
 
+@pytest.mark.parametrize("name", ["trees", "boosting"])
+def test_a_strangers_tensor_is_no_larger_than_its_file(name: str, tmp_path: Path) -> None:
+    """As torch stores it one number stands for as many as it says."""
+    trained(tmp_path, name, mixed(tmp_path, 2))
+    content = read(tmp_path / "trial-00000" / "best.pt")
+    as_torch = checkpoint.snapshot({**content, "state": {**content["state"], "trees": {}}})
+    arrays = checkpoint.snapshot(content["state"]["trees"])
+    arrays["column"] = torch.tensor([-1], dtype=torch.int16).expand(10**12)
+    as_torch["state"]["trees"] = arrays
+    checkpoint.save(tmp_path, {"best.pt": as_torch})
+    assert (tmp_path / "best.pt").stat().st_size < 10**6
+    with pytest.raises(AutoMLError, match="larger than the file"):
+        load_of_table(tmp_path / "best.pt")
+
+
 # --- the light side ---
 
 
@@ -263,7 +280,7 @@ def test_a_request_is_for_the_cpu_alone(name: str, table: Dataset) -> None:
         ("trees", {"min_samples_leaf": 0}),
         ("trees", {"min_samples_leaf": 2.5}),
         ("trees", {"max_leaf_nodes": 1}),
-        ("trees", {"max_leaf_nodes": 16_385}),
+        ("trees", {"max_leaf_nodes": 8193}),
         ("boosting", {"learning_rate": 0}),
         ("boosting", {"max_leaf_nodes": 1025}),
         ("boosting", {"l2_regularization": -1}),

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 KINDS = ("extra_trees", "random_forest")
-MAX_LEAVES = 16_384
-"""A tree of so many takes some 100 KiB on disk (experiments/013-tables)."""
+MAX_LEAVES = 8192
+"""A forest of 100 such trees takes some 4 MB on disk (experiments/013-tables)."""
 _NODE_BYTES = 64
 """As scikit-learn keeps it, without what a leaf says."""
 
@@ -44,9 +44,9 @@ class TreesParams:
     sample of the rows, the best thresholds (Breiman, 2001)."""
     max_features: float = 0.5
     """Share of the columns that a node looks at."""
-    min_samples_leaf: int = 5
+    min_samples_leaf: int = 2
     """Rows in a leaf, at least."""
-    max_leaf_nodes: int = 4096
+    max_leaf_nodes: int = 1024
     """Leaves of a tree, at most; those that tell the most apart come first."""
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,22 @@ def test_a_dict_becomes_a_label_where_neither_automl_nor_torch_can_be_imported(
         assert label == classifier.classes[scores.argmax()]
         assert np.allclose(list(said.values()), scores, atol=1e-6)
         assert list(said) == list(classifier.classes)
+
+
+def test_the_lines_of_the_readme_say_what_the_model_says(
+    classifier: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = Path(__file__).parents[3].joinpath("README.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.S)
+    (lines,) = (block for block in blocks if "def label(" in block)
+    assert len(lines.splitlines()) <= 20
+    monkeypatch.chdir(tmp_path)
+    export(classifier, ROWS, tmp_path / "prices-v3", ExportFormat.onnx, ABOUT)
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    expected = [classifier.classes[scores.argmax()] for scores in scores_of(classifier, ROWS)]
+    spelt = [{n: str(v) if n in names["places"] else v for n, v in row.items()} for row in ROWS]
+    assert [names["label"](row) for row in spelt] == expected
 
 
 @pytest.mark.parametrize("kind", [ExportFormat.onnx, ExportFormat.torch])

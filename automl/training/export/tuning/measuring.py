@@ -47,19 +47,17 @@ def measure(
     exported, and KeyboardInterrupt before anything was measured.
     """
     shop, seen = Workshop(predictor, validation.arrays, folder), Seen()
-    for number, way in enumerate(ways):
-        try:
-            measured = _measured(way, shop, validation, seen.files)
-        except KeyboardInterrupt:
-            if not any(one.timing for one in seen.ways):
-                raise
-            seen.interrupted = True
-            rest = [Measured(way.name, way.threads, why_not="interrupted") for way in ways[number:]]
-            seen.ways += rest
-            break
-        seen.ways.append(measured)
-        if not way.why_not:
-            show(number, measured)
+    try:
+        for number, way in enumerate(ways):
+            seen.ways.append(_measured(way, shop, validation, seen.files))
+            if not way.why_not:
+                show(number, seen.ways[-1])
+    except KeyboardInterrupt:
+        if not any(one.timing for one in seen.ways):
+            raise
+        seen.interrupted = True
+        rest = ways[len(seen.ways) :]
+        seen.ways += [Measured(way.name, way.threads, why_not="interrupted") for way in rest]
     return seen
 
 

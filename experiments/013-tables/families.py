@@ -1,0 +1,161 @@
+"""The families of models with their default params on Adult: how good, how dear, how large.
+
+Each trains alone, in this process with one thread, as a trial of a sweep does. The largest that a
+space, and that the bounds of the params allow are trained too, for their files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.config import DataConfig, DataKind, ObjectiveConfig, TrainingConfig
+from automl.data.evaluation import Evaluation, open_evaluation
+from automl.data.scores import predictions
+from automl.record.files import BEST, LAST
+from automl.training.family import families
+from automl.training.plan import SessionSetup, TrainingPlan
+from automl.training.predictor import load_of_table
+from automl.training.session import TrainingSession, open_objective
+from automl.trial import (
+    HOST,
+    ON_CPU,
+    Direction,
+    Finished,
+    Params,
+    Placement,
+    Share,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+TARGET = "income"
+OTHER_KIND: Params = {"kind": "random_forest", "max_features": 0.3}
+N_TRIALS = 50
+"""Of the study whose size is told."""
+RUNS: tuple[tuple[str, str, Params], ...] = (
+    ("linear", "default", {}),
+    ("trees", "default", {}),
+    ("trees", "the other kind", OTHER_KIND),
+    ("boosting", "default", {}),
+    ("mlp", "default", {}),
+    (
+        *("trees", "largest of space=trees"),
+        {"kind": "extra_trees", "min_samples_leaf": 1, "max_leaf_nodes": 4096, "max_features": 0.1},
+    ),
+    (
+        *("trees", "largest of its bounds"),
+        {
+            "kind": "extra_trees",
+            "min_samples_leaf": 1,
+            "max_leaf_nodes": 8192,
+            "max_features": 0.1,
+        },
+    ),
+    (
+        *("boosting", "largest of space=boosting"),
+        {"learning_rate": 0.01, "max_leaf_nodes": 128, "min_samples_leaf": 5},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is told of one training."""
+
+    loss: float
+    error: float
+    cpu_seconds: float
+    best_bytes: int
+    last_bytes: int
+    rows_per_second: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="folder with adult-train.csv, adult-test.csv")
+    folder = Path(parser.parse_args().data)
+    say(
+        " | ".join(
+            ["family", "params", "log-loss", "error", "CPU s", "best.pt", "last.pt", "rows/s"]
+        )
+    )
+    rows = []
+    for name, what, params in RUNS:
+        row = measured(folder, name, params)
+        say(
+            f"{name} | {what} | {row.loss:.4f} | {row.error:.2%} | {row.cpu_seconds:.2f} | "
+            f"{row.best_bytes:,} | {row.last_bytes:,} | {row.rows_per_second:,.0f}"
+        )
+        rows.append(row)
+    # Each file lies in the study and, as an artifact, in MLflow.
+    largest = max(2 * (row.best_bytes + row.last_bytes) for row in rows)
+    say(
+        f"{N_TRIALS} trials of the largest of these, MLflow's copies included: "
+        f"{N_TRIALS * largest / 1e6:,.0f} MB"
+    )
+
+
+def measured(folder: Path, name: str, params: Params) -> Row:
+    """Trained on the training and judged on the validation part of the one table, scored on the
+    other."""
+    config = DataConfig(
+        kind=DataKind.csv,
+        path=str(folder / "adult-train.csv"),
+        target=TARGET,
+        test_path=str(folder / "adult-test.csv"),
+    )
+    evaluation = open_evaluation(config, config.test_path)
+    plan = TrainingPlan(
+        objective=ObjectiveConfig(),
+        data=config,
+        family=families()[name](),
+        training=TrainingConfig(),
+        metric="val_loss",
+        direction=Direction.minimize,
+    )
+    outcomes: list[TrialEvent] = []
+
+    def on_event(event: TrialEvent) -> Verdict:
+        outcomes.append(event)
+        return Verdict.GO_ON
+
+    with tempfile.TemporaryDirectory() as checkpoints:
+        session = TrainingSession(plan, open_objective(SessionSetup(plan, evaluation.dataset)))
+        session.run(TrialSpec(0, {}, checkpoints, 1), PLACEMENT, on_event)  # what is imported first
+        before = time.process_time()
+        session.run(TrialSpec(1, params, f"{checkpoints}/1", 1), PLACEMENT, on_event)
+        cpu_seconds = time.process_time() - before
+        assert isinstance(outcomes[-1], Finished), outcomes[-1]
+        sizes = [Path(checkpoints, "1", file).stat().st_size for file in (BEST, LAST)]
+        loss, error, rows_per_second = scored(Path(checkpoints, "1", BEST), evaluation)
+    return Row(loss, error, cpu_seconds, sizes[0], sizes[1], rows_per_second)
+
+
+def scored(path: Path, evaluation: Evaluation) -> tuple[float, float, float]:
+    """Log-loss and error on the test rows, and how many of them are predicted in a second."""
+    model, part = load_of_table(path), evaluation.part
+    model.outputs(part.rows[:1])
+    before = time.process_time()
+    outputs = model.outputs(part.rows)
+    seconds = time.process_time() - before
+    data = evaluation.dataset
+    of = predictions(data.task, outputs, part.y, data.target_mean, data.target_scale).scored()
+    return of["loss"], of["error"], len(part) / seconds
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+PLACEMENT = Placement((Share(HOST, ON_CPU, 0),))
+
+
+if __name__ == "__main__":
+    main()
