@@ -15,6 +15,8 @@ from automl.data import cells
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Targets
 from automl.data.preprocessing import Preprocessing
+from automl.data.related import take_related
+from automl.data.split import BY_CHANCE, Related
 from automl.data.table import TableFile
 from automl.data.target import Target, decide_target, has_target, named
 from automl.errors import ConfigError
@@ -36,6 +38,8 @@ class Source:
     notes: tuple[str, ...]
     preprocessing: Preprocessing | None = field(default=None)
     """None: to be learned from the training part."""
+    related: Related = BY_CHANCE
+    """What of its rows is not by chance."""
 
 
 def table_source(config: DataConfig) -> Source:
@@ -55,6 +59,7 @@ def table_source(config: DataConfig) -> Source:
     frame = frame[known]
     column = frame.pop(config.target)
     target = decide_target(column, config.target, config.task)
+    related, said = take_related(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
         notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
@@ -66,7 +71,8 @@ def table_source(config: DataConfig) -> Source:
         cells=column,
         target=target,
         content_digest=file.digest(),
-        notes=(*notes, target.taken_as),
+        notes=(*notes, target.taken_as, *said),
+        related=related,
     )
 
 

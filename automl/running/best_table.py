@@ -22,10 +22,12 @@ def print_best(
     best: Sequence[tuple[BestRow, str]],
     metric: str,
     metrics: Mapping[int, Mapping[str, float]] | None = None,
+    *,
+    out_of_fold: bool = False,
 ) -> None:
     """The best trials, each with its state; `metrics`: more of the best report of each."""
     console = open_console()
-    console.print("best trials")
+    console.print("best trials" + f", {fit_line(metric)} out-of-fold" * out_of_fold)
     for others in (metrics or {}, {}):
         table = _best_table(best, metric, others)
         if console.width_of(table) <= console.width:

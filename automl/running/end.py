@@ -121,7 +121,12 @@ class Closing:
         ranking = study.ranking(N_BEST_SHOWN)
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
-            print_best(rows, self._parts.config.study.metric, self._metrics_of(rows))
+            print_best(
+                rows,
+                self._parts.config.study.metric,
+                self._metrics_of(rows),
+                out_of_fold=self._parts.prepared.plan.n_models > 1,
+            )
         for line in self._loop.questions.found(at_end=True):
             self._say(line)
         view = self._view(self._how())

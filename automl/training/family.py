@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset, Rows
     from automl.training.objective import TrialContext
     from automl.training.reports import Goal
+    from automl.training.told import Told
 
 
 Builder: TypeAlias = Callable[..., Any]
@@ -42,6 +43,9 @@ class PackKey(Protocol):
     @property
     def n_lanes(self) -> int:
         """How many are worth training together; 1: none."""
+
+    def of_one_trial(self) -> PackKey:
+        """For a pack of the folds of one trial alone, whose models are all of one shape."""
 
     def __hash__(self) -> int: ...
 
@@ -176,7 +180,7 @@ class HeavySide(Protocol):
 class Estimator(Protocol):
     """Trains one trial after another, called as a user's function is."""
 
-    def __call__(self, trial: TrialContext) -> None:
+    def __call__(self, trial: TrialContext) -> Told | None:
         """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from automl.config import (
@@ -20,7 +20,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import METRICS, PREFIX, direction_of, reported
+from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX, direction_of, reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
@@ -86,6 +86,8 @@ class TrainingPlan:
     """Names of the params in the space, for errors to tell what is never there."""
     refit: RefitPlan | None = None
     """None: a trial of a search."""
+    n_models: int = 1
+    """That a trial trains: its folds."""
 
     @classmethod
     def of(
@@ -108,7 +110,8 @@ class TrainingPlan:
     def goal(self) -> Goal:
         """What a trial is judged by."""
         keeps_last = self.refit is not None and self.refit.keeps_last
-        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last)
+        at_end = self.n_models > 1
+        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last, at_end=at_end)
 
     @property
     def users_target(self) -> tuple[str, str] | None:
@@ -147,13 +150,17 @@ class TrainingPlan:
         """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
-        return self.family.request(params, dataset, self.training)
+        request = self.family.request(params, dataset.of_one_model, self.training)
+        if request.memory_bytes is None:
+            return request
+        return replace(request, memory_bytes=self.n_models * request.memory_bytes)
 
     def work(self, params: Params, dataset: Dataset | None) -> Work | None:
         """What a whole trial has to compute; None: arithmetic does not tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        return self.family.work(params, dataset, self.training)
+        work = self.family.work(params, dataset.of_one_model, self.training)
+        return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,
@@ -281,6 +288,15 @@ def check_metric(metric: str, direction: Direction, task: Task) -> None:
         raise ConfigError(
             f"study.direction={direction.value}: of {metric} {size} values are good. Leave "
             f"study.direction out, or set it to {good.value}."
+        )
+
+
+def check_metric_of_folds(metric: str, task: Task) -> None:
+    """Raise ConfigError for a metric that is no mean over rows: what folds come to is one."""
+    if metric in reported(task) and metric not in EACH_EPOCH[task]:
+        raise ConfigError(
+            f"study.metric={metric}: trials with folds are judged by one of "
+            f"{', '.join(EACH_EPOCH[task][1:])}. Take one of these, or data.folds=1."
         )
 
 

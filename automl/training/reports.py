@@ -28,6 +28,7 @@ from automl.training import steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.training.reported import metric_name, number_of, step_of, tag_of
+from automl.training.told import Told
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
@@ -64,6 +65,9 @@ class Goal:
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
     """The last report is the best."""
+    at_end: bool = False
+    """The value is told at the end, with the model: reports are for pruning alone, and a trial that
+    is pruned has no value."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,18 @@ class TrialReports:
         verdict = self.verdict
         self._give(self.last_step or 0, numbers, _Getters())
         self.verdict = verdict
+
+    def tell(self, told: Told) -> float:
+        """Keep what a trial comes to at its end, its model, too; returns its value."""
+        assert self.goal.at_end, "the plan says so"
+        value = told.metrics[self.goal.metric]
+        content = self._header(told.step) | {
+            "value": value,
+            "metrics": dict(told.metrics),
+            "state": self._files.snapshot(told.state),
+        }
+        self._best = _Best(told.step, value, content, has_state=True)
+        return value
 
     def set_tag(self, name: str, value: object) -> None:
         """See `TrialContext.set_tag`."""
@@ -354,6 +370,8 @@ class TrialReports:
         get_state = get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
+        if self.goal.at_end:
+            get_state = None
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
         content = None

@@ -91,7 +91,7 @@ class TableEstimator:
     ) -> None:
         self._side, self._family, self._data = side, family, dataset
         self._n_rounds = family.n_reports(training)
-        self._patience = Patience(goal, training.patience_epochs)
+        self._patience = Patience(goal, None if goal.keeps_last else training.patience_epochs)
         self._n_threads = n_threads
 
     def __call__(self, trial: TrialContext) -> None:

@@ -32,7 +32,7 @@ from automl.training.ranks import ALONE, Ranks
 from automl.training.reports import GetScores, Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
-from automl.training.tensors import TrainingRows
+from automl.training.tensors import TrainingRows, epoch_order
 from automl.trial import Direction, Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
@@ -70,6 +70,8 @@ class Problem:
     """What the validation part tells; None: the losses alone, and what they are made of."""
     class_weights: tuple[float, ...] = ()
     """What a row of each class counts, so that all classes count the same; empty for numbers."""
+    epoch_rows: int | None = None
+    """Rows of an epoch; None: all that train."""
 
     def of(self, precision: Precision) -> Problem:
         """The same in another precision, which a trial may have as a param."""
@@ -139,8 +141,12 @@ class Problem:
         limit = None if self.goal.keeps_last else params.patience_epochs
         return Patience(self.goal, limit)
 
+    def n_epoch_rows(self, n_train: int) -> int:
+        """Rows of an epoch, of so many that train."""
+        return n_train if self.epoch_rows is None else self.epoch_rows
+
     def n_epoch_steps(self, params: TrainingParams, n_train: int) -> int:
-        """Steps of the optimizer in an epoch."""
+        """Steps of the optimizer in an epoch of so many rows."""
         n_batches = math.ceil(n_train / min(params.batch_size, n_train))
         return math.ceil(n_batches / params.accumulate_steps)
 
@@ -177,8 +183,9 @@ class Trainer:
         `devices` torch's DataParallel trains on all."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
-        self._batch_size = min(params.batch_size, len(data.train))
-        self._n_epoch_steps = problem.n_epoch_steps(params, len(data.train))
+        self._n_epoch_rows = problem.n_epoch_rows(len(data.train))
+        self._batch_size = min(params.batch_size, self._n_epoch_rows)
+        self._n_epoch_steps = problem.n_epoch_steps(params, self._n_epoch_rows)
         self._patience = problem.patience(params)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
@@ -226,8 +233,7 @@ class Trainer:
         if self._outputs is not None and self._ranks.n_ranks > 1:
             self._ranks.add(self._outputs)
         found = sums.tolist()  # the one wait for the device in an epoch
-        n_train, n_validation = len(self._data.train), len(self._data.validation)
-        metrics = self.problem.metrics(found, n_train, n_validation)
+        metrics = self.problem.metrics(found, self._n_epoch_rows, len(self._data.validation))
         check_finite(metrics, epoch, self.params)
         metrics |= self.problem.more_metrics(self._outputs)
         self._patience = self._patience.after(metrics)
@@ -267,9 +273,9 @@ class Trainer:
         drawing = epoch * self._ranks.n_ranks + self._ranks.rank
         self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, drawing))
         self.model.train()
-        order = torch.randperm(len(train), generator=self._shuffle)
+        order = epoch_order(len(train), self._n_epoch_rows, self._shuffle)
         seed = stream_seed(self._seed, Stream.ROWS, epoch)
-        n_group, n_left, in_group = 0, len(train), 0
+        n_group, n_left, in_group = 0, len(order), 0
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
             for x, y in train.batches(order, self._batch_size, seed):

@@ -65,6 +65,36 @@ def test_no_batch_that_fits_is_refused() -> None:
         prepare(config)
 
 
+def test_a_trial_with_folds_takes_a_lane_for_each() -> None:
+    space: dict[str, Any] = {"depth": 2, "width": 64, "batch_size": 32}
+    found = {}
+    for folds in (1, 5, 9):
+        prepared = prepare(
+            Config(model=MLPFamily(), data=DataConfig(n_train=100, folds=folds), space=space)
+        )
+        pack = prepared.pack_of(space, on_host=True)
+        found[folds] = None if pack is None else pack[1]
+        assert prepared.plan.goal.at_end == (folds > 1)
+    assert found == {1: 16, 5: 3, 9: None}, "of 16 lanes; a trial by itself has its own pack"
+
+
+def test_a_trial_with_folds_asks_for_all_its_models() -> None:
+    space: dict[str, Any] = {"depth": 2, "width": 64, "batch_size": 32}
+    one, five = (
+        prepare(Config(model=MLPFamily(), data=DataConfig(n_train=900, folds=folds), space=space))
+        for folds in (1, 5)
+    )
+    few, many = (
+        of.plan.request(space, of.dataset).memory_bytes for of in (five.of_one_model, five)
+    )
+    assert few is not None
+    assert many == 5 * few
+    work, works = (of.work(space) for of in (one, five))
+    assert work is not None
+    assert works is not None
+    assert works.n_steps == 5 * 20 * 35, "five folds of 1,120 rows, 20 epochs, batches of 32"
+
+
 def test_batches_that_fit_are_not_spoken_of() -> None:
     config = Config(
         model=MLPFamily(),

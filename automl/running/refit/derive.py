@@ -179,7 +179,7 @@ def _parts(config: Config, sizes: Sizes) -> Iterator[str]:
     yield f"{sizes.now:,} rows ({refit.rows})"
     if refit.hold_out is not None:
         yield f"{refit.hold_out:g} held out to stop by"
-    elif refit.rows == TRAIN:
+    elif refit.rows == TRAIN and config.data.folds == 1:
         yield "the validation part is looked at, and decides nothing"
     if refit.n_seeds > 1:
         yield f"{refit.n_seeds} seeds"

@@ -95,7 +95,7 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
     config = prepared.config
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
     dataset = load_dataset(config.data, wanted)
-    return dataset, Sizes(len(prepared.dataset.train), len(dataset.train))
+    return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
 
 
 def _of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:

@@ -78,7 +78,8 @@ class CategoryFeatures(nn.Module):
 
 
 class Scoring(nn.Module):
-    """(B, classes) probabilities, or (B,) values in the target's unit; float64."""
+    """(B, classes) probabilities, or (B,) values in the target's unit; float64. Of several networks
+    the mean."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,10 @@ class MLPKey(NetworkKey):
     def n_lanes(self) -> int:
         widest = self.width if self.depth is None else padded_width(2**self.depth)
         return (_LANES_ON_HOST if self.on_host else _LANES_ON_GPU).get(widest, 1)
+
+    def of_one_trial(self) -> MLPKey:
+        """Wide ones, which no pack of several has, are not padded."""
+        return self if self.n_lanes > 1 else replace(self, width=0)
 
 
 @dataclass
