@@ -77,10 +77,10 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     head, columns, first, *rows = done.stdout.splitlines()
     assert head == "t: 100 rows no sweep saw (kept from table.csv)"
     assert columns.split() == ["metric", "model", "score", "95", "%", "interval", "difference"]
-    found = re.fullmatch(rf"loss +trial {best.number} +(\S+)  (\S+) to (\S+)", first)
+    found = re.fullmatch(rf"loss +trial {best.number} +(\S+) +(\S+) to (\S+)", first)
     assert found is not None
     assert re.match(
-        r" +linear +\S+  \S+ to \S+ +-?\S+ \(\S+ to \S+\) +(worse|better|may be)", rows[0]
+        r" +linear +\S+ +\S+ to \S+ +-?\S+ \(\S+ to \S+\) +(worse|better|may be)", rows[0]
     )
     assert rows[1].split()[0] == "majority"
 
