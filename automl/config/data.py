@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from automl.config.checks import check, is_target
 
@@ -21,6 +22,14 @@ class Task(enum.Enum):
     regression = "regression"
 
 
+class ColumnKind(enum.Enum):
+    number = "number"
+    category = "category"
+    date = "date"
+    text = "text"
+    drop = "drop"
+
+
 @dataclass
 class DataConfig:
     """The table to learn from, and how it is split."""
@@ -36,6 +45,12 @@ class DataConfig:
     Datasets of such pairs. It is called in every process that trains."""
     task: Task = Task.auto
     """auto: text and integers of at most 20 values are classes, all else is regression."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """What a column is taken for, `data.columns.NAME=number|category|date|text|drop`; the others
+    as they look."""
+    detect: bool = False
+    """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
+    are numbers or categories, as in studies of before."""
     test_path: str | None = None
     """A test table of its own; none: the test part is split off `path`."""
     validation_fraction: float = 0.2
@@ -86,6 +101,17 @@ class DataConfig:
             )
         else:
             check(self.source is None, "data.source", self.source, "is for data=python: add it.")
+        kinds = [kind.value for kind in ColumnKind]
+        for name, kind in self.columns.items():
+            check(
+                kind in kinds, f"data.columns.{name}", kind, f"must be one of {', '.join(kinds)}."
+            )
+        check(
+            self.kind is DataKind.csv or not self.columns,
+            "data.columns",
+            ", ".join(self.columns),
+            "is for a table of yours: add data=csv, or leave it out.",
+        )
         if self.kind is DataKind.csv:
             check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
             check(

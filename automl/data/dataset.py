@@ -6,7 +6,7 @@ family of models makes its own view of it (`one_hot.py` is one), once per proces
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -113,6 +113,8 @@ class Dataset:
     """What was taken, grouped, left out and dropped: lines for people."""
     target: str = ""
     """Name of the column that is predicted; empty: it has none."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Columns that are taken otherwise than as numbers or categories because they look so."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -143,7 +143,7 @@ def loss_of(evaluation: Evaluation, outputs: Floats) -> float:
     """The loss of a model by what it gives for the rows."""
     data = evaluation.dataset
     scale = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, evaluation.part.y, *scale).scored()["loss"]
+    return predictions(data.task, outputs, evaluation.part.y, *scale).scored(["loss"])["loss"]
 
 
 def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.columns import numbers_divided_by
+from automl.data.columns import numbers_divided_by, source_of
 from automl.data.dataset import Dataset, Part, RefitRows, joined
 from automl.data.generated import CLASSES, NAMES, Purpose, disc
 from automl.data.one_hot import n_features
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from automl.data.frame import Frame
+    from automl.data.overview import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import Source
     from automl.data.split import Rows, Split
@@ -64,9 +67,21 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, refit),
-        notes=(*source.notes, *_notes(source, split, preprocessing, config)),
+        notes=(*source.notes, *_notes(source, split, preprocessing, config, train)),
         target=config.target or "",
+        kinds=preprocessing.new_kinds,
     )
+
+
+def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
+    """What each column is taken for, and the lines that a sweep begins with. Raises ConfigError."""
+    from automl.data.giveaway import giveaways
+    from automl.data.overview import column_rows
+
+    source, split, preprocessing = _prepare(replace(config, split_to=None))
+    dataset = _dataset(config, source, split, preprocessing)
+    tells = giveaways(dataset.columns, dataset.train)
+    return column_rows(dataset.columns, preprocessing.taken, tells), dataset.notes
 
 
 def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Dataset, Part, str]:
@@ -115,7 +130,6 @@ def _prepare(
     config: DataConfig, refit: RefitRows | None = None
 ) -> tuple[Source, Split, Preprocessing]:
     """The same for the sweep and for the test part: what is learned is from the same rows."""
-    from automl.data.preprocessing import Preprocessing
     from automl.data.source import digits_source, table_source
     from automl.data.split import regrouped, split_rows
 
@@ -123,7 +137,7 @@ def _prepare(
     split = split_rows(source.y, config)
     if refit is not None:
         split = regrouped(split, source.y, refit, config.split_seed)
-    preprocessing = source.preprocessing or Preprocessing.fit(source.frame.iloc[split.train])
+    preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -134,6 +148,14 @@ def _prepare(
 
         write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
+
+
+def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+    from automl.data.kinds import taken_for
+    from automl.data.preprocessing import Preprocessing
+
+    taken = taken_for(frame, config.columns, detect=config.detect)
+    return Preprocessing.fit(frame, taken)
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -240,23 +262,18 @@ def _hex(text: str) -> str:
 
 
 def _notes(
-    source: Source, split: Split, preprocessing: Preprocessing, config: DataConfig
+    source: Source, split: Split, preprocessing: Preprocessing, config: DataConfig, train: Part
 ) -> list[str]:
     notes = []
     if source.preprocessing is None:
-        kept = {column.name for column in preprocessing.columns.all}
-        left_out = [name for name in source.frame.columns if name not in kept]
-        if left_out:
-            notes.append(
-                f"left out, being constant, empty, or texts that do not repeat: "
-                f"{', '.join(left_out)}."
-            )
-        grouped = [c.name for c in preprocessing.columns.categories if c.has_other]
-        if grouped:
-            notes.append(f"rare categories are taken together in: {', '.join(grouped)}.")
+        from automl.data.giveaway import giveaways
+        from automl.data.overview import notes as of_columns
+
         columns = preprocessing.columns
+        n_numbers = len({source_of(column) for column in columns.numbers})
+        notes += of_columns(columns, preprocessing.taken, giveaways(columns, train))
         notes.append(
-            f"columns of numbers: {len(columns.numbers)}, of categories: "
+            f"columns of numbers: {n_numbers}, of categories: "
             f"{len(columns.categories)}; features: {n_features(columns)}."
         )
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"

@@ -23,6 +23,7 @@ from automl.config import (
     check,
 )
 from automl.config.defaults import defaults_of, unset
+from automl.config.metrics import reported
 from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
@@ -48,12 +49,13 @@ from automl.training.plan import (
     SessionSetup,
     TrainingPlan,
     check_batch,
+    check_class_weight,
     check_conditions,
     check_loss,
+    check_metric,
     check_space,
     check_values,
     declare,
-    metrics_of,
 )
 from automl.trial import Entry, Params, Work
 
@@ -236,6 +238,8 @@ class Prepared:
             identity["refit"] = self.plan.refit.identity()
         if (data := self.dataset or self.facts) is not None:
             identity["data"]["digest"] = data.digest
+        if self.dataset is not None and self.dataset.kinds:
+            identity["data"]["columns"] = {**self.dataset.kinds, **self.config.data.columns}
         return identity | {"space": self.space.plain()}
 
     @property
@@ -302,6 +306,8 @@ def prepare(
         else:
             dataset = refit.dataset
         config.model.check_space(space.names)
+        if dataset is not None and config.model.weighs_classes:
+            check_class_weight(space.names, config.training.loss, dataset.task)
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
@@ -334,6 +340,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     if config.data.kind is not DataKind.python:
         dataset = load_dataset(config.data)
         check_loss(config.training.loss, dataset.task)
+        check_metric(config.study.metric, config.study.towards, dataset.task)
         return dataset, None
     refuse_table_settings(config.data)
     check(
@@ -345,6 +352,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     facts = _ask(config, plan, DESCRIBE)
     assert isinstance(facts, DataFacts)
     check_loss(config.training.loss, facts.task)
+    check_metric(config.study.metric, config.study.towards, facts.task)
     return None, facts
 
 
@@ -405,7 +413,7 @@ def _declare(
     declaration = _ask(config, plan, DECLARE)
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task
-        declaration = replace(declaration, metrics=metrics_of(dataset.task))
+        declaration = replace(declaration, metrics=reported(dataset.task))
     return declaration
 
 

@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
-import yaml
-
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
 
@@ -115,6 +113,9 @@ class Family(ModelConfig, ABC):
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
 
+    weighs_classes: ClassVar[bool] = False
+    """Whether it has the param `class_weight`."""
+
     choice: ClassVar[str | None] = None
     """The param by which each trial says which family it is of; None: all are of this one."""
 
@@ -132,6 +133,8 @@ class Family(ModelConfig, ABC):
         path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
         if not path.exists():
             return ()
+        import yaml  # which `--help` does without
+
         points: list[Params] = yaml.safe_load(path.read_text())
         return points
 

@@ -18,6 +18,7 @@ from automl.data.dataset import Dataset
 from automl.data.facts import Size
 from automl.data.one_hot import n_features
 from automl.training.family import Builder, PackKey
+from automl.training.judged import Judged, class_weights
 from automl.training.model_file import check
 from automl.training.model_state import model_state
 from automl.training.network import Network, NetworkModel
@@ -76,6 +77,7 @@ class NetworkEstimator:
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
                 best=lambda: self.best_of(trainer),
+                scores=trainer.scores,
             )
 
     @property
@@ -140,7 +142,15 @@ def _problem_of(
         facts = data.facts
         return Problem(facts.task, facts.n_inputs, facts.n_outputs, 1.0, *common, facts)
     n_inputs = n_features(data.columns)
-    return Problem(data.task, n_inputs, data.n_outputs, data.target_scale, *common)
+    return Problem(
+        data.task,
+        n_inputs,
+        data.n_outputs,
+        data.target_scale,
+        *common,
+        judged=Judged.of(data, goal.metric) if len(data.validation) else None,
+        class_weights=class_weights(data),
+    )
 
 
 FamilyT = TypeVar("FamilyT", bound=NetworkFamily, contravariant=True)

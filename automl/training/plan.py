@@ -20,6 +20,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
+from automl.config.metrics import METRICS, PREFIX, direction_of, reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
@@ -29,15 +30,10 @@ from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
+from automl.training.params import CLASS_WEIGHT
 from automl.training.reports import Goal
 from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec, Work
-
-_METRICS = {
-    Task.classification: ("train_loss", "val_loss", "val_error"),
-    Task.regression: ("train_loss", "val_loss", "val_rmse"),
-    Task.auto: ("train_loss", "val_loss", "val_error", "val_rmse"),  # not known yet
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class TrainingPlan:
             family=config.model,
             training=config.training,
             metric=config.study.metric,
-            direction=config.study.direction,
+            direction=config.study.towards,
             space=space,
             refit=refit,
         )
@@ -200,11 +196,6 @@ class SurveySetup:
     """Its checkpoint folder is one to throw away."""
 
 
-def metrics_of(task: Task) -> tuple[str, ...]:
-    """What the built-in objective reports."""
-    return _METRICS[task]
-
-
 def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     """What the plan's objective takes and reports; a user's module is imported for it.
 
@@ -214,7 +205,7 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         if plan.training.loss_target is not None:
             resolve_loss(plan.training.loss_target)
         taken, required = plan.family.param_names()
-        return Declaration(taken, required, metrics_of(_task(plan, dataset)))
+        return Declaration(taken, required, reported(_task(plan, dataset)))
     if plan.objective.kind is ObjectiveKind.command:
         return Declaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
@@ -270,6 +261,40 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
                 plan.family.check_value(name, value)
             except ValueError as error:
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
+
+
+def check_metric(metric: str, direction: Direction, task: Task) -> None:
+    """Raise ConfigError where a metric of the built-in training is not one of such targets, or
+    is wanted the wrong way round."""
+    if metric not in reported(Task.auto):
+        return  # told by `check_space`, with those that there are
+    if metric not in reported(task):
+        targets = "numbers" if task is Task.regression else "classes"
+        suit = ", ".join(f"{PREFIX}{name}" for name in METRICS[task])
+        raise ConfigError(
+            f"study.metric={metric}: does not suit the targets, which are {targets} "
+            f"(data.task={task.value}). Those that do: {suit}."
+        )
+    good = direction_of(metric)
+    if direction is not good:
+        size = "large" if good is Direction.maximize else "small"
+        raise ConfigError(
+            f"study.direction={direction.value}: of {metric} {size} values are good. Leave "
+            f"study.direction out, or set it to {good.value}."
+        )
+
+
+def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
+    """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
+    ours."""
+    if CLASS_WEIGHT not in names or (task is Task.classification and loss in LOSSES):
+        return
+    why = (
+        f"training.loss={loss} is a loss of your own, which can weigh them itself"
+        if task is Task.classification
+        else f"the targets are numbers (data.task={task.value}), and have no classes"
+    )
+    raise ConfigError(f"space.{CLASS_WEIGHT}: {why}. Take it out with ~space.{CLASS_WEIGHT}.")
 
 
 def check_loss(name: str, task: Task) -> None:

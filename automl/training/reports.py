@@ -34,6 +34,7 @@ from automl.trial import (
     Direction,
     Line,
     Logged,
+    LoggedPoint,
     OnEvent,
     Reported,
     StillRunning,
@@ -45,6 +46,7 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+GetScores: TypeAlias = Callable[[], Mapping[str, float]]
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
@@ -73,6 +75,8 @@ class _Best:
     content: dict[str, Any] | None = None
     has_state: bool = False
     """It came with a state, written or not."""
+    get_scores: GetScores | None = None
+    """More of its metrics, to be told when `content` is written."""
 
 
 class CheckpointFiles(Protocol):
@@ -93,6 +97,7 @@ class _Getters(NamedTuple):
 
     checkpoint: GetState | None = None
     own_best: GetState | None = None
+    scores: GetScores | None = None
 
     @property
     def best(self) -> GetState | None:
@@ -100,7 +105,7 @@ class _Getters(NamedTuple):
 
     def or_else(self, earlier: _Getters) -> _Getters:
         """With those of an earlier part of the same report where this one has none."""
-        return _Getters(self.checkpoint or earlier.checkpoint, self.own_best or earlier.own_best)
+        return _Getters(*(own or before for own, before in zip(self, earlier, strict=True)))
 
 
 @dataclass
@@ -178,6 +183,7 @@ class TrialReports:
         metrics: Mapping[str, float],
         get_checkpoint: GetState | None,
         get_best: GetState | None,
+        get_scores: GetScores | None = None,
     ) -> None:
         """See `TrialContext.report`."""
         with self.lock:
@@ -185,7 +191,7 @@ class TrialReports:
             step = step_of(step)
             numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
             self.reports_itself |= self.goal.metric in numbers
-            self._give(step, numbers, _Getters(get_checkpoint, get_best))
+            self._give(step, numbers, _Getters(get_checkpoint, get_best, get_scores))
             self.write_if_due()
             self.raise_verdict()
 
@@ -271,13 +277,14 @@ class TrialReports:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
         contents: dict[CheckpointKind, dict[str, Any]] = {}
         if self._best is not None and self._best.content is not None:
+            self._tell_scores(self._best)
             contents[CheckpointKind.BEST] = self._best.content
         if self._unwritten is not None:
             contents[CheckpointKind.LAST] = self._state_to_go_on_from(*self._unwritten)
         if contents:
             self._save(contents)
         if self._best is not None:
-            self._best = replace(self._best, content=None)
+            self._best = replace(self._best, content=None, get_scores=None)
         self._unwritten = None
         self._written_seconds = self.monotonic()
 
@@ -300,7 +307,7 @@ class TrialReports:
             self._tell_peak()
         if newest:
             get = self._getters = get.or_else(self._getters) if again else get
-        self._take_best(step, get.best)
+        self._take_best(step, get)
         if newest:
             self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
@@ -327,8 +334,24 @@ class TrialReports:
         if len(self.reports) > _MAX_REPEATED:
             self.reports.popitem(last=False)
 
-    def _take_best(self, step: int, get_state: GetState | None) -> None:
+    def _tell_scores(self, best: _Best) -> None:
+        """The metrics that only a best report that is kept has; what was reported stays."""
+        if best.get_scores is None or best.content is None:
+            return
+        told = best.content["metrics"]
+        more = {
+            metric_name(name): number_of(name, value)
+            for name, value in best.get_scores().items()
+            if name not in told
+        }
+        told |= more
+        now_ms = int(time.time() * 1000)
+        points = tuple(LoggedPoint(name, v, best.step, now_ms) for name, v in more.items())
+        self.log(Logged(self.spec.number, time.time(), points, {}))
+
+    def _take_best(self, step: int, get: _Getters) -> None:
         """Keep the state of a step that is better than all before it. A tie is not better."""
+        get_state = get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
@@ -340,7 +363,8 @@ class TrialReports:
                 "metrics": dict(metrics),
                 "state": self._files.snapshot(get_state()),
             }
-        self._best = _Best(step, value, content, has_state=content is not None)
+        has_state = content is not None
+        self._best = _Best(step, value, content, has_state, get.scores if has_state else None)
 
     def _is_best(self, step: int, value: float, get_state: GetState | None) -> bool:
         """Whether it is, or is its state, which came with a later part of the same report."""

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import automl
-from automl.config import StudyConfig
+from automl.config import StudyConfig, Task
+from automl.config.metrics import METRICS
 from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
 from automl.training.predictor import load_of_table
@@ -86,7 +87,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     (event,) = evaluations(study)
     assert (event.kind, event.n_rows, event.trials) == (RowsKind.KEPT, 100, (best.number,))
     scores = event.scores[f"trial-{best.number:05d}"]
-    assert list(scores) == ["loss", "error", "f1", "auc"]
+    assert tuple(scores) == METRICS[Task.classification]
     assert float(found[1]) == pytest.approx(scores["loss"].value, abs=1e-3)
     assert scores["loss"].low < scores["loss"].value < scores["loss"].high
     model = load_of_table(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,3 +265,31 @@ def test_how_many_load_rows_may_change_while_a_study_lasts() -> None:
     assert few == many
     assert few["data"]["digest"] == "0" * 64
     assert few["data"]["source"] == "my_data:parts"
+
+
+@pytest.fixture
+def dated(tmp_path: Path) -> Config:
+    """A study of a table with a column of dates, as it was stored before dates were read."""
+    lines = [f"{i % 7},{1 + i % 28:02}.05.2024,{'uv'[i % 2]}" for i in range(60)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["a,joined,y", *lines]) + "\n")
+    config = small({"lr": {"low": 0.01, "high": 0.1}})
+    return replace(config, data=DataConfig(kind=DataKind.csv, path=str(path), target="y"))
+
+
+def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
+    prepared = prepare(dated)
+    assert prepared.dataset is not None
+    assert prepared.dataset.columns.readings == ()
+    assert "columns" not in prepared.identity["data"]
+
+
+def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
+    def of(**data: Any) -> Any:
+        found = prepare(replace(dated, data=replace(dated.data, **data))).identity["data"]
+        assert "detect" not in found
+        return found["columns"]
+
+    assert of(detect=True) == {"joined": "date"}
+    assert of(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
+    assert of(columns={"joined": "date"}) == {"joined": "date"}

@@ -61,6 +61,7 @@ def found(folder: Path, file: Path) -> Package | None:
             and schema["versions"]["automl"] == metadata.version("automl-sweep")
             and schema["digest"] == sha256(folder / schema["file"])
             and (folder / "reader.py").exists()
+            and ("readings" not in schema or (folder / "said.py").exists())
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -38,7 +38,7 @@ def new_model(
 ) -> NewModel:
     """What is registered, with all that is recorded with its version. Raises ConfigError for a
     table that cannot be read."""
-    names = [column["name"] for column in package.schema["columns"]]
+    names = list(dict.fromkeys(column["name"] for column in package.schema["columns"]))
     tags = {STUDY: study_uuid, TRIAL: str(model.trial), MODEL: model.name}
     if unseen is not None:
         tags |= {DATA: unseen.data} if unseen.data else {}

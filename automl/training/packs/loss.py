@@ -30,14 +30,21 @@ class PackLoss(Protocol):
 class _CrossEntropy:
     """Of class scores; targets are class numbers."""
 
+    def __init__(self, weights: torch.Tensor | None) -> None:
+        self._weights = weights
+
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
         columns = y.unsqueeze(1)
         log_p = torch.log_softmax(out, 1)
-        totals.sub_(log_p.gather(1, columns))
+        weights = None if self._weights is None else self._weights.to(out.dtype)[columns]
+        own = log_p.gather(1, columns)
+        totals.sub_(own if weights is None else own * weights)
         torch.exp(log_p, out=log_p)
         log_p.scatter_add_(1, columns, log_p.new_full((), -1.0).expand_as(columns))
+        if weights is not None:
+            log_p.mul_(weights)
         torch.mul(log_p, 1 / out.shape[2], out=out_g)
 
     def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,6 +73,6 @@ class _SquaredError:
         return total, total
 
 
-def make_pack_loss(task: Task) -> PackLoss:
-    """The loss of a task."""
-    return _SquaredError() if task is Task.regression else _CrossEntropy()
+def make_pack_loss(task: Task, weights: torch.Tensor | None = None) -> PackLoss:
+    """The loss of a task; `weights` (C,): what a row of each class counts, None: the same."""
+    return _SquaredError() if task is Task.regression else _CrossEntropy(weights)

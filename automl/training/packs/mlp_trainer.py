@@ -29,7 +29,14 @@ class MLPPackTrainer(PackTrainer):
     """See `PackTrainer`."""
 
     def __init__(
-        self, problem: Problem, batch_size: int, width: int, data: DataTensors, *, device: str
+        self,
+        problem: Problem,
+        batch_size: int,
+        width: int,
+        data: DataTensors,
+        *,
+        device: str,
+        weighs_classes: bool = False,
     ) -> None:
         """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
         lanes are of one shape."""
@@ -38,7 +45,9 @@ class MLPPackTrainer(PackTrainer):
         self._width, self._scratch = width, Scratch(dtype, self._device)
         parts = (PartTensors(part.x.to(dtype), part.y) for part in (data.train, data.validation))
         self._data = DataTensors(*parts)
-        self._loss = make_pack_loss(problem.task)
+        weighs = weighs_classes and problem.class_weights
+        weights = torch.tensor(problem.class_weights, device=self._device) if weighs else None
+        self._loss = make_pack_loss(problem.task, weights)
 
     def make_places(self, lanes: Mapping[int, Lane]) -> MLPPlaces:
         by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
@@ -122,7 +131,7 @@ class MLPPlaces(Places[MLPLayout]):
     def train_sums(self) -> torch.Tensor:
         return self._totals.sum((1, 2))
 
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._round_weights()
         x, y = self._data.validation.x, self._data.validation.y
         limit = _LOOK_NUMBERS_ON_HOST if x.device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
@@ -130,11 +139,16 @@ class MLPPlaces(Places[MLPLayout]):
         loss, miss = (
             torch.zeros(len(self.lanes), dtype=torch.float64, device=x.device) for _ in "lm"
         )
+        begin = 0
         for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
             look = self._look(len(some_x))
             look.rows.copy_(some_x)
-            more_loss, more_miss = self._loss.look(look.forward().to(self._dtype), some_y)
+            out = look.forward().to(self._dtype)
+            more_loss, more_miss = self._loss.look(out, some_y)
             loss, miss = loss + more_loss, miss + more_miss
+            if outputs is not None:
+                outputs[:, :, begin : begin + len(some_x)] = out
+                begin += len(some_x)
         return loss, miss
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:

@@ -183,15 +183,18 @@ class ModulePlaces(Places[StackedLayout]):
     def train_sums(self) -> torch.Tensor:
         return self._totals
 
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._skeleton.eval()
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
-        part = self._data.validation
+        part, begin = self._data.validation, 0
         pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
-            loss, miss = self._look(dict(self.values.views), self._rest, x, y)
+            loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
             sums[0] += loss
             sums[1] += miss
+            if outputs is not None:
+                outputs[:, :, begin : begin + len(y)] = out.transpose(1, 2)
+                begin += len(y)
         return sums[0], sums[1]
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
@@ -234,11 +237,11 @@ class _Functional:
 
     def look(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over rows of the loss, and of misses or squared errors."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Sums over rows of the loss, and of misses or squared errors; the outputs."""
         out = self._call(trained, rest, x)
         total = self._loss.total(out, y)
-        return total, self._loss.misses(out, y, total)
+        return total, self._loss.misses(out, y, total), out
 
     def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
         tensors = {**trained, **rest}

@@ -191,6 +191,7 @@ class Pack:
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
                 best=lambda: self._opened.best(trainer.network(number), trainer.weights(number)),
+                scores=trainer.scores(number),
             )
         finally:
             lane.record.on_event.answer = None

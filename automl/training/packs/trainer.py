@@ -24,6 +24,7 @@ from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_average, make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.patience import Patience
+from automl.training.reports import GetScores
 from automl.training.schedule import lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors
@@ -77,8 +78,11 @@ class Places(ABC, Generic[AnyLayout]):
         """The sums (K,) of the epoch's training losses, float64."""
 
     @abstractmethod
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums (K,) over the validation part, float64: losses, and misses or squared errors."""
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums (K,) over the validation part, float64: losses, and misses or squared errors.
+
+        What the networks give for it goes to `outputs` (K, C, N), where that is asked for.
+        """
 
     @abstractmethod
     def weights(self, position: int) -> dict[str, torch.Tensor]:
@@ -152,6 +156,8 @@ class PackTrainer(ABC):
         self._lanes: dict[int, Lane] = {}
         self._places: Places[Any] | None = None
         self._before: dict[str, torch.Tensor] = {}
+        self._outputs: torch.Tensor | None = None
+        """(K, C, N) of the last look."""
 
     @abstractmethod
     def make_places(self, lanes: Mapping[int, Lane]) -> Places[Any]:
@@ -201,6 +207,14 @@ class PackTrainer(ABC):
         with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
 
+    def scores(self, number: int) -> GetScores | None:
+        """What computes all metrics of a lane's last epoch; None: there are no more of them."""
+        return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
+
+    def _outputs_of(self, position: int) -> torch.Tensor | None:
+        """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
+        return None if self._outputs is None else self._outputs[position].T.clone()
+
     def state(self, number: int, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
         with self.no_grad():
@@ -245,6 +259,8 @@ class PackTrainer(ABC):
             )
             try:
                 check_finite(metrics, lane.epoch, lane.params)
+                if self.problem.judged is not None and self.problem.judged.wants_metric:
+                    metrics |= self.problem.more_metrics(self._outputs_of(position))
                 lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
             except DivergedError as error:
@@ -256,7 +272,11 @@ class PackTrainer(ABC):
     def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
         """`Places.evaluate`, where there is a validation part."""
         if self._n_validation:
-            return places.evaluate()
+            n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
+            if isinstance(n_outputs, int):
+                shape = n_lanes, n_outputs, self._n_validation
+                self._outputs = self.problem.room_for_outputs(*shape, device=self._device)
+            return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
 
