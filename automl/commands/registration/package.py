@@ -15,7 +15,6 @@ from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
-from automl.training.family import Family
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,11 @@ class Package:
 
 
 def refuse_unserved(config: Config) -> None:
-    """Raises ConfigError where the models, as far as settings tell, cannot be served."""
+    """Raises ConfigError for a format that cannot be served; of the model `export` says it."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
             "Runtime: leave export.format out."
-        )
-    family = config.model
-    assert isinstance(family, Family), "Hydra makes it by its schema"
-    if family.choice is None and ExportFormat.onnx not in family.export_formats:
-        raise ConfigError(
-            f"study.name={config.study.name}: a registered model is served by ONNX Runtime, and "
-            "models of this family are not exported so: automl.load reads them."
         )
 
 
