@@ -13,7 +13,7 @@ from pathlib import Path
 
 from automl.commands import refit
 from automl.commands.registration.judged import metric_of, shown
-from automl.commands.registration.package import found, packaged, sha256
+from automl.commands.registration.package import found, packaged, refuse_unserved, sha256
 from automl.commands.releasing.gate import pass_gate
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
@@ -40,6 +40,7 @@ def run(config: Config, stored_config: str) -> int:
     """Do the steps that are not done, and show all. Raises AutoMLError, after which the same
     command goes on."""
     _refuse_other_models(config)
+    refuse_unserved(config)
     release = _Release(config, stored_config)
     rows: list[Row] = []
     begun, code = time.monotonic(), 0
