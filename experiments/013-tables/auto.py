@@ -66,14 +66,15 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="settings, such as data.folds=auto")
     asked = parser.parse_args()
     folder = asked.data.resolve()
-    print(
-        f"| table | seconds | CPU s | ensemble | members | best trial | {' | '.join(ONE_FAMILY)} |"
-    )
-    print("|" + "---|" * (6 + len(ONE_FAMILY)))
+    lines = [
+        f"| table | seconds | CPU s | ensemble | members | best trial | {' | '.join(ONE_FAMILY)} |",
+        "|" + "---|" * (6 + len(ONE_FAMILY)),
+    ]
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
-        for table in tables(folder, asked.only):
-            print(row(table, asked.trials, asked.overrides), flush=True)
+        lines += [row(table, asked.trials, asked.overrides) for table in tables(folder, asked.only)]
+        os.chdir(folder)
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def row(table: Table, n_trials: int, overrides: list[str]) -> str:
