@@ -38,14 +38,14 @@ def run(config: Config, stored_config: str) -> int:
     console, path = open_console(), study_path(config.study)
     family = family_of(config)
     if family.choice is None:  # else only a model tells of which family it is
-        _check_format(config, [family])
+        check_format(config, [family])
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
 
     model = open_model(config, choice)
     predictor = model.predictor
-    _check_format(config, families_of(config, model))
+    check_format(config, families_of(config, model))
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -101,7 +101,7 @@ def _say_parity(
     )
 
 
-def _check_format(config: Config, families: Sequence[Family]) -> None:
+def check_format(config: Config, families: Sequence[Family]) -> None:
     """Raises ConfigError for one that not all these families of models have."""
     first, *others = (family.export_formats for family in families)
     formats = [known for known in first if all(known in of for of in others)]

@@ -186,6 +186,8 @@ def test_rows_that_cannot_be_read_are_named_counted_and_empty(stored: Path, call
         ("x1,x2\n1,2\n", ["predict.output=rows.csv"], "is the table itself"),
         ("x1,x2\n1,2\n", ["predict.output=gone/s.csv"], "a file in a folder that is there"),
         ("x1,x2\n1,2\n", ["predict.output=/dev/null"], "a file in a folder that is there"),
+        ("x1,x2\n1,2\n", ["predict.output=s.xlsx"], "must end in .csv or .parquet"),
+        ("x1,x2\n1,2\n", ["predict.keep=[id]"], "has no column id to keep; it has: x1, x2"),
         ("x1,x2\n1,2\n", ["predict.keep=[id]"], "lacks the columns id"),
         ("x1,x2\n1,2\n", ["predict.input=null"], "predict.input: must be given"),
     ],

@@ -30,15 +30,26 @@ class Package:
         return str(self.schema["digest"])
 
 
-def folder_of(config: Config, model: TableModel) -> Path:
-    """Where the export is, or will be. Raises ConfigError for one that cannot be served."""
+def folder_of(config: Config, model: str) -> Path:
+    """Where the export of the model of this name is, or will be. Raises ConfigError for one that
+    cannot be served."""
+    refuse_unserved(config)
+    made = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
+    return Path(config.export.to or made).expanduser()
+
+
+def refuse_unserved(config: Config) -> None:
+    """Raises ConfigError for settings of another export than the one that is served."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
             "Runtime: leave export.format out."
         )
-    made = StudyFiles(study_path(config.study)).export(model.name, ExportFormat.onnx.value)
-    return Path(config.export.to or made).expanduser()
+    if config.export.tune:
+        raise ConfigError(
+            "export.tune=true: the fastest may be no ONNX file, and a registered model is served "
+            "by ONNX Runtime: leave export.tune out here, and measure with export."
+        )
 
 
 def found(folder: Path, file: Path) -> Package | None:
@@ -59,7 +70,7 @@ def found(folder: Path, file: Path) -> Package | None:
 
 def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
     """The export of the model, made where there is none. Raises AutoMLError."""
-    folder = folder_of(config, model)
+    folder = folder_of(config, model.name)
     there = found(folder, model.file)
     if there is not None:
         return there

@@ -46,7 +46,8 @@ def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluat
         trials=[model.trial],
         model=WhichModel.refit if refit else WhichModel.trial,
     )
-    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False)
+    # MLflow is given them with the runs, right after (run_of.py).
+    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False, to_mlflow=False)
 
 
 def compared(
