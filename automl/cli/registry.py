@@ -85,6 +85,13 @@ _ALL = (
         "automl.commands.devices:run",
     ),
     Command(
+        "columns",
+        "show what each column of data.path (or of study.name's table) is taken for, and why",
+        "automl.commands.columns:run",
+        Stored.WHOLE,
+        Which.NAMED_IF_ANY,
+    ),
+    Command(
         "gain",
         "time small, middle and large trials by device, threads, precision, in packs: what to use",
         "automl.commands.gain:run",

@@ -9,14 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from automl.commands.tuning import Fastest, fastest_export
-from automl.commands.which_model import (
-    TableModel,
-    choose,
-    families_of,
-    family_of,
-    open_model,
-    outdated,
-)
+from automl.commands.which_model import TableModel, choose, open_model, outdated
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
@@ -25,7 +18,6 @@ from automl.running.console import CommandConsole, open_console
 
 if TYPE_CHECKING:
     from automl.training.export.package import Exported
-    from automl.training.family import Family
     from automl.training.predictor import Predictor
 
 INTERRUPTED = 130
@@ -36,16 +28,13 @@ N_ROWS = 1000
 def run(config: Config, stored_config: str) -> int:
     """Write the export and say what was compared. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
-    family = family_of(config)
-    if family.choice is None:  # else only a model tells of which family it is
-        check_format(config, [family])
     choice = choose(config, "export")
 
     from automl.data.raw import raw_rows
 
     model = open_model(config, choice)
     predictor = model.predictor
-    check_format(config, families_of(config, model))
+    check_format(config.export.format, predictor.export_formats)
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -58,7 +47,8 @@ def run(config: Config, stored_config: str) -> int:
             console.say(late, "yellow")
         done = _written(predictor, rows, to, kind, _about(path, model), fastest)
     _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
-    beside = ["schema.json", "reader.py", *(() if fastest is None else fastest.tuned.beside)]
+    said = ("said.py",) if predictor.columns.readings else ()
+    beside = ["schema.json", "reader.py", *said, *(() if fastest is None else fastest.tuned.beside)]
     console.say(f"{done.file} ({done.file.stat().st_size:,} bytes); beside it {', '.join(beside)}")
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
@@ -101,14 +91,12 @@ def _say_parity(
     )
 
 
-def check_format(config: Config, families: Sequence[Family]) -> None:
-    """Raises ConfigError for one that not all these families of models have."""
-    first, *others = (family.export_formats for family in families)
-    formats = [known for known in first if all(known in of for of in others)]
-    if config.export.format not in formats:
+def check_format(kind: ExportFormat, formats: Sequence[ExportFormat]) -> None:
+    """Raises ConfigError for one that the family of models does not have."""
+    if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
-            f"export.format={config.export.format.value}: models of this family have "
+            f"export.format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
         )
 

@@ -41,8 +41,7 @@ def run(config: Config, stored_config: str) -> int:
     model = open_model(config, choice)
     predictor = model.predictor
     columns = predictor.columns
-    names = [column.name for column in columns.all]
-    table = ChunkedTable.at("predict.input", given, names, config.predict.keep)
+    table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
     console.say(f"{model.name} of {path.name} scores {given}")
     if late := outdated(config, model):
         console.say(late, "yellow")
@@ -81,7 +80,7 @@ def _score(
     from automl.data.scored_rows import scores_writer
     from automl.training.cores import leaving_a_core
 
-    numbers = [column.name for column in predictor.columns.numbers]
+    numbers = predictor.columns.plain_numbers
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)

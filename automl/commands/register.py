@@ -11,6 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from automl.commands.registration.package import packaged, refuse_unserved
 from automl.commands.registration.standing import Standing, standing
 from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
@@ -50,6 +51,7 @@ def run(config: Config, stored_config: str) -> int:
 def register(config: Config, say: Say) -> Registered:
     """What `register.model` and `register.trial` mean becomes a version. Raises AutoMLError, after
     which the same call goes on."""
+    refuse_unserved(config)
     choice = choose(config, "register")
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
@@ -59,7 +61,6 @@ def register(config: Config, say: Say) -> Registered:
     shared = config.register.name is not None
     registry.refuse_taken(owner, shared=shared)
 
-    from automl.commands.registration.package import packaged
     from automl.commands.registration.putting import new_model
     from automl.commands.registration.rows import compared, unseen_by
     from automl.commands.registration.run_of import run_of

@@ -26,8 +26,8 @@ from automl.commands.releasing.again import same_again
 from automl.commands.releasing.gate import GateError, pass_gate
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
-from automl.commands.which_model import best_file, choose, family_of, open_model, trial_of
-from automl.config import Config, WhichModel
+from automl.commands.which_model import best_file, choose, open_model, trial_of
+from automl.config import Config, ObjectiveKind, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
 from automl.record.files import REFIT, StudyFiles
@@ -35,6 +35,7 @@ from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
 from automl.tracking.say import say_on_stdout
+from automl.training.family import Family
 from automl.trial import Evaluated, refit_name, trial_name
 
 
@@ -78,7 +79,9 @@ class _Release:
         self.ledger = Ledger(StudyFiles(self._path).release)
         record = read_study(self._path)
         trial = trial_of(record, config.study, "refit.trial", config.refit.trial)
-        check_format(config, [family_of(config).of(trial.params)[0]])
+        if config.objective.kind is ObjectiveKind.builtin:  # of others `evaluate` says it
+            assert isinstance(config.model, Family), "Hydra makes it by its schema"
+            check_format(config.export.format, config.model.of(trial.params)[0].export_formats)
         self._trial = trial.number
         self._best = best_file(self._path, trial)
         self._refit = StudyFiles(self._path).refit

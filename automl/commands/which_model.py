@@ -56,6 +56,13 @@ class TableModel:
     """The ensemble."""
 
     @property
+    def which(self) -> WhichModel:
+        """What `export.model` and the like mean it by."""
+        if self.joined:
+            return WhichModel.ensemble
+        return WhichModel.trial if self.refitted is None else WhichModel.refit
+
+    @property
     def name(self) -> str:
         """`trial-00003`, `refit-trial-00003` or `ensemble`."""
         if self.joined:
@@ -214,7 +221,7 @@ def open_model(config: Config, choice: Choice) -> TableModel:
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
-            f"it again: {command_line('refit', config.study)}"
+            f"it again: {command_line('refit', config.study)}, or take a trial's own: model=trial"
         )
     return TableModel(predictor, choice.file, predictor.refitted.trial, predictor.refitted)
 
@@ -246,18 +253,6 @@ def builder(config: Config) -> Builder | None:
     """What builds a network of the user's own; None: the model file tells all."""
     from automl.training.resolve import resolve_builder
 
-    target = family_of(config).users_target
-    return None if target is None else resolve_builder(target[1])
-
-
-def family_of(config: Config) -> Family:
-    """That of the study's models."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return config.model
-
-
-def families_of(config: Config, model: TableModel) -> list[Family]:
-    """Those of a model: of the ensemble its members'."""
-    numbers = map(number_of, model.predictor.params) if model.joined else [model.trial]
-    trials = read_study(study_path(config.study)).trials
-    return [family_of(config).of(trials[number].params)[0] for number in numbers]
+    target = config.model.users_target
+    return None if target is None else resolve_builder(target[1])

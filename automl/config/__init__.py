@@ -9,16 +9,17 @@ where it is built.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automl.config.admission import AdmissionConfig, SurveyKind
 from automl.config.checks import check, check_positive, check_target, parse_bytes
-from automl.config.data import DataConfig, DataKind, Task
+from automl.config.data import ColumnKind, DataConfig, DataKind, Task
 from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.export import ExportConfig, ExportFormat
+from automl.config.metrics import direction_of
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
@@ -31,12 +32,14 @@ from automl.config.tracking import KeepCheckpoints, TrackingConfig
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 from automl.config.which_model import WhichModel
+from automl.trial import Direction
 
 __all__ = [
     "LOSSES",
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",
+    "ColumnKind",
     "Config",
     "DataConfig",
     "DataKind",
@@ -101,6 +104,13 @@ class Config:
     register: RegisterConfig = field(default_factory=RegisterConfig)
     watch: bool = False
     """`devices` shows them until Ctrl-C, with the trials on them."""
+
+    def __post_init__(self) -> None:
+        """Decide `study.direction`: by the metric's name, where the metric is ours."""
+        if self.study.direction is None:
+            ours = self.objective.kind is ObjectiveKind.builtin
+            found = direction_of(self.study.metric) if ours else Direction.minimize
+            self.study = replace(self.study, direction=found)
 
     @property
     def may_survey(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from automl.config.checks import check, is_target
 
@@ -21,6 +22,14 @@ class Task(enum.Enum):
     regression = "regression"
 
 
+class ColumnKind(enum.Enum):
+    number = "number"
+    category = "category"
+    date = "date"
+    text = "text"
+    drop = "drop"
+
+
 @dataclass
 class DataConfig:
     """The table to learn from, and how it is split."""
@@ -36,13 +45,29 @@ class DataConfig:
     Datasets of such pairs. It is called in every process that trains."""
     task: Task = Task.auto
     """auto: text and integers of at most 20 values are classes, all else is regression."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """What a column is taken for, `data.columns.NAME=number|category|date|text|drop`; the others
+    as they look."""
+    detect: bool = False
+    """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
+    are numbers or categories, as in studies of before."""
     test_path: str | None = None
     """A test table of its own; none: the test part is split off `path`."""
     validation_fraction: float = 0.2
     """Share of the rows that choose among trials."""
     test_fraction: float = 0.2
-    """Share of the rows that no sweep ever sees (where `test_path` is none)."""
+    """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none."""
     split_seed: int = 0
+    folds: Any = 1
+    """Models that a trial trains, each judged by rows that it never saw, so that all rows but the
+    test part train and judge; 1: one, judged by the validation part; auto: 5, from three divisions
+    of the rows below 1,000, and 1 above 20,000."""
+    group: str | None = None
+    """Column of what belongs together (a patient, a shop): all rows of a group are in one part, or
+    fold. It is not learned from."""
+    time: str | None = None
+    """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
+    fold, is judged by later rows than it trains on. It is not learned from."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
     split_to: str | None = None
@@ -53,9 +78,11 @@ class DataConfig:
     """Validation points (kind disc)."""
 
     def __post_init__(self) -> None:
-        for key in ("validation_fraction", "test_fraction"):
-            value = getattr(self, key)
-            check(0 < value < 1, f"data.{key}", value, "must be between 0 and 1.")
+        value = self.validation_fraction
+        check(0 < value < 1, "data.validation_fraction", value, "must be between 0 and 1.")
+        value = self.test_fraction
+        check(0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1.")
+        self._check_folds()
         check(
             self.validation_fraction + self.test_fraction < 1,
             "data.validation_fraction + data.test_fraction",
@@ -86,8 +113,48 @@ class DataConfig:
             )
         else:
             check(self.source is None, "data.source", self.source, "is for data=python: add it.")
+        kinds = [kind.value for kind in ColumnKind]
+        for name, kind in self.columns.items():
+            check(
+                kind in kinds, f"data.columns.{name}", kind, f"must be one of {', '.join(kinds)}."
+            )
+        check(
+            self.kind is DataKind.csv or not self.columns,
+            "data.columns",
+            ", ".join(self.columns),
+            "is for a table of yours: add data=csv, or leave it out.",
+        )
         if self.kind is DataKind.csv:
             check(self.path is not None, "data.path", None, "data=csv needs data.path=FILE.")
             check(
                 self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
+            )
+
+    def _check_folds(self) -> None:
+        whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)
+        check(
+            self.folds == "auto" or (whole and self.folds >= 1),
+            "data.folds",
+            self.folds,
+            "must be auto, or the number of models that a trial trains (a whole number from 1).",
+        )
+        check(
+            self.folds == 1 or self.sweep_rows is None,
+            "data.sweep_rows",
+            self.sweep_rows,
+            "trials with folds (data.folds) train on all rows but the test part: leave it out.",
+        )
+        check(
+            self.group is None or self.time is None,
+            "data.time",
+            self.time,
+            "with data.group rows are either kept together or in order: leave one of them out.",
+        )
+        given = (("folds", 1, self.folds), ("group", None, self.group), ("time", None, self.time))
+        for key, default, value in given:
+            check(
+                value == default or self.kind is not DataKind.python,
+                f"data.{key}",
+                value,
+                "is for tables; the parts of data=python are your function's: leave it out.",
             )

@@ -42,8 +42,9 @@ class StudyConfig:
     """How long running trials may take to write a checkpoint after Ctrl-C."""
     metric: str = "val_loss"
     """The reported metric that is optimised."""
-    direction: Direction = Direction.minimize
-    """Whether small or large values of the metric are good: minimize or maximize."""
+    direction: Direction | None = None
+    """Whether small or large values of the metric are good: minimize or maximize; none: as the
+    metrics of the built-in training are by their names (val_auc: maximize), else minimize."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     storage: str | None = None
@@ -80,3 +81,8 @@ class StudyConfig:
         )
         check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
         check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+
+    @property
+    def towards(self) -> Direction:
+        """The direction; a `Config`, which knows whose metric it is, has decided it."""
+        return self.direction or Direction.minimize

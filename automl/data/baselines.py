@@ -31,6 +31,19 @@ def baselines(dataset: Dataset, rows: Rows) -> dict[str, Floats]:
     }
 
 
+def baselines_out_of_fold(dataset: Dataset) -> dict[str, Floats]:
+    """Outputs for `Dataset.judged`, each row's by a baseline that did not learn from it: of the
+    first division of the rows."""
+    first = [n for n, fold in enumerate(dataset.folds) if fold.repeat == 0]
+    said: dict[str, Floats] = {}
+    for number in first:
+        fold = dataset.fold(number)
+        for name, outputs in baselines(fold, fold.validation.rows).items():
+            found = said.setdefault(name, np.empty((len(dataset.train), dataset.n_outputs)))
+            found[dataset.folds[number].judged] = outputs
+    return {name: outputs[dataset.judged_places] for name, outputs in said.items()}
+
+
 def _constant(dataset: Dataset) -> Floats:
     """(C,) the same for all rows: logarithms of the classes' shares, or the mean target."""
     if not dataset.classes:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from automl.data.scores import LARGER_IS_BETTER, Floats, Predictions
+from automl.config.metrics import LARGER_IS_BETTER
+from automl.data.scores import Floats, Predictions
 from automl.trial import Difference, Interval
 
 CONFIDENCE = 0.95

@@ -8,6 +8,7 @@ so all of them pass through here.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ given to `predict` mostly come from there."""
 MISSING_TARGET = frozenset(["", "?", "NA"])
 """For the target: `None` or `null` can be the name of a class."""
 
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+"""Beyond it a number counts as missing."""
 _EXACT = 2**53  # from here on, different integers can be the same float
 
 
@@ -75,11 +77,12 @@ def to_text(value: object) -> str:
 
 def holds_numbers(column: pd.Series[Any]) -> bool:
     """Whether every cell that is not missing says a number, or a time."""
-    if _is_time(column) or _is_number(column):
-        return True
-    return all(
-        to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in distinct(column)[1]
-    )
+    return _is_time(column) or _is_number(column) or all_numbers(distinct(column)[1])
+
+
+def all_numbers(values: Iterable[object]) -> bool:
+    """Whether each of the different cells says a number."""
+    return all(to_number(v) is not None and not isinstance(v, bool | np.bool_) for v in values)
 
 
 def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
@@ -96,7 +99,7 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         said = [*map(to_number, different), None]
         values = np.array([math.nan if n is None else n for n in said], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(values) <= _LARGEST, values, np.nan)
+        return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
 def spellings(column: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], list[str]]:

@@ -12,8 +12,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from automl.data.readings import Reading, reading_of
+
+MAX_CATEGORIES = 64
+"""Features per category column at most, the one for rare categories included."""
 FORMAT = "automl-columns-1"
 """Stands in the plain form; a change of its layout, or of what it means, is a new number."""
+FORMAT_WITH_READINGS = "automl-columns-2"
+"""The same with numbers that are made of cells; where there are none it is the first."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,10 @@ class NumberColumn:
     """The median of the training part."""
     has_indicator: bool
     """A feature of its own says which cells are missing (some were in the training part)."""
+    made_of: str = ""
+    """The table's column whose `Reading` makes it; empty: it is one itself."""
+    part: str = ""
+    """Which of the numbers that the reading makes."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,18 @@ class Columns:
     """The columns that are learned from, in the table's order."""
 
     all: tuple[Column, ...]
+    readings: tuple[Reading, ...] = ()
+    """Of the table's columns that numbers are made of."""
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that are read, in its order."""
+        return tuple(dict.fromkeys(source_of(column) for column in self.all))
+
+    @cached_property
+    def plain_numbers(self) -> tuple[str, ...]:
+        """Those of them that hold numbers as they are."""
+        return tuple(column.name for column in self.numbers if not column.made_of)
 
     @cached_property
     def numbers(self) -> tuple[NumberColumn, ...]:
@@ -69,8 +91,13 @@ class Columns:
             values = asdict(column)
             if isinstance(column, CategoryColumn):
                 values["categories"] = list(column.categories)
+            elif not column.made_of:
+                del values["made_of"], values["part"]
             plain.append(values)
-        return {"format": FORMAT, "columns": plain}
+        if not self.readings:
+            return {"format": FORMAT, "columns": plain}
+        readings = [reading.plain() for reading in self.readings]
+        return {"format": FORMAT_WITH_READINGS, "columns": plain, "readings": readings}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
@@ -79,10 +106,17 @@ class Columns:
         Raises ValueError for another format, and TypeError or KeyError for what is no column: the
         file that they stand in may be a stranger's.
         """
-        if plain.get("format") != FORMAT:
+        if plain.get("format") not in (FORMAT, FORMAT_WITH_READINGS):
             found = reprlib.repr(plain.get("format"))
-            raise ValueError(f"preprocessing of format {found}: {FORMAT!r} is read.")
-        return cls(tuple(map(_column, plain["columns"])))
+            known = f"{FORMAT!r} and {FORMAT_WITH_READINGS!r} are read."
+            raise ValueError(f"preprocessing of format {found}: {known}")
+        columns = tuple(map(_column, plain["columns"]))
+        readings = tuple(map(reading_of, plain.get("readings", ())))
+        makes = {reading.name: reading.parts for reading in readings}
+        for column in columns:
+            if isinstance(column, NumberColumn) and column.made_of:
+                _check_made(column, makes[column.made_of])
+        return cls(columns, readings)
 
 
 def _column(plain: Mapping[str, Any]) -> Column:
@@ -95,13 +129,23 @@ def _column(plain: Mapping[str, Any]) -> Column:
     return column
 
 
+def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
+    if column.part not in parts:
+        raise ValueError(f"nothing makes the column {column.name[:50]!r}")
+
+
 def _check_kinds(column: Column) -> None:
     """Raises TypeError where a value is not of the kind that the column says, ValueError for a
     scale that cannot be divided by."""
-    if not isinstance(column.name, str):
+    names = (
+        (column.name, column.made_of, column.part)
+        if isinstance(column, NumberColumn)
+        else (column.name,)
+    )
+    if not all(isinstance(name, str) for name in names):
         raise TypeError("a column without a name")
     flag, *others = (
-        (column.has_indicator, *(column.mean, column.scale, column.fill))
+        (column.has_indicator, column.mean, column.scale, column.fill)
         if isinstance(column, NumberColumn)
         else (column.has_other, *column.categories)
     )
@@ -110,6 +154,11 @@ def _check_kinds(column: Column) -> None:
         raise TypeError(f"the column {column.name[:50]!r} holds what no column does")
     if isinstance(column, NumberColumn) and not column.scale > 0:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")
+
+
+def source_of(column: Column) -> str:
+    """The table's column that it is, or is made of."""
+    return (column.made_of if isinstance(column, NumberColumn) else "") or column.name
 
 
 def numbers_divided_by(scale: float, names: Sequence[str]) -> Columns:

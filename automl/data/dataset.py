@@ -6,8 +6,8 @@ family of models makes its own view of it (`one_hot.py` is one), once per proces
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +19,8 @@ from automl.data.columns import Columns
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
 """(N,) int64 places in `Dataset.classes`, or float32 values in the target's own unit."""
+Places: TypeAlias = "npt.NDArray[np.int64]"
+"""(N,) numbers of rows."""
 View = TypeVar("View")
 
 
@@ -89,10 +91,22 @@ def joined(*parts: Part) -> Part:
 
 
 @dataclass(frozen=True, eq=False)
+class Fold:
+    """One of the models that a trial trains: places in `Dataset.train`, both rising."""
+
+    train: Places
+    judged: Places
+    """Those that it never saw, and is judged by."""
+    repeat: int = 0
+    """Which division of the rows it is of."""
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """The training and validation parts of a table. The test part is not in here.
 
-    In a final training the validation part may be empty.
+    In a final training the validation part may be empty. With folds it is, and all rows but those
+    of the test part are in `train`.
     """
 
     name: str
@@ -113,16 +127,53 @@ class Dataset:
     """What was taken, grouped, left out and dropped: lines for people."""
     target: str = ""
     """Name of the column that is predicted; empty: it has none."""
+    folds: tuple[Fold, ...] = ()
+    """Empty: a trial trains one model, and the validation part judges it."""
+    epoch_rows: int | None = None
+    """Rows of an epoch where these are not all that train: folds that train together take as many
+    steps, whatever their sizes."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Columns that are taken otherwise than as numbers or categories because they look so."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
+    _folds: dict[int, Dataset] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         assert self.task is not Task.auto, "the task is decided by now"
         assert bool(self.classes) == (self.task is Task.classification)
+        assert not (self.folds and len(self.validation)), "folds judge by rows of the training part"
 
     @property
     def n_train(self) -> int:
-        """Rows to learn from."""
-        return len(self.train)
+        """Rows to learn from in an epoch."""
+        return self.epoch_rows or len(self.train)
+
+    @property
+    def n_models(self) -> int:
+        """Models that a trial trains."""
+        return max(1, len(self.folds))
+
+    @property
+    def judged_places(self) -> Places:
+        """Places in `train` of the rows by which a trial with folds is judged, each once."""
+        return np.unique(np.concatenate([fold.judged for fold in self.folds]))
+
+    @property
+    def judged(self) -> Part:
+        """The rows by which a trial is judged, and which no model that predicts them saw."""
+        return self.train.taking(self.judged_places) if self.folds else self.validation
+
+    @property
+    def of_one_model(self) -> Dataset:
+        """What one of a trial's models trains on."""
+        return self.fold(0) if self.folds else self
+
+    def fold(self, number: int) -> Dataset:
+        """What one of the folds trains on, as a data set without folds; the same at each call."""
+        if number not in self._folds:
+            fold = self.folds[number]
+            train, judged = self.train.taking(fold.train), self.train.taking(fold.judged)
+            self._folds[number] = replace(self, train=train, validation=judged, folds=())
+        return self._folds[number]
 
     @property
     def n_outputs(self) -> int:
@@ -139,4 +190,4 @@ class Dataset:
         return train, validation
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_views": {}}
+        return {**vars(self), "_views": {}, "_folds": {}}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automl.config import DataConfig, Task
-from automl.data.baselines import baselines
+from automl.data.baselines import baselines, baselines_out_of_fold
 from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.dataset import Dataset, Part, Targets
 from automl.data.load import load_with_test
@@ -52,7 +52,11 @@ class Evaluation:
     def judged(self) -> Judged:
         """The rows, with baselines that learned from those that train."""
         data = self.dataset
-        unit, compared = (data.target_mean, data.target_scale), baselines(data, self.part.rows)
+        unit = data.target_mean, data.target_scale
+        if self.kind is RowsKind.OUT_OF_FOLD:
+            compared = baselines_out_of_fold(data)
+        else:
+            compared = baselines(data, self.part.rows)
         return Judged(self.kind, self.digest, self.part.y, data.task, unit, compared)
 
     @property
@@ -61,13 +65,13 @@ class Evaluation:
         have: as often as a row of validation is one that trained, by how many there are."""
         if not self.kind.unseen:
             return 0
-        train = set(_hashes(self.dataset.train))
-        validation = _hashes(self.dataset.validation)
-        n_known = len(self.dataset.train) + len(validation)
+        one = self.dataset.of_one_model
+        train, validation = set(_hashes(one.train)), _hashes(one.validation)
         share = sum(row in train for row in validation) / len(validation)
-        by_chance = min(1.0, share * n_known / len(self.dataset.train))
-        known = train.union(validation)
-        n_found = sum(row in known for row in _hashes(self.part))
+        known = _hashes(self.dataset.train) + _hashes(self.dataset.validation)
+        by_chance = min(1.0, share * len(known) / len(one.train))
+        known_rows = set(known)
+        n_found = sum(row in known_rows for row in _hashes(self.part))
         return max(0, n_found - round(by_chance * len(self.part)))
 
 
@@ -83,6 +87,10 @@ def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation
     if len(part):
         source = f"kept from {config.path or dataset.name}"
         return Evaluation(dataset, RowsKind.KEPT, part, digest, source)
+    if dataset.folds:
+        source = "each by the models of the folds that left it out"
+        digest = f"out-of-fold {dataset.digest}"
+        return Evaluation(dataset, RowsKind.OUT_OF_FOLD, dataset.judged, digest, source)
     part, digest = dataset.validation, f"validation {dataset.digest}"
     source = "those by which trials were chosen"
     return Evaluation(dataset, RowsKind.VALIDATION, part, digest, source)
@@ -97,9 +105,10 @@ def score(
     refit: tuple[int, Floats] | None = None,
     ensemble: Floats | None = None,
 ) -> Evaluated:
-    """Scores of models by what they give for the rows (`family.Model.outputs`), by trial, of the
-    refit of a trial and of the ensemble; baselines beside them. The first is what the others are
-    compared with: the ensemble or the refit, where there is one."""
+    """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
+    of the folds that left a row out), by trial, of the refit of a trial and of the ensemble;
+    baselines beside them. The first is what the others are compared with: the ensemble or the
+    refit, where there is one."""
     named = {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
     named |= {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {trial_name(number): of for number, of in outputs.items()}
@@ -143,7 +152,7 @@ def loss_of(evaluation: Evaluation, outputs: Floats) -> float:
     """The loss of a model by what it gives for the rows."""
     data = evaluation.dataset
     scale = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, evaluation.part.y, *scale).scored()["loss"]
+    return predictions(data.task, outputs, evaluation.part.y, *scale).scored(["loss"])["loss"]
 
 
 def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,17 @@ import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
-from automl.data.dataset import Dataset, Part, RefitRows, joined
+from automl.data.dataset import Dataset, Fold, Part, RefitRows, joined
+from automl.data.folds import folds_at_random, how_many, how_often
 from automl.data.generated import CLASSES, NAMES, Purpose, disc
-from automl.data.one_hot import n_features
+from automl.data.notes import folds_note, notes_of
 from automl.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from automl.data.frame import Frame
+    from automl.data.overview import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import Source
     from automl.data.split import Rows, Split
@@ -54,6 +59,7 @@ def _dataset(
 
     train = part(split.train)
     mean, scale = _target_scale(source, train)
+    folds = split.folds if refit is None else ()
     return Dataset(
         name=source.name,
         task=source.target.task,
@@ -63,10 +69,30 @@ def _dataset(
         columns=preprocessing.columns,
         target_mean=mean,
         target_scale=scale,
-        digest=_digest(config, source.target.task, source.content_digest, refit),
-        notes=(*source.notes, *_notes(source, split, preprocessing, config)),
+        digest=_digest(config, source.target.task, source.content_digest, folds, refit),
+        notes=(*source.notes, *notes_of(source, split, preprocessing, config, train)),
         target=config.target or "",
+        kinds=preprocessing.new_kinds,
+        folds=folds,
+        epoch_rows=_epoch_rows(folds),
     )
+
+
+def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
+    """What each column is taken for, and the lines that a sweep begins with. Raises ConfigError."""
+    from automl.data.giveaway import giveaways
+    from automl.data.overview import column_rows
+
+    source, split, preprocessing = _prepare(replace(config, split_to=None))
+    dataset = _dataset(config, source, split, preprocessing)
+    tells = giveaways(dataset.columns, dataset.train)
+    return column_rows(dataset.columns, preprocessing.taken, tells), dataset.notes
+
+
+def _epoch_rows(folds: Sequence[Fold]) -> int | None:
+    """As many as the folds' training rows are on average: larger ones leave some out of an epoch,
+    others in each, and smaller ones begin anew."""
+    return round(np.mean([len(fold.train) for fold in folds])) if folds else None
 
 
 def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Dataset, Part, str]:
@@ -115,15 +141,14 @@ def _prepare(
     config: DataConfig, refit: RefitRows | None = None
 ) -> tuple[Source, Split, Preprocessing]:
     """The same for the sweep and for the test part: what is learned is from the same rows."""
-    from automl.data.preprocessing import Preprocessing
     from automl.data.source import digits_source, table_source
     from automl.data.split import regrouped, split_rows
 
     source = digits_source() if config.kind is DataKind.digits else table_source(config)
-    split = split_rows(source.y, config)
+    split = split_rows(source.y, config, source.related)
     if refit is not None:
-        split = regrouped(split, source.y, refit, config.split_seed)
-    preprocessing = source.preprocessing or Preprocessing.fit(source.frame.iloc[split.train])
+        split = regrouped(split, source.y, refit, config.split_seed, source.related)
+    preprocessing = source.preprocessing or _learned(config, source.frame.iloc[split.train])
     if not preprocessing.columns.all:
         raise ConfigError(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
@@ -136,11 +161,22 @@ def _prepare(
     return source, split, preprocessing
 
 
+def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+    from automl.data.kinds import taken_for
+    from automl.data.preprocessing import Preprocessing
+
+    taken = taken_for(frame, config.columns, detect=config.detect)
+    return Preprocessing.fit(frame, taken)
+
+
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     train = disc(config.n_train, config.split_seed, Purpose.train)
     validation = disc(config.n_validation, config.split_seed, Purpose.validation)
+    folds: Sequence[Fold] = ()
     if refit is not None:
         train, validation = _disc_again(config, refit, train, validation)
+    elif config.folds != 1:
+        train, validation, folds = _disc_folds(config, train, validation)
     points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
     content = hashlib.sha256(points.tobytes()).hexdigest()
     return Dataset(
@@ -152,9 +188,32 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
         columns=numbers_divided_by(1.0, NAMES),
         target_mean=0.0,
         target_scale=1.0,
-        digest=_digest(config, Task.classification, content, refit),
-        notes=(f"disc: generated, {len(train):,} train, {len(validation):,} validation.",),
+        digest=_digest(config, Task.classification, content, folds, refit),
+        notes=(
+            f"disc: generated, {len(train):,} train"
+            + (" and judge." if folds else f", {len(validation):,} validation."),
+            *folds_note(train.y, folds, CLASSES),
+        ),
+        folds=tuple(folds),
+        epoch_rows=_epoch_rows(folds),
     )
+
+
+def _disc_folds(
+    config: DataConfig, train: Part, validation: Part
+) -> tuple[Part, Part, Sequence[Fold]]:
+    """What would choose among trials trains, too."""
+    whole = joined(train, validation)
+    n_folds = how_many(config.folds, len(whole), len(whole))
+    if n_folds == 1:
+        return train, validation, ()
+    folds = [
+        replace(fold, repeat=repeat)
+        for repeat in range(how_often(config.folds, len(whole)))
+        for fold in folds_at_random(whole.y.astype(np.int64), n_folds, config.split_seed + repeat)
+    ]
+    nothing = np.zeros(0, np.int64)
+    return whole, whole.taking(nothing), folds
 
 
 def _disc_again(
@@ -183,7 +242,7 @@ def _check_settings(config: DataConfig) -> None:
 
 def refuse_table_settings(config: DataConfig) -> None:
     """Raise ConfigError where a setting names a file that is not read."""
-    for key in ("path", "target", "test_path"):
+    for key in ("path", "target", "test_path", "group", "time"):
         value = getattr(config, key)
         if value is not None:
             raise ConfigError(
@@ -216,7 +275,13 @@ def _target_scale(source: Source, train: Part) -> tuple[float, float]:
     return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 
-def _digest(config: DataConfig, task: Task, content: str, refit: RefitRows | None) -> str:
+def _digest(
+    config: DataConfig,
+    task: Task,
+    content: str,
+    folds: Sequence[Fold],
+    refit: RefitRows | None,
+) -> str:
     """Over the content and all that decides which rows are used for what, and how."""
     decides: dict[str, object] = {
         "content": content,
@@ -232,40 +297,12 @@ def _digest(config: DataConfig, task: Task, content: str, refit: RefitRows | Non
         decides["refit"] = asdict(refit)
     if config.sweep_rows is not None:  # studies of before there was such a setting have none
         decides["sweep_rows"] = config.sweep_rows
+    if folds:  # likewise
+        decides["folds"] = [len(folds), folds[-1].repeat + 1]
+    related = {"group": config.group, "time": config.time}
+    decides |= {key: name for key, name in related.items() if name is not None}
     return _hex(json.dumps(decides, sort_keys=True))
 
 
 def _hex(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _notes(
-    source: Source, split: Split, preprocessing: Preprocessing, config: DataConfig
-) -> list[str]:
-    notes = []
-    if source.preprocessing is None:
-        kept = {column.name for column in preprocessing.columns.all}
-        left_out = [name for name in source.frame.columns if name not in kept]
-        if left_out:
-            notes.append(
-                f"left out, being constant, empty, or texts that do not repeat: "
-                f"{', '.join(left_out)}."
-            )
-        grouped = [c.name for c in preprocessing.columns.categories if c.has_other]
-        if grouped:
-            notes.append(f"rare categories are taken together in: {', '.join(grouped)}.")
-        columns = preprocessing.columns
-        notes.append(
-            f"columns of numbers: {len(columns.numbers)}, of categories: "
-            f"{len(columns.categories)}; features: {n_features(columns)}."
-        )
-    parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
-    test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"
-    stratified = ", each class in its share" if split.stratified else ""
-    notes.append(f"split by data.split_seed={config.split_seed}: {parts}, {test}{stratified}.")
-    if len(split.left):
-        notes.append(
-            f"data.sweep_rows={config.sweep_rows:.12g}: trials train on {len(split.train):,} of "
-            f"{len(split.train) + len(split.left):,} training rows."
-        )
-    return notes

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,21 @@ import pandas as pd
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from automl.config import ColumnKind
 from automl.data import cells
-from automl.data.columns import CategoryColumn, Column, Columns, NumberColumn
+from automl.data.columns import (
+    MAX_CATEGORIES,
+    CategoryColumn,
+    Column,
+    Columns,
+    NumberColumn,
+    source_of,
+)
 from automl.data.dataset import Rows
+from automl.data.kinds import Taken, taken_for
+from automl.data.making import made
 from automl.errors import ConfigError
 
-MAX_CATEGORIES = 64
-"""Features per category column at most, the one for rare categories included."""
 MIN_CATEGORY_SHARE = 0.001
 """A category in fewer of the training rows than this, or in only one row, is rare."""
 
@@ -39,20 +47,32 @@ class Preprocessing:
     """What `fit` learned; `transform` applies it to rows of any later table."""
 
     columns: Columns
+    taken: Mapping[str, Taken] = field(default_factory=dict, compare=False)
+    """By the table's column, where it was learned here."""
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame) -> Preprocessing:
-        """Learn from the training part. Columns that say nothing (constant, empty, or texts of
-        which none is frequent) are left out."""
+    def fit(cls, frame: pd.DataFrame, taken: Mapping[str, Taken] | None = None) -> Preprocessing:
+        """Learn from the training part; `taken` (see `kinds.py`): what its columns are, None:
+        numbers or categories. Columns that say nothing (constant, empty, or texts of which none is
+        frequent) are left out."""
         frame = _renamed(frame)
-        names = list(frame.columns)
-        is_number = {name: cells.holds_numbers(frame[name]) for name in names}
-        learned: dict[str, Column] = {}
-        for number in _fit_numbers(frame, [n for n in names if is_number[n]]):
-            learned[number.name] = number
-        for category in _fit_categories(frame, [n for n in names if not is_number[n]]):
-            learned[category.name] = category
-        return cls(Columns(tuple(learned[name] for name in names if name in learned)))
+        taken = taken_for(frame, {}, detect=False) if taken is None else taken
+        categories = [n for n, one in taken.items() if one.kind is ColumnKind.category]
+        learned: list[Column] = [
+            *_fit_numbers(_numbers_of(frame, taken)),
+            *_fit_categories(frame, categories),
+        ]
+        places = {name: place for place, name in enumerate(taken)}
+        learned.sort(key=lambda column: places[source_of(column)])
+        used = {column.made_of for column in learned if isinstance(column, NumberColumn)}
+        readings = [one.reading for one in taken.values() if one.reading is not None]
+        return cls(Columns(tuple(learned), tuple(r for r in readings if r.name in used)), taken)
+
+    @property
+    def new_kinds(self) -> dict[str, str]:
+        """Columns that are taken otherwise than as numbers or categories because they look so."""
+        new = {name: one for name, one in self.taken.items() if one.is_new}
+        return {n: one.reading.kind if one.reading else one.kind.value for n, one in new.items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Preprocessing:
@@ -70,14 +90,19 @@ class Preprocessing:
         numbers = np.empty((len(table), len(self.columns.numbers)))
         codes = np.empty((len(table), len(self.columns.categories)), dtype=np.int32)
         if len(table):
+            found = {r.name: made(r, table[r.name]) for r in self.columns.readings}
             for place, number in enumerate(self.columns.numbers):
-                numbers[:, place] = _read_numbers(table[number.name])
+                numbers[:, place] = (
+                    found[number.made_of][number.part]
+                    if number.made_of
+                    else _read_numbers(table[number.name])
+                )
             for place, category in enumerate(self.columns.categories):
                 codes[:, place] = _places(category, table[category.name])
         return Rows(numbers, codes)
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
-        names = [column.name for column in self.columns.all]
+        names = list(self.columns.sources)
         if isinstance(frame, pd.DataFrame):
             table = _renamed(frame)
             absent = [name for name in names if name not in table.columns]
@@ -124,9 +149,31 @@ def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
     return values
 
 
-def _fit_numbers(frame: pd.DataFrame, names: Sequence[str]) -> list[NumberColumn]:
-    read = {name: cells.numbers(frame[name]) for name in names}
-    read = {name: values for name, values in read.items() if _varies(values)}
+@dataclass(frozen=True)
+class _Part:
+    """A number that a column gives."""
+
+    name: str
+    made_of: str = ""
+    part: str = ""
+
+
+def _numbers_of(
+    frame: pd.DataFrame, taken: Mapping[str, Taken]
+) -> dict[_Part, npt.NDArray[np.float64]]:
+    """All numbers, plain ones and those that are made."""
+    found: dict[_Part, npt.NDArray[np.float64]] = {}
+    for name, one in taken.items():
+        if one.reading is not None:
+            for part, values in made(one.reading, frame[name]).items():
+                found[_Part(f"{name}.{part}", name, part)] = values
+        elif one.kind is ColumnKind.number:
+            found[_Part(name)] = cells.numbers(frame[name])
+    return found
+
+
+def _fit_numbers(read: Mapping[_Part, npt.NDArray[np.float64]]) -> list[NumberColumn]:
+    read = {part: values for part, values in read.items() if _varies(values)}
     if not read:
         return []
     values = np.column_stack(list(read.values()))
@@ -134,14 +181,22 @@ def _fit_numbers(frame: pd.DataFrame, names: Sequence[str]) -> list[NumberColumn
     scaler = StandardScaler().fit(imputer.fit_transform(values))
     return [
         NumberColumn(
-            name,
+            part.name,
             mean=float(scaler.mean_[i]),
             scale=float(scaler.scale_[i]),
             fill=float(imputer.statistics_[i]),
-            has_indicator=bool(np.isnan(values[:, i]).any()),
+            has_indicator=_marks(part) and bool(np.isnan(values[:, i]).any()),
+            made_of=part.made_of,
+            part=part.part,
         )
-        for i, name in enumerate(read)
+        for i, part in enumerate(read)
     ]
+
+
+def _marks(part: _Part) -> bool:
+    """Whether missing cells are marked with it: once for all parts of a date, which are missing
+    together."""
+    return part.part in ("", "number", "since")
 
 
 def _varies(values: npt.NDArray[np.float64]) -> bool:

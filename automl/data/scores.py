@@ -1,96 +1,177 @@
 """How good predictions are: every metric of the task, of weighted rows. numpy only.
 
 The weights are (B, N): B bootstrap samples at once, each telling how often a row was drawn; ones
-give the score itself. So a metric and its interval come from one formula.
+give the score itself. So a metric and its interval come from one formula. What metrics share is
+computed once, and only where one of them is asked for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
+from automl.config.metrics import METRICS
 from automl.data.dataset import Targets
+from automl.data.ranking import Groups, Ranked
 from automl.errors import AutoMLError
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
-
-LARGER_IS_BETTER = frozenset(["auc", "f1", "r2"])
-"""Of the other metrics small values are good."""
+Formulas: TypeAlias = "Mapping[tuple[str, ...], Callable[[Floats], Mapping[str, Floats]]]"
+"""By the names of the metrics that each gives: (B, N) weights → (B,) of each."""
 
 
 class Predictions(ABC):
     """What somebody predicts of rows whose targets are known."""
 
-    @abstractmethod
-    def scores(self, weights: Floats) -> dict[str, Floats]:
-        """(B,) of each metric, by rows that count `weights` (B, N) times."""
-
     @property
     @abstractmethod
     def n_rows(self) -> int: ...
 
-    def scored(self) -> dict[str, float]:
-        """Each metric, by all rows once."""
-        found = self.scores(np.ones((1, self.n_rows)))
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """All metrics of the task."""
+
+    @abstractmethod
+    def formulas(self) -> Formulas:
+        """What computes them."""
+
+    def scores(self, weights: Floats, names: Collection[str] | None = None) -> dict[str, Floats]:
+        """(B,) of each metric, or of these, by rows that count `weights` (B, N) times; NaN where
+        rows do not tell it."""
+        wanted = self.names if names is None else names
+        found: dict[str, Floats] = {}
+        for given, formula in self.formulas().items():
+            if not set(given).isdisjoint(wanted):
+                found |= formula(weights)
+        return {name: found[name] for name in self.names if name in wanted}
+
+    def scored(self, names: Collection[str] | None = None) -> dict[str, float]:
+        """Each metric, or these, by all rows once."""
+        found = self.scores(np.ones((1, self.n_rows)), names)
         return {name: float(values[0]) for name, values in found.items()}
 
 
 class ClassPredictions(Predictions):
-    """`loss` (cross entropy), `error` (share of wrong labels), `f1` (mean over the classes) and,
-    of two classes, `auc` (area under the ROC curve)."""
+    """`loss` (cross entropy), `error` (share of wrong labels) and `accuracy`; means over the
+    classes: `balanced_accuracy` (share of right labels), `f1`, `auc` (area under the ROC curve) and
+    `average_precision`, each class against the rest; `brier` (Brier 1950: squared error of the
+    probabilities). Of two classes `average_precision` and `brier` are those of the second alone, as
+    scikit-learn has them."""
+
+    names = METRICS[Task.classification]
 
     def __init__(self, outputs: Floats, y: Targets) -> None:
         """`outputs` (N, C) are scores whose softmax are the classes' probabilities."""
         top = outputs.max(axis=1, keepdims=True)
         logs = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
-        labels = outputs.argmax(axis=1)
-        self._per_row = np.column_stack([-logs[np.arange(len(y)), y], labels != y])
-        n_classes = outputs.shape[1]
-        self._true, self._said = _Groups(y, n_classes), _Groups(labels, n_classes)
-        self._right = _Groups(np.where(labels == y, y, n_classes), n_classes)
-        self._ranked = _Ranked(outputs[:, 1] - outputs[:, 0], y) if n_classes == 2 else None
+        self._outputs, self._logs, self._y = outputs, logs, y
+        self._labels = outputs.argmax(axis=1)
 
     @property
     def n_rows(self) -> int:
-        return len(self._per_row)
+        return len(self._y)
 
-    def scores(self, weights: Floats) -> dict[str, Floats]:
+    def formulas(self) -> Formulas:
+        return {
+            ("loss", "error", "accuracy"): self._of_rows,
+            ("brier",): lambda weights: {"brier": _means(weights, self._brier[:, None])[0]},
+            ("balanced_accuracy", "f1"): self._of_labels,
+            ("auc", "average_precision"): self._of_ranks,
+        }
+
+    def _of_rows(self, weights: Floats) -> dict[str, Floats]:
         loss, error = _means(weights, self._per_row)
-        found = {"loss": loss, "error": error, "f1": self._f1(weights)}
-        return found if self._ranked is None else found | {"auc": self._ranked.auc(weights)}
+        return {"loss": loss, "error": error, "accuracy": 1 - error}
 
-    def _f1(self, weights: Floats) -> Floats:
-        """Over the classes that the sample holds, or that are said of it."""
-        both = self._true.sums(weights) + self._said.sums(weights)
-        shares = 2 * self._right.sums(weights) / np.where(both, both, 1)
-        f1: Floats = shares.sum(axis=1) / (both > 0).sum(axis=1)
-        return f1
+    @cached_property
+    def _per_row(self) -> Floats:
+        losses = -self._logs[np.arange(self.n_rows), self._y]
+        return np.column_stack([losses, self._labels != self._y])
+
+    @cached_property
+    def _brier(self) -> Floats:
+        missed = np.exp(self._logs)
+        missed[np.arange(self.n_rows), self._y] -= 1
+        of_all = np.square(missed).sum(axis=1)
+        per_row: Floats = of_all / 2 if missed.shape[1] == 2 else of_all
+        return per_row
+
+    @cached_property
+    def _groups(self) -> tuple[Groups, Groups, Groups]:
+        """Rows by their class, by the one said of them, and the right ones by it."""
+        n_classes = self._outputs.shape[1]
+        right = np.where(self._labels == self._y, self._y, n_classes)
+        return tuple(Groups(of, n_classes) for of in (self._y, self._labels, right))  # type: ignore[return-value]
+
+    def _of_labels(self, weights: Floats) -> dict[str, Floats]:
+        """`f1` over the classes that the sample holds, or that are said of it."""
+        true, said, right = (group.sums(weights) for group in self._groups)
+        both = true + said
+        f1 = (2 * right / np.where(both, both, 1)).sum(axis=1) / (both > 0).sum(axis=1)
+        recall = (right / np.where(true, true, 1)).sum(axis=1) / (true > 0).sum(axis=1)
+        return {"balanced_accuracy": recall, "f1": f1}
+
+    @cached_property
+    def _ranked(self) -> tuple[Ranked, ...]:
+        """Rows by what is said of each class; one for the second of two."""
+        outputs, logs = self._outputs, self._logs
+        if outputs.shape[1] == 2:
+            return (Ranked(outputs[:, 1] - outputs[:, 0], self._y == 1),)
+        return tuple(Ranked(logs[:, c], self._y == c) for c in range(outputs.shape[1]))
+
+    def _of_ranks(self, weights: Floats) -> dict[str, Floats]:
+        """Over the classes that the sample holds, beside others."""
+        found = np.stack([ranked.scores(weights) for ranked in self._ranked])  # (C, 2, B)
+        known = np.isfinite(found)
+        with np.errstate(invalid="ignore"):
+            auc, precision = np.where(known, found, 0).sum(axis=0) / known.sum(axis=0)
+        return {"auc": auc, "average_precision": precision}
 
 
 class ValuePredictions(Predictions):
-    """`loss` (mean square of the scaled error), `rmse` and `mae` in the target's unit, `r2`."""
+    """`loss` (mean square of the scaled error), `rmse` and `mae` in the target's unit, `r2`, and
+    `mape` (mean share of the target by which it is missed, over targets that are not 0)."""
+
+    names = METRICS[Task.regression]
 
     def __init__(self, values: Floats, y: Targets, scale: float) -> None:
         """`values` (N,) are in the target's unit; losses are told by `scale`, as in training."""
-        errors = values - y.astype(np.float64)
-        centred = y.astype(np.float64) - y.mean(dtype=np.float64)
+        targets = y.astype(np.float64)
+        errors = values - targets
+        centred = targets - targets.mean()
+        shares = np.abs(errors) / np.where(targets, np.abs(targets), np.inf)
         self._scale = scale
-        self._per_row = np.column_stack([errors**2, np.abs(errors), centred, centred**2])
+        self._per_row = np.column_stack(
+            [errors**2, np.abs(errors), centred, centred**2, shares, targets != 0]
+        )
 
     @property
     def n_rows(self) -> int:
         return len(self._per_row)
 
-    def scores(self, weights: Floats) -> dict[str, Floats]:
-        square, absolute, y, y_square = _means(weights, self._per_row)
-        with np.errstate(divide="ignore", invalid="ignore"):  # rows whose targets are all alike
+    def formulas(self) -> Formulas:
+        return {self.names: self._of_rows}
+
+    def _of_rows(self, weights: Floats) -> dict[str, Floats]:
+        square, absolute, y, y_square, share, has_share = _means(weights, self._per_row)
+        with np.errstate(divide="ignore", invalid="ignore"):  # targets all alike, or all 0
             r2 = 1 - square / (y_square - y**2)
+            mape = share / has_share
         rmse = np.sqrt(square)
-        return {"loss": square / self._scale**2, "rmse": rmse, "mae": absolute, "r2": r2}
+        return {
+            "loss": square / self._scale**2,
+            "rmse": rmse,
+            "mae": absolute,
+            "r2": r2,
+            "mape": mape,
+        }
 
 
 def predictions(
@@ -111,47 +192,7 @@ def predictions(
     return ValuePredictions(values, y, target_scale)
 
 
-def _means(weights: Floats, per_row: Floats) -> Floats:
+def _means(weights: Floats, per_row: npt.NDArray[np.float64]) -> Floats:
     """(K, B) weighted means of the columns of (N, K)."""
     means: Floats = ((weights @ per_row) / weights.sum(axis=1, keepdims=True)).T
     return means
-
-
-class _Groups:
-    """Rows by a number below `n`, to be counted; rows of a larger number are not."""
-
-    def __init__(self, numbers: npt.NDArray[Any], n: int) -> None:
-        kept = np.flatnonzero(numbers < n)
-        self._order = kept[np.argsort(numbers[kept], kind="stable")]
-        self._present, self._starts = np.unique(numbers[self._order], return_index=True)
-        self._n = n
-
-    def sums(self, weights: Floats) -> Floats:
-        """(B, n): how often the rows of each number were drawn."""
-        found = np.zeros((len(weights), self._n))
-        if len(self._order):
-            sums = np.add.reduceat(weights[:, self._order], self._starts, axis=1)
-            found[:, self._present] = sums
-        return found
-
-
-class _Ranked:
-    """Rows in the order of their scores, those of equal score together."""
-
-    def __init__(self, scores: Floats, y: Targets) -> None:
-        self._order = np.argsort(scores, kind="stable")
-        self._positive = (y[self._order] == 1).astype(np.float64)
-        self._starts = np.unique(scores[self._order], return_index=True)[1]
-
-    def auc(self, weights: Floats) -> Floats:
-        """(B,) how probable it is that a row of class 1 has the larger score, ties counting half;
-        NaN for a sample of one class."""
-        ranked = weights[:, self._order]
-        all_ = np.add.reduceat(ranked, self._starts, axis=1)
-        positive = np.add.reduceat(ranked * self._positive, self._starts, axis=1)
-        negative = all_ - positive
-        below = negative.cumsum(axis=1) - negative / 2
-        with np.errstate(invalid="ignore"):
-            share = (positive * below).sum(axis=1) / (positive.sum(axis=1) * negative.sum(axis=1))
-        auc: Floats = share
-        return auc

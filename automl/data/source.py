@@ -11,11 +11,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from automl.config import DataConfig, Task
+from automl.data import cells
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Targets
 from automl.data.preprocessing import Preprocessing
+from automl.data.related import take_related
+from automl.data.split import BY_CHANCE, Related
 from automl.data.table import TableFile
-from automl.data.target import Target, decide_target, has_target
+from automl.data.target import Target, decide_target, has_target, named
 from automl.errors import ConfigError
 
 
@@ -35,6 +38,8 @@ class Source:
     notes: tuple[str, ...]
     preprocessing: Preprocessing | None = field(default=None)
     """None: to be learned from the training part."""
+    related: Related = BY_CHANCE
+    """What of its rows is not by chance."""
 
 
 def table_source(config: DataConfig) -> Source:
@@ -50,10 +55,11 @@ def table_source(config: DataConfig) -> Source:
             f"data.path={config.path}: choose another column."
         )
     notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
-    notes += dropped_note(config.target, known)
+    notes += dropped_note(config.target, frame[config.target], known)
     frame = frame[known]
     column = frame.pop(config.target)
     target = decide_target(column, config.target, config.task)
+    related, said = take_related(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
         notes.append(f"left out, being row numbers: {', '.join(row_numbers)}.")
@@ -65,7 +71,8 @@ def table_source(config: DataConfig) -> Source:
         cells=column,
         target=target,
         content_digest=file.digest(),
-        notes=(*notes, target.taken_as),
+        notes=(*notes, target.taken_as, *said),
+        related=related,
     )
 
 
@@ -115,11 +122,16 @@ def digits_source() -> Source:
     )
 
 
-def dropped_note(target: str, known: npt.NDArray[np.bool_]) -> list[str]:
-    """What is said of rows without a target: nothing where there are none."""
-    n_dropped = int((~known).sum())
-    rows = "1 row" if n_dropped == 1 else f"{n_dropped:,} rows"
-    return [f"dropped {rows} without a value of {target}."] if n_dropped else []
+def dropped_note(target: str, column: pd.Series[Any], known: npt.NDArray[np.bool_]) -> list[str]:
+    """What is said of rows without a target: nothing where there are none. Rows count from 1."""
+    dropped = np.flatnonzero(~known)
+    if not len(dropped):
+        return []
+    rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
+    there = column.iloc[dropped]
+    n_large = int((pd.to_numeric(there, errors="coerce").abs() > cells.LARGEST).sum())
+    said = f", {n_large:,} of them infinite or too large" if n_large else ""
+    return [f"dropped {rows} without a value of {target}{said} ({named(dropped)})."]
 
 
 def _row_numbers(frame: pd.DataFrame) -> list[str]:

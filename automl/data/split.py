@@ -10,7 +10,16 @@ from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig
 from automl.config.refit import ALL, TRAIN
-from automl.data.dataset import RefitRows, Targets
+from automl.data.dataset import Fold, RefitRows, Targets
+from automl.data.folds import (
+    Kinds,
+    cuts_in_order,
+    folds_at_random,
+    folds_in_order,
+    folds_of_groups,
+    how_many,
+    how_often,
+)
 from automl.errors import ConfigError
 
 _MIN_TRAIN = 2
@@ -20,26 +29,46 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class Related:
+    """What of the rows is not by chance, by row number."""
+
+    groups: Kinds | None = None
+    """Places of the groups that stay together (`data.group`)."""
+    times: npt.NDArray[np.float64] | None = None
+    """By which later rows judge (`data.time`)."""
+
+
+BY_CHANCE = Related()
+
+
+@dataclass(frozen=True, eq=False)
 class Split:
     """Row numbers of each part; together all rows, each once."""
 
     train: Rows
     validation: Rows
+    """Empty with folds."""
     test: Rows
-    """Empty where `data.test_path` gives a table of its own."""
+    """Empty where `data.test_path` gives a table of its own, or none is wanted."""
     left: Rows
     """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
     """Every class has its share in each part (but for classes of fewer than three rows)."""
+    folds: tuple[Fold, ...] = ()
+    """By place in `train`."""
 
 
-def split_rows(y: Targets, config: DataConfig) -> Split:
-    """Split by `data.split_seed`, and evenly by class where `y` (N,) holds class numbers.
+def split_rows(y: Targets, config: DataConfig, related: Related = BY_CHANCE) -> Split:
+    """Split by `data.split_seed`, and evenly by class where `y` (N,) holds class numbers; by
+    `related` where rows belong together or are in order.
 
     Raises ConfigError when there are too few rows.
     """
     n_rows = len(y)
-    n_test = 0 if config.test_path is not None else max(1, round(n_rows * config.test_fraction))
+    no_test = config.test_path is not None or config.test_fraction == 0
+    n_test = 0 if no_test else max(1, round(n_rows * config.test_fraction))
+    if config.folds != 1 and (split := _with_folds(y, n_test, config, related)) is not None:
+        return split
     n_validation = max(1, round(n_rows * config.validation_fraction))
     n_least = _MIN_TRAIN + 1 + (n_test > 0)
     if n_rows - n_test - n_validation < _MIN_TRAIN:
@@ -50,12 +79,8 @@ def split_rows(y: Targets, config: DataConfig) -> Split:
             "Give more rows, or a smaller data.validation_fraction or data.test_fraction."
         )
     strata = _strata(y) if y.dtype == np.int64 else None
-    rest, stratified = np.arange(n_rows), strata is not None
-    test = rest[:0]
-    if n_test:
-        rest, test, done = _take(rest, n_test, strata, config.split_seed)
-        stratified &= done
-    train, validation, done = _take(rest, n_validation, strata, config.split_seed)
+    rest, test, stratified = _test_rows(n_rows, n_test, strata, config.split_seed, related)
+    train, validation, done = _take_related(rest, n_validation, strata, config.split_seed, related)
     stratified &= done
     left = train[:0]
     if config.sweep_rows is not None:
@@ -63,6 +88,99 @@ def split_rows(y: Targets, config: DataConfig) -> Split:
         left, train, done = _take(train, n_part, strata, config.split_seed)
         stratified &= done
     return Split(np.sort(train), np.sort(validation), np.sort(test), np.sort(left), stratified)
+
+
+def _with_folds(y: Targets, n_test: int, config: DataConfig, related: Related) -> Split | None:
+    """The same test rows as without; all others train and judge. None: a single hold-out will do.
+
+    Raises ConfigError.
+    """
+    is_classes = y.dtype == np.int64
+    strata = _strata(y) if is_classes else None
+    _check_any_left(len(y), n_test, config)
+    train, test, stratified = _test_rows(len(y), n_test, strata, config.split_seed, related)
+    train = np.sort(train)
+    n_folds = how_many(config.folds, len(train), _n_most(train, related))
+    if n_folds == 1:
+        return None
+    classes = y[train].astype(np.int64) if is_classes else np.zeros(len(train), np.int64)
+    folds = _folds(train, classes, n_folds, config, related)
+    stratified &= related.groups is None and related.times is None
+    return Split(train, train[:0], np.sort(test), train[:0], stratified, tuple(folds))
+
+
+def _check_any_left(n_rows: int, n_test: int, config: DataConfig) -> None:
+    if n_rows - n_test < _MIN_TRAIN:
+        raise ConfigError(
+            f"data.path={config.path}: of {n_rows} rows with a target {n_test} are for the test, "
+            f"and {n_rows - n_test} left to train on. Give more rows, or a smaller "
+            "data.test_fraction."
+        )
+
+
+def _n_most(rows: Rows, related: Related) -> int:
+    """How many folds these rows can be divided into."""
+    if related.groups is not None:
+        return len(np.unique(related.groups[rows]))
+    if related.times is not None:
+        return len(np.unique(related.times[rows])) - 1
+    return len(rows)
+
+
+def _folds(
+    rows: Rows, classes: Kinds, n_folds: int, config: DataConfig, related: Related
+) -> list[Fold]:
+    """Of each division of the rows, by place among them."""
+    if related.times is not None:
+        return folds_in_order(related.times[rows], n_folds)
+    found = []
+    for repeat in range(how_often(config.folds, len(rows))):
+        seed = config.split_seed + repeat
+        if related.groups is None:
+            folds = folds_at_random(classes, n_folds, seed)
+        else:
+            groups = np.unique(related.groups[rows], return_inverse=True)[1]
+            folds = folds_of_groups(groups, classes, n_folds, seed)
+        found += [Fold(fold.train, fold.judged, repeat) for fold in folds]
+    return found
+
+
+def _test_rows(
+    n_rows: int, n_test: int, strata: Rows | None, seed: int, related: Related
+) -> tuple[Rows, Rows, bool]:
+    rows = np.arange(n_rows)
+    if not n_test:
+        return rows, rows[:0], strata is not None
+    return _take_related(rows, n_test, strata, seed, related)
+
+
+def _take_related(
+    rows: Rows, n_taken: int, strata: Rows | None, seed: int, related: Related
+) -> tuple[Rows, Rows, bool]:
+    """As `_take`; whole groups, or the latest rows."""
+    if related.groups is not None:
+        return (*_take_groups(rows, n_taken, related.groups[rows], seed), False)
+    if related.times is not None:
+        order = np.argsort(related.times[rows], kind="stable")
+        cut = cuts_in_order(related.times[rows][order], [1 - n_taken / len(rows)])[0]
+        return rows[order[:cut]], rows[order[cut:]], False
+    return _take(rows, n_taken, strata, seed)
+
+
+def _take_groups(rows: Rows, n_taken: int, groups: Kinds, seed: int) -> tuple[Rows, Rows]:
+    """Groups in an order that is drawn, as many as there is room for; at least the smallest."""
+    places, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+    if len(sizes) < 2:
+        raise ConfigError(
+            f"data.group: {len(rows)} rows are of one group only, and stay together, so that they "
+            "cannot be split. Name another column, or leave data.group out."
+        )
+    taken = np.zeros(len(sizes), bool)
+    for group in np.random.default_rng(seed).permutation(len(sizes)):
+        taken[group] = sizes[group] + sizes[taken].sum() <= n_taken
+    if not taken.any():
+        taken[sizes.argmin()] = True
+    return rows[~taken[places]], rows[taken[places]]
 
 
 def _n_part(n_train: int, sweep_rows: float) -> int:
@@ -84,7 +202,9 @@ def part_of(y: Targets, share: float, seed: int) -> Rows:
     return np.sort(_take(np.arange(len(y)), n_part, strata, seed)[1])
 
 
-def regrouped(split: Split, y: Targets, refit: RefitRows, seed: int) -> Split:
+def regrouped(
+    split: Split, y: Targets, refit: RefitRows, seed: int, related: Related = BY_CHANCE
+) -> Split:
     """The split of a final training: what it trains on, and what it stops by, which may be empty.
 
     Where the search had a part of the training rows (`data.sweep_rows`), all of them are taken.
@@ -106,7 +226,7 @@ def regrouped(split: Split, y: Targets, refit: RefitRows, seed: int) -> Split:
                 "Give a smaller share, or leave it out."
             )
         strata = _strata(y) if y.dtype == np.int64 else None
-        train, validation, stratified = _take(train, n_held, strata, seed)
+        train, validation, stratified = _take_related(train, n_held, strata, seed, related)
     left = train[:0]
     return Split(np.sort(train), np.sort(validation), np.sort(test), left, stratified)
 

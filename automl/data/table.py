@@ -131,7 +131,7 @@ class TableFile:
             file.seek(position)
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
             header = [n.encode(errors="surrogateescape").decode() for n in next(rows, [])]
-            if len(first := next(rows, [])) > len(header):
+            if len(first := _first_row(rows)) > len(header):
                 raise self.error(
                     f"its first row has {len(first)} cells and its header {len(header)} names: "
                     "name every column (pandas: to_csv(index=False))."
@@ -190,3 +190,11 @@ class TableFile:
             raise self.error(f"is no proper Parquet ({reason}): write it again.") from error
         except OSError as error:
             raise self.error(f"cannot be read ({error}): check the file.") from error
+
+
+def _first_row(rows: Iterator[list[str]]) -> list[str]:
+    """Empty where there is none, or a cell is longer than Python's csv reads; pandas reads it."""
+    try:
+        return next(rows, [])
+    except csv.Error:
+        return []

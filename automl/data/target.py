@@ -18,6 +18,7 @@ from automl.errors import ConfigError
 MAX_INTEGER_CLASSES = 20
 """Integers of more different values than this are amounts, not classes."""
 _MAX_SHOWN = 8
+_MOSTLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
     """
     _check_varies(column, name)
     if not cells.holds_numbers(column):
-        if task is Task.regression:
+        if task is Task.regression or (task is Task.auto and _are_amounts(column)):
             raise _not_numbers(column, name)
         return _text_classes(column, name)
     different = np.unique(cells.numbers(column))
@@ -148,13 +149,32 @@ def _text_classes(column: pd.Series[Any], name: str) -> Target:
     return Target(name, Task.classification, classes, taken_as)
 
 
+def _are_amounts(column: pd.Series[Any]) -> bool:
+    """Whether nearly all cells are numbers, more of them than classes would be."""
+    codes, values = cells.distinct(column)
+    numeric = np.array([cells.to_number(value) is not None for value in values])
+    n_rows = int((codes >= 0).sum())
+    n_different, share = int(numeric.sum()), numeric[codes[codes >= 0]].sum() / max(1, n_rows)
+    return n_different > MAX_INTEGER_CLASSES and share >= _MOSTLY
+
+
 def _not_numbers(column: pd.Series[Any], name: str) -> ConfigError:
-    values = cells.distinct(column)[1]
-    word = next(v for v in values if cells.to_number(v) is None or isinstance(v, bool))
+    codes, values = cells.distinct(column)
+    wrong = [i for i, v in enumerate(values) if cells.to_number(v) is None or isinstance(v, bool)]
+    places = column.index.to_numpy()[np.isin(codes, wrong)]
+    n_rows = f"{len(places):,} of {len(column):,} rows" if len(places) > 1 else "1 row"
     return ConfigError(
-        f"data.target={name}: data.task=regression needs numbers, and the column holds "
-        f"{str(word)!r}: mend those cells, choose another column, or set data.task=classification."
+        f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} hold "
+        f"something else, such as {str(values[wrong[0]])!r} ({named(places)}): mend those cells, "
+        "choose another column, or set data.task=classification."
     )
+
+
+def named(places: npt.NDArray[np.integer]) -> str:
+    """`rows 3, 8, …` of places in a table, counted from 1 behind the header."""
+    numbers = [str(place + 1) for place in places[:_MAX_SHOWN].tolist()]
+    more = ", …" if len(places) > _MAX_SHOWN else ""
+    return f"row{'s' * (len(places) > 1)} {', '.join(numbers)}{more}"
 
 
 def _numbers_as_labels(values: Sequence[Any]) -> tuple[int | float, ...]:

@@ -28,7 +28,7 @@ class Metric:
     """What a study optimises."""
 
     name: str = StudyConfig.metric
-    direction: Direction = StudyConfig.direction
+    direction: Direction = Direction.minimize
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Metric:

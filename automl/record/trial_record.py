@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from automl.config import Task
+from automl.config.metrics import reported
 from automl.record.judging import Metric
 from automl.trial import (
     MAX_STEP,
@@ -32,6 +34,7 @@ from automl.trial import (
     TrialState,
 )
 
+_OURS = frozenset(reported(Task.auto))
 _NO_DEVICE = "none"
 """What is written of a trial that ended before it ran."""
 
@@ -73,6 +76,8 @@ class TrialRecord:
     was to keep none."""
     tags: Mapping[str, str]
     """What the objective noted, by name."""
+    best_metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of its best report, what a training on a table tells (`config.metrics`), by name."""
 
     @property
     def state(self) -> TrialState:
@@ -134,6 +139,7 @@ class TrialFold:
     last_step: int = 0
     checkpoints: dict[CheckpointKind, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    best_metrics: dict[str, float] = field(default_factory=dict)
     _newest_step: int | None = None
 
     @property
@@ -182,6 +188,7 @@ class TrialFold:
             checkpoints=dict(self.checkpoints),
             reports=None if self.reports is None else dict(self.reports),
             tags=dict(self.tags),
+            best_metrics=dict(self.best_metrics),
         )
 
     def _take_report(self, event: Reported) -> None:
@@ -192,11 +199,20 @@ class TrialFold:
         value = event.metrics.get(self.metric.name)
         if value is not None and math.isfinite(value) and self._is_best(value):
             self.best_value, self.best_step = value, event.step
+            self.best_metrics = {}
+        if event.step == self.best_step:
+            self._keep_best(event.metrics)
         if self.reports is not None:
             self.reports[event.step] = {**self.reports.get(event.step, {}), **event.metrics}
 
+    def _keep_best(self, metrics: Mapping[str, float]) -> None:
+        """Those that are known by name: others may be without number."""
+        for name in metrics.keys() & _OURS:
+            self.best_metrics.setdefault(name, metrics[name])
+
     def _take_logged(self, event: Logged) -> None:
         """Nothing that the study goes by."""
+        self._keep_best({p.name: p.value for p in event.points if p.step == self.best_step})
         if self.reports is not None:
             for point in event.points:
                 known = self.reports.get(point.step, {})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from automl.config import Ensemble
+from automl.config import Ensemble, ObjectiveKind
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
 from automl.record.files import STATUS
@@ -121,7 +121,12 @@ class Closing:
         ranking = study.ranking(N_BEST_SHOWN)
         if ranking:
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
-            print_best(rows, self._parts.config.study.metric)
+            print_best(
+                rows,
+                self._parts.config.study.metric,
+                self._metrics_of(rows),
+                out_of_fold=self._parts.prepared.plan.n_models > 1,
+            )
         for line in self._loop.questions.found(at_end=True):
             self._say(line)
         view = self._view(self._how())
@@ -138,6 +143,13 @@ class Closing:
                 self._say(f"best model: {os.path.relpath(path)}")
         for line in self._ensemble:
             self._say(line)
+
+    def _metrics_of(self, rows: Sequence[tuple[BestRow, str]]) -> Mapping[int, Mapping[str, float]]:
+        """What else the best reports of these trials told, where the metrics are ours."""
+        if self._parts.config.objective.kind is not ObjectiveKind.builtin:
+            return {}
+        trials = read_study(self._parts.directory.path).trials
+        return {row.number: trials[row.number].best_metrics for row, _ in rows}
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""

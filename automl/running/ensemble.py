@@ -42,7 +42,7 @@ def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | Non
     assert isinstance(written, Made)
     return Ensembled(
         time.time(),
-        len(dataset.validation),
+        len(dataset.judged),
         written.members,
         written.scores,
         written.rows_per_second,

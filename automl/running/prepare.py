@@ -23,6 +23,7 @@ from automl.config import (
     check,
 )
 from automl.config.defaults import defaults_of, unset
+from automl.config.metrics import reported
 from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
@@ -48,12 +49,14 @@ from automl.training.plan import (
     SessionSetup,
     TrainingPlan,
     check_batch,
+    check_class_weight,
     check_conditions,
     check_loss,
+    check_metric,
+    check_metric_of_folds,
     check_space,
     check_values,
     declare,
-    metrics_of,
 )
 from automl.trial import Entry, Params, Work
 
@@ -124,6 +127,13 @@ class Prepared:
         return Entry(SESSION, self.setup)
 
     @property
+    def of_one_model(self) -> Prepared:
+        """Of a trial with folds the first of its models."""
+        assert self.dataset is not None, "folds are of a table"
+        plan, dataset = replace(self.plan, n_models=1), self.dataset.of_one_model
+        return replace(self, plan=plan, dataset=dataset)
+
+    @property
     def asks_for_params(self) -> bool:
         """Whether a trial learns its params, or some, while it runs."""
         return self.config.objective.kind is ObjectiveKind.optuna
@@ -133,7 +143,8 @@ class Prepared:
         """Whether trials are surveyed that want a GPU: what is the user's, and not declared. One
         that asks for its params cannot be: nobody answers a survey."""
         is_users = self.plan.users_target is not None
-        return self.config.may_survey and is_users and not self.asks_for_params
+        is_one = self.plan.n_models == 1  # of folds what is seen is known, and not before
+        return self.config.may_survey and is_users and is_one and not self.asks_for_params
 
     @property
     def portfolio(self) -> Sequence[Params]:
@@ -236,6 +247,8 @@ class Prepared:
             identity["refit"] = self.plan.refit.identity()
         if (data := self.dataset or self.facts) is not None:
             identity["data"]["digest"] = data.digest
+        if self.dataset is not None and self.dataset.kinds:
+            identity["data"]["columns"] = {**self.dataset.kinds, **self.config.data.columns}
         return identity | {"space": self.space.plain()}
 
     @property
@@ -263,7 +276,8 @@ class Prepared:
             return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
-        return None if n_lanes < 2 else (key, n_lanes)
+        n_trials = n_lanes // self.plan.n_models  # each takes a lane for each of its folds
+        return None if n_trials < 2 else (key, n_trials)
 
     def _may_pack(self, facts: DataFacts, *, on_host: bool) -> bool:
         """Only what stays on the device trains together; on a CPU, unless it is asked for, not on
@@ -302,6 +316,10 @@ def prepare(
         else:
             dataset = refit.dataset
         config.model.check_space(space.names)
+        if dataset is not None and config.model.weighs_classes:
+            check_class_weight(space.names, config.training.loss, dataset.task)
+        if dataset is not None:
+            plan = replace(plan, n_models=dataset.n_models)
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
@@ -334,6 +352,9 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     if config.data.kind is not DataKind.python:
         dataset = load_dataset(config.data)
         check_loss(config.training.loss, dataset.task)
+        check_metric(config.study.metric, config.study.towards, dataset.task)
+        if dataset.folds:
+            check_metric_of_folds(config.study.metric, dataset.task)
         return dataset, None
     refuse_table_settings(config.data)
     check(
@@ -345,6 +366,7 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     facts = _ask(config, plan, DESCRIBE)
     assert isinstance(facts, DataFacts)
     check_loss(config.training.loss, facts.task)
+    check_metric(config.study.metric, config.study.towards, facts.task)
     return None, facts
 
 
@@ -405,7 +427,7 @@ def _declare(
     declaration = _ask(config, plan, DECLARE)
     assert isinstance(declaration, Declaration)
     if dataset is not None:  # which stays here: it would only tell its task
-        declaration = replace(declaration, metrics=metrics_of(dataset.task))
+        declaration = replace(declaration, metrics=reported(dataset.task))
     return declaration
 
 

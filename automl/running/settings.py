@@ -16,7 +16,7 @@ from automl.training.family import Family, name_of
 def identity_of(config: Config) -> dict[str, Any]:
     """The settings that may not change while the study lasts."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    study = {"metric": config.study.metric, "direction": config.study.direction.value}
+    study = {"metric": config.study.metric, "direction": config.study.towards.value}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
@@ -26,6 +26,9 @@ def identity_of(config: Config) -> dict[str, Any]:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
+        del identity["data"]["detect"]  # what it found is told, by column, with the data's digest
+        if not identity["data"]["columns"]:
+            del identity["data"]["columns"]  # a refit is called by what its study is
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it

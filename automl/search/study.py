@@ -141,7 +141,7 @@ class Study:
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = Standings(config.direction, pruner, choice)
+        standings = Standings(config.towards, pruner, choice)
         first = [*config.enqueue, *(params for params in portfolio if space.has(params))]
         opened = open_storage(config.storage, directory)
         try:
@@ -353,7 +353,7 @@ class Study:
         elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create(
-            self._storage, self.stored_name, config.direction, identity, where
+            self._storage, self.stored_name, config.towards, identity, where
         )
         self._name_metric()
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):

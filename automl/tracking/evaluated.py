@@ -1,9 +1,9 @@
 """What MLflow is told of an evaluation: scores on the runs of its trials and of the study. Pure.
 
 `test_loss` with `test_loss_low` and `test_loss_high`, the ends of its 95 % interval; of rows by
-which trials were chosen `validation_loss`. The study's run has those of the first model, and the
-baselines' beside them (`test_loss_linear`). Of a refit there is no run of a trial: the study's has
-its scores, and the trial's those of its own model.
+which trials were chosen `validation_loss`, of trials with folds `out_of_fold_loss`. The study's run
+has those of the first model, and the baselines' beside them (`test_loss_linear`). Of a refit there
+is no run of a trial: the study's has its scores, and the trial's those of its own model.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _of_model(event: Evaluated, scores: Mapping[str, Interval]) -> Iterable[Metr
 
 def _point(event: Evaluated, metric: str, value: float) -> MetricPoint:
     """A later evaluation has a later time at the same step, and is the one that is shown."""
-    part = "test" if event.kind.unseen else "validation"
+    part = "test" if event.kind.unseen else event.kind.value
     return MetricPoint(clean_key(f"{part}_{metric}"), finite(value), to_ms(event.time), 0)
 
 

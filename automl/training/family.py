@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
-import yaml
-
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
 from automl.trial import Params, ParamValue, Request, Work
 
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from automl.data.dataset import Dataset, Rows
     from automl.training.objective import TrialContext
     from automl.training.reports import Goal
+    from automl.training.told import Told
 
 
 Builder: TypeAlias = Callable[..., Any]
@@ -44,6 +43,9 @@ class PackKey(Protocol):
     @property
     def n_lanes(self) -> int:
         """How many are worth training together; 1: none."""
+
+    def of_one_trial(self) -> PackKey:
+        """For a pack of the folds of one trial alone, whose models are all of one shape."""
 
     def __hash__(self) -> int: ...
 
@@ -115,6 +117,9 @@ class Family(ModelConfig, ABC):
     export_formats: ClassVar[tuple[ExportFormat, ...]] = ()
     """What `export` can make of its models."""
 
+    weighs_classes: ClassVar[bool] = False
+    """Whether it has the param `class_weight`."""
+
     choice: ClassVar[str | None] = None
     """The param by which each trial says which family it is of; None: all are of this one."""
 
@@ -132,6 +137,8 @@ class Family(ModelConfig, ABC):
         path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
         if not path.exists():
             return ()
+        import yaml  # which `--help` does without
+
         points: list[Params] = yaml.safe_load(path.read_text())
         return points
 
@@ -173,7 +180,7 @@ class HeavySide(Protocol):
 class Estimator(Protocol):
     """Trains one trial after another, called as a user's function is."""
 
-    def __call__(self, trial: TrialContext) -> None:
+    def __call__(self, trial: TrialContext) -> Told | None:
         """Train a trial to its end, or on from its checkpoint, with reports and checkpoints."""
 
     def open_pack(self, key: PackKey, device: str) -> Any:

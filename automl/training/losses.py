@@ -36,14 +36,18 @@ class Loss(Protocol):
 class CrossEntropy:
     """Of class scores; targets are class numbers."""
 
-    def __init__(self, n_classes: int) -> None:
-        self._n_classes = n_classes
+    def __init__(self, n_classes: int, weights: torch.Tensor | None = None) -> None:
+        """`weights` (C,): what a row of each class counts in the mean; None: all the same."""
+        self.n_classes, self._weights = n_classes, weights
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
-        _check_shape(out, (len(y), self._n_classes, *y.shape[1:]), y)
+        _check_shape(out, (len(y), self.n_classes, *y.shape[1:]), y)
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(out, y)
+        if self._weights is None:
+            return F.cross_entropy(out, y)
+        weights = self._weights.to(out.dtype)[y]
+        return (F.cross_entropy(out, y, reduction="none") * weights).mean()
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return _by_row(F.cross_entropy(out, y, reduction="sum"), y)
@@ -116,6 +120,13 @@ def make_loss(target: str | None, outputs: Outputs, n_outputs: Size) -> Loss:
         return UsersLoss(target, ours)
     assert ours is not None, "only a loss of the user's takes any outputs"
     return ours
+
+
+def weighted(loss: Loss, weights: torch.Tensor) -> Loss:
+    """The same with a weight for the rows of each class (C,), whose mean over the training part is
+    1; only what is descended changes."""
+    assert isinstance(loss, CrossEntropy), "check_class_weight refuses others"
+    return CrossEntropy(loss.n_classes, weights)
 
 
 def _as_targets(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

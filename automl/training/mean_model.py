@@ -23,7 +23,9 @@ class MeanModel:
         self, members: Sequence[Model], task: Task, weights: Sequence[float] | None = None
     ) -> None:
         """Raises ValueError where they do not give the same number of outputs."""
-        self.members, self._task, self.weights = tuple(members), task, weights
+        self.members, self._task = tuple(members), task
+        self.weights = tuple(weights or [1 / len(members)] * len(members))
+        """How much each counts; together 1."""
         sizes = {model.n_outputs for model in members}
         check(len(sizes) == 1, "models of several numbers of outputs", sizes)
         (self._n_outputs,) = sizes

@@ -14,6 +14,21 @@ FORMAT = "automl-model-2"
 ARRAY_FORMAT = "automl-model-arrays-1"
 """Likewise of a model of data of the user's own."""
 
+SHARED = frozenset(
+    (
+        "format",
+        "family",
+        "task",
+        "preprocessing",
+        "classes",
+        "target_mean",
+        "target_scale",
+        "target",
+        "data",
+    )
+)
+"""What `model_state` says beside the model: the same for all models of a table."""
+
 
 def model_state(
     family: Family, data: Dataset | DataFacts, model: Mapping[str, Any]

@@ -18,6 +18,8 @@ from automl.data.dataset import Dataset
 from automl.data.facts import Size
 from automl.data.one_hot import n_features
 from automl.training.family import Builder, PackKey
+from automl.training.folds.pack import FoldPack
+from automl.training.judged import Judged, class_weights
 from automl.training.model_file import check
 from automl.training.model_state import model_state
 from automl.training.network import Network, NetworkModel
@@ -28,6 +30,7 @@ from automl.training.packs.pack import OpenPack
 from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.plan import WarmUp
+from automl.training.predictor import MEMBERS
 from automl.training.ranks import ALONE, Ranks
 from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
@@ -76,6 +79,7 @@ class NetworkEstimator:
                 trainer.run_epoch(epoch),
                 checkpoint=partial(trainer.state, epoch),
                 best=lambda: self.best_of(trainer),
+                scores=trainer.scores,
             )
 
     @property
@@ -119,13 +123,33 @@ class NetworkEstimator:
         trainer = self._side.open_pack(
             problem, key, data, device=device, packs_large=self._packs_large
         )
-        return OpenPack(trainer, self.n_epochs, problem.params, self._best)
+        if isinstance(self._data, Dataset) and self._data.folds:
+            folds = FoldPack(trainer, self._data, _member, self._mean)
+            return OpenPack(folds, self.n_epochs, problem.params, _never, folds.told)
+        return OpenPack(
+            trainer,
+            self.n_epochs,
+            problem.params,
+            lambda number: self._best(trainer.network(number), trainer.weights(number)),
+        )
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """What `best.pt` holds."""
-        model = {"model": network.plain(), "weights": weights}
         data = self._data.facts if isinstance(self._data, OwnData) else self._data
-        return model_state(self._family, data, model)
+        return model_state(self._family, data, _member(network, weights))
+
+    def _mean(self, members: Sequence[Any]) -> dict[str, Any]:
+        assert isinstance(self._data, Dataset), "folds are of a table"
+        return model_state(self._family, self._data, {MEMBERS: members})
+
+
+def _member(network: Network, weights: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+    """What differs among models of the same params."""
+    return {"model": network.plain(), "weights": weights}
+
+
+def _never(number: int) -> Mapping[str, Any]:
+    raise AssertionError("a trial with folds tells its model at its end")
 
 
 def _problem_of(
@@ -140,7 +164,16 @@ def _problem_of(
         facts = data.facts
         return Problem(facts.task, facts.n_inputs, facts.n_outputs, 1.0, *common, facts)
     n_inputs = n_features(data.columns)
-    return Problem(data.task, n_inputs, data.n_outputs, data.target_scale, *common)
+    return Problem(
+        data.task,
+        n_inputs,
+        data.n_outputs,
+        data.target_scale,
+        *common,
+        judged=Judged.of(data, goal.metric) if len(data.validation) and not data.folds else None,
+        class_weights=class_weights(data),
+        epoch_rows=data.epoch_rows,
+    )
 
 
 FamilyT = TypeVar("FamilyT", bound=NetworkFamily, contravariant=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
 from automl.training.family import Family
@@ -27,6 +27,10 @@ class NetworkKey:
     numbers depend on its neighbours', all have the same."""
     averages: bool = False
     """Whether there is a copy of the weights that is averaged; its decay may differ by lane."""
+
+    def of_one_trial(self) -> Self:
+        """See `PackKey`."""
+        return self
 
 
 @dataclass

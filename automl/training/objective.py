@@ -74,6 +74,7 @@ class Recorder(Protocol):
         metrics: Mapping[str, float],
         get_checkpoint: Callable[[], State] | None,
         get_best: Callable[[], State] | None,
+        get_scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None: ...
 
     def set_tag(self, name: str, value: object) -> None: ...
@@ -141,20 +142,22 @@ class TrialContext:
         metrics: Mapping[str, float],
         checkpoint: Callable[[], State] | None = None,
         best: Callable[[], State] | None = None,
+        scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         """Tell the metrics of one step (an epoch, say), and learn whether to go on.
 
         `step` is a whole number from 0 to 2**53. What is told of one step in several calls is one
         report; of a metric that is told twice the first value counts. `checkpoint` gives what is
         needed to go on; it is called only when a file is written or the step is the best so far.
-        `best` gives what `best.pt` shall hold where that differs. A `last.pt` is written at most
-        every `training.checkpoint_every_seconds`, and always at the end, on pruning and
+        `best` gives what `best.pt` shall hold where that differs, and `scores` more metrics, which
+        are told of the best so far alone, where its `best.pt` is written. A `last.pt` is written at
+        most every `training.checkpoint_every_seconds`, and always at the end, on pruning and
         interruption.
 
         Raises TrialPruned or TrialInterrupted (after writing the checkpoint), and ValueError or
         TypeError for what is no step, no metric or no state.
         """
-        self._record.report(step, metrics, checkpoint, best)
+        self._record.report(step, metrics, checkpoint, best, scores)
 
     def set_tag(self, name: str, value: object) -> None:
         """Note something about the trial, as text: a tag of its run in MLflow. Credentials are

@@ -92,7 +92,8 @@ def of_exception(error: BaseException, record: TrialReports) -> Outcome:
         if record.best_value is None or record.last_step is None:
             cause = f"TrialPruned was raised, but {_no_value(record)}"
             return Failed(number, time.time(), cause)
-        return Pruned(number, time.time(), record.last_step, record.best_value)
+        value = math.nan if record.goal.at_end else record.best_value
+        return Pruned(number, time.time(), record.last_step, value)
     if is_out_of_memory(error):
         return OutOfMemory(number, time.time(), _one_line(error))
     if record.on_gpu and is_device_failure(error):

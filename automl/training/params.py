@@ -10,6 +10,8 @@ from typing import TypeAlias
 from automl.config import Precision, Schedule, TrainingConfig
 from automl.trial import Params, ParamValue
 
+CLASS_WEIGHT = "class_weight"
+"""A param of those families that can weigh classes."""
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
@@ -45,6 +47,11 @@ class TrainingParams:
     def __post_init__(self) -> None:
         for name in TRAINING_NAMES:
             check_value(name, getattr(self, name))
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether rare classes count as much as frequent ones in the loss that it descends."""
+        return False
 
 
 TRAINING_NAMES = tuple(entry.name for entry in fields(TrainingParams))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from automl.config import (
@@ -20,6 +20,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
+from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX, direction_of, reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
@@ -29,15 +30,10 @@ from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
+from automl.training.params import CLASS_WEIGHT
 from automl.training.reports import Goal
 from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, ParamValue, Request, TrialSpec, Work
-
-_METRICS = {
-    Task.classification: ("train_loss", "val_loss", "val_error"),
-    Task.regression: ("train_loss", "val_loss", "val_rmse"),
-    Task.auto: ("train_loss", "val_loss", "val_error", "val_rmse"),  # not known yet
-}
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,8 @@ class TrainingPlan:
     """Names of the params in the space, for errors to tell what is never there."""
     refit: RefitPlan | None = None
     """None: a trial of a search."""
+    n_models: int = 1
+    """That a trial trains: its folds."""
 
     @classmethod
     def of(
@@ -103,7 +101,7 @@ class TrainingPlan:
             family=config.model,
             training=config.training,
             metric=config.study.metric,
-            direction=config.study.direction,
+            direction=config.study.towards,
             space=space,
             refit=refit,
         )
@@ -112,7 +110,8 @@ class TrainingPlan:
     def goal(self) -> Goal:
         """What a trial is judged by."""
         keeps_last = self.refit is not None and self.refit.keeps_last
-        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last)
+        at_end = self.n_models > 1
+        return Goal(self.metric, self.direction, self.space, keeps_last=keeps_last, at_end=at_end)
 
     @property
     def users_target(self) -> tuple[str, str] | None:
@@ -151,13 +150,17 @@ class TrainingPlan:
         """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
-        return self.family.request(params, dataset, self.training)
+        request = self.family.request(params, dataset.of_one_model, self.training)
+        if request.memory_bytes is None:
+            return request
+        return replace(request, memory_bytes=self.n_models * request.memory_bytes)
 
     def work(self, params: Params, dataset: Dataset | None) -> Work | None:
         """What a whole trial has to compute; None: arithmetic does not tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        return self.family.work(params, dataset, self.training)
+        work = self.family.work(params, dataset.of_one_model, self.training)
+        return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,
@@ -200,11 +203,6 @@ class SurveySetup:
     """Its checkpoint folder is one to throw away."""
 
 
-def metrics_of(task: Task) -> tuple[str, ...]:
-    """What the built-in objective reports."""
-    return _METRICS[task]
-
-
 def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
     """What the plan's objective takes and reports; a user's module is imported for it.
 
@@ -214,7 +212,7 @@ def declare(plan: TrainingPlan, dataset: Dataset | None) -> Declaration:
         if plan.training.loss_target is not None:
             resolve_loss(plan.training.loss_target)
         taken, required = plan.family.param_names()
-        return Declaration(taken, required, metrics_of(_task(plan, dataset)))
+        return Declaration(taken, required, reported(_task(plan, dataset)))
     if plan.objective.kind is ObjectiveKind.command:
         return Declaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
@@ -270,6 +268,49 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
                 plan.family.check_value(name, value)
             except ValueError as error:
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
+
+
+def check_metric(metric: str, direction: Direction, task: Task) -> None:
+    """Raise ConfigError where a metric of the built-in training is not one of such targets, or
+    is wanted the wrong way round."""
+    if metric not in reported(Task.auto):
+        return  # told by `check_space`, with those that there are
+    if metric not in reported(task):
+        targets = "numbers" if task is Task.regression else "classes"
+        suit = ", ".join(f"{PREFIX}{name}" for name in METRICS[task])
+        raise ConfigError(
+            f"study.metric={metric}: does not suit the targets, which are {targets} "
+            f"(data.task={task.value}). Those that do: {suit}."
+        )
+    good = direction_of(metric)
+    if direction is not good:
+        size = "large" if good is Direction.maximize else "small"
+        raise ConfigError(
+            f"study.direction={direction.value}: of {metric} {size} values are good. Leave "
+            f"study.direction out, or set it to {good.value}."
+        )
+
+
+def check_metric_of_folds(metric: str, task: Task) -> None:
+    """Raise ConfigError for a metric that is no mean over rows: what folds come to is one."""
+    if metric in reported(task) and metric not in EACH_EPOCH[task]:
+        raise ConfigError(
+            f"study.metric={metric}: trials with folds are judged by one of "
+            f"{', '.join(EACH_EPOCH[task][1:])}. Take one of these, or data.folds=1."
+        )
+
+
+def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
+    """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
+    ours."""
+    if CLASS_WEIGHT not in names or (task is Task.classification and loss in LOSSES):
+        return
+    why = (
+        f"training.loss={loss} is a loss of your own, which can weigh them itself"
+        if task is Task.classification
+        else f"the targets are numbers (data.task={task.value}), and have no classes"
+    )
+    raise ConfigError(f"space.{CLASS_WEIGHT}: {why}. Take it out with ~space.{CLASS_WEIGHT}.")
 
 
 def check_loss(name: str, task: Task) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from automl.config import Task
+from automl.config import ExportFormat, Task
 from automl.data.columns import Columns
 from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
@@ -52,6 +52,8 @@ class Predictor:
         state = content["state"]
         self.task = model_file.task_of(state)
         self._model = _model(state, file_bytes, build)
+        self.export_formats = _formats(state)
+        """What `export` can make of it."""
         self.classes = model_file.classes_of(state, self.task, self._model.n_outputs)
         """The labels, in the order of `predict_probabilities`; empty for regression."""
         self.params = model_file.params_of(content["params"])
@@ -106,8 +108,7 @@ class Predictor:
         return self._mean, self._scale
 
     def score(self, frame: Any, y: Any = None) -> dict[str, float]:
-        """Every metric of the task: `loss`, `error`, `f1` (and `auc` of two classes); or `loss`,
-        `rmse`, `mae`, `r2`.
+        """Every metric of the task, as `evaluate` has them (`config.metrics.METRICS`).
 
         The targets are `y` (N,), or the column of `frame` that was the target in training; rows
         without one are left out. Raises AutoMLError where there are none, or unknown classes.
@@ -126,7 +127,7 @@ class Predictor:
         rows, targets = self._labelled(frame, y)
 
         def loss(some: Rows) -> float:
-            return self._predictions(some, targets).scored()["loss"]
+            return self._predictions(some, targets).scored(["loss"])["loss"]
 
         from automl.data.importance import importances
 
@@ -195,6 +196,13 @@ def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> 
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.shares_of(state[WEIGHTS], len(models)) if WEIGHTS in state else None
     return MeanModel(models, model_file.task_of(state), weights)
+
+
+def _formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
+    """Those that the families of all members have."""
+    members = state.get(MEMBERS, [{}])
+    each = [_family({**state, **one}).export_formats for one in members]
+    return tuple(kind for kind in each[0] if all(kind in formats for formats in each))
 
 
 def _family(state: Mapping[str, Any]) -> type[Family]:

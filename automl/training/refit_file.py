@@ -63,6 +63,8 @@ def together(
     """One state of several models', which is their mean, by `weights` if they have some."""
     if len(states) == 1:
         return states[0]
+    if any(MEMBERS in state for state in states):
+        states, weights = _apart(states, weights or [1 / len(states)] * len(states))
     first = states[0]
     assert all(map(is_model, states)), "only models of ours are averaged"
     shared = {
@@ -73,6 +75,20 @@ def together(
     members = [{n: v for n, v in state.items() if n not in shared} for state in states]
     own = {} if weights is None else {WEIGHTS: list(weights)}
     return shared | {MEMBERS: members} | own
+
+
+def _apart(
+    states: Sequence[Mapping[str, Any]], weights: Sequence[float]
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[float]]:
+    """Of a model that is a mean itself, such as that of a trial with folds, each member."""
+    found: list[tuple[Mapping[str, Any], float]] = []
+    for state, weight in zip(states, weights, strict=True):
+        members = state.get(MEMBERS, [{}])
+        shared = {name: value for name, value in state.items() if name not in (MEMBERS, WEIGHTS)}
+        shares = state.get(WEIGHTS, [1 / len(members)] * len(members))
+        for member, share in zip(members, shares, strict=True):
+            found.append((shared | member, weight * share))
+    return [state for state, _ in found], [weight for _, weight in found]
 
 
 def _is_same(a: Any, b: Any) -> bool:

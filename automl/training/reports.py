@@ -28,12 +28,14 @@ from automl.training import steps
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.training.reported import metric_name, number_of, step_of, tag_of
+from automl.training.told import Told
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
     Direction,
     Line,
     Logged,
+    LoggedPoint,
     OnEvent,
     Reported,
     StillRunning,
@@ -45,6 +47,7 @@ from automl.trial import (
 
 logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+GetScores: TypeAlias = Callable[[], Mapping[str, float]]
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
@@ -62,6 +65,9 @@ class Goal:
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
     """The last report is the best."""
+    at_end: bool = False
+    """The value is told at the end, with the model: reports are for pruning alone, and a trial that
+    is pruned has no value."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ class _Best:
     content: dict[str, Any] | None = None
     has_state: bool = False
     """It came with a state, written or not."""
+    get_scores: GetScores | None = None
+    """More of its metrics, to be told when `content` is written."""
 
 
 class CheckpointFiles(Protocol):
@@ -93,6 +101,7 @@ class _Getters(NamedTuple):
 
     checkpoint: GetState | None = None
     own_best: GetState | None = None
+    scores: GetScores | None = None
 
     @property
     def best(self) -> GetState | None:
@@ -100,7 +109,7 @@ class _Getters(NamedTuple):
 
     def or_else(self, earlier: _Getters) -> _Getters:
         """With those of an earlier part of the same report where this one has none."""
-        return _Getters(self.checkpoint or earlier.checkpoint, self.own_best or earlier.own_best)
+        return _Getters(*(own or before for own, before in zip(self, earlier, strict=True)))
 
 
 @dataclass
@@ -178,6 +187,7 @@ class TrialReports:
         metrics: Mapping[str, float],
         get_checkpoint: GetState | None,
         get_best: GetState | None,
+        get_scores: GetScores | None = None,
     ) -> None:
         """See `TrialContext.report`."""
         with self.lock:
@@ -185,7 +195,7 @@ class TrialReports:
             step = step_of(step)
             numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
             self.reports_itself |= self.goal.metric in numbers
-            self._give(step, numbers, _Getters(get_checkpoint, get_best))
+            self._give(step, numbers, _Getters(get_checkpoint, get_best, get_scores))
             self.write_if_due()
             self.raise_verdict()
 
@@ -196,6 +206,18 @@ class TrialReports:
         verdict = self.verdict
         self._give(self.last_step or 0, numbers, _Getters())
         self.verdict = verdict
+
+    def tell(self, told: Told) -> float:
+        """Keep what a trial comes to at its end, its model, too; returns its value."""
+        assert self.goal.at_end, "the plan says so"
+        value = told.metrics[self.goal.metric]
+        content = self._header(told.step) | {
+            "value": value,
+            "metrics": dict(told.metrics),
+            "state": self._files.snapshot(told.state),
+        }
+        self._best = _Best(told.step, value, content, has_state=True)
+        return value
 
     def set_tag(self, name: str, value: object) -> None:
         """See `TrialContext.set_tag`."""
@@ -271,13 +293,14 @@ class TrialReports:
         """Write `best.pt` and `last.pt` where they are behind the newest report."""
         contents: dict[CheckpointKind, dict[str, Any]] = {}
         if self._best is not None and self._best.content is not None:
+            self._tell_scores(self._best)
             contents[CheckpointKind.BEST] = self._best.content
         if self._unwritten is not None:
             contents[CheckpointKind.LAST] = self._state_to_go_on_from(*self._unwritten)
         if contents:
             self._save(contents)
         if self._best is not None:
-            self._best = replace(self._best, content=None)
+            self._best = replace(self._best, content=None, get_scores=None)
         self._unwritten = None
         self._written_seconds = self.monotonic()
 
@@ -300,7 +323,7 @@ class TrialReports:
             self._tell_peak()
         if newest:
             get = self._getters = get.or_else(self._getters) if again else get
-        self._take_best(step, get.best)
+        self._take_best(step, get)
         if newest:
             self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
 
@@ -327,10 +350,28 @@ class TrialReports:
         if len(self.reports) > _MAX_REPEATED:
             self.reports.popitem(last=False)
 
-    def _take_best(self, step: int, get_state: GetState | None) -> None:
+    def _tell_scores(self, best: _Best) -> None:
+        """The metrics that only a best report that is kept has; what was reported stays."""
+        if best.get_scores is None or best.content is None:
+            return
+        told = best.content["metrics"]
+        more = {
+            metric_name(name): number_of(name, value)
+            for name, value in best.get_scores().items()
+            if name not in told
+        }
+        told |= more
+        now_ms = int(time.time() * 1000)
+        points = tuple(LoggedPoint(name, v, best.step, now_ms) for name, v in more.items())
+        self.log(Logged(self.spec.number, time.time(), points, {}))
+
+    def _take_best(self, step: int, get: _Getters) -> None:
         """Keep the state of a step that is better than all before it. A tie is not better."""
+        get_state = get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
+        if self.goal.at_end:
+            get_state = None
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
         content = None
@@ -340,7 +381,8 @@ class TrialReports:
                 "metrics": dict(metrics),
                 "state": self._files.snapshot(get_state()),
             }
-        self._best = _Best(step, value, content, has_state=content is not None)
+        has_state = content is not None
+        self._best = _Best(step, value, content, has_state, get.scores if has_state else None)
 
     def _is_best(self, step: int, value: float, get_state: GetState | None) -> bool:
         """Whether it is, or is its state, which came with a later part of the same report."""

@@ -20,6 +20,7 @@ class Stream(enum.IntEnum):
     DROPOUT = 2
     ROWS = 3
     """What the user's own rows draw as they are loaded."""
+    FOLDS = 4
 
 
 def trial_seed(study_seed: int, number: int) -> int:
@@ -31,3 +32,8 @@ def stream_seed(seed: int, stream: Stream, epoch: int = 0) -> int:
     """The seed of one use in one epoch, 63 bits, as `torch.Generator.manual_seed` takes them."""
     state = np.random.SeedSequence([seed, stream, epoch]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
+
+
+def fold_seed(seed: int, fold: int) -> int:
+    """The seed of one of the models of a trial with folds, 32 bits as the trial's own."""
+    return int(np.random.SeedSequence([seed, Stream.FOLDS, fold]).generate_state(1, np.uint32)[0])

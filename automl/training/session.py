@@ -18,7 +18,8 @@ from automl.record.texts import fit_line
 from automl.training import outcome, steps
 from automl.training.calling import call_of
 from automl.training.caps import MemoryCaps
-from automl.training.family import Estimator, PackKey, heavy_side
+from automl.training.family import Estimator, PackKey
+from automl.training.folds.estimator import open_estimator
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
@@ -29,6 +30,7 @@ from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.reports import TrialReports
 from automl.training.resolve import resolve_builder, resolve_objective
 from automl.training.seeds import trial_seed
+from automl.training.told import Told
 from automl.trial import (
     Apart,
     Feed,
@@ -81,13 +83,8 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
         assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # what its module does at its top is of no trial
             resolve_builder(plan.users_target[1])
-        estimator = heavy_side(type(plan.family)).open_estimator(
-            plan.family,
-            data,
-            plan.training,
-            plan.goal,
-            packs_large=setup.packs_large,
-            n_threads=setup.n_threads,
+        estimator = open_estimator(
+            plan, data, packs_large=setup.packs_large, n_threads=setup.n_threads
         )
         if plan.refit is not None and plan.refit.trains_alone:
             networks = cast("NetworkEstimator", estimator)
@@ -287,6 +284,8 @@ class TrainingSession:
             raise
         if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
             record.conclude(returned)
+        if isinstance(returned, Told):
+            returned = record.tell(returned)
         record.write()
         return returned
 

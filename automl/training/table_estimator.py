@@ -18,6 +18,7 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
+from automl.training.judged import Judged
 from automl.training.model_file import check_room, with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
@@ -90,7 +91,7 @@ class TableEstimator:
     ) -> None:
         self._side, self._family, self._data = side, family, dataset
         self._n_rounds = family.n_reports(training)
-        self._patience = Patience(goal, training.patience_epochs)
+        self._patience = Patience(goal, None if goal.keeps_last else training.patience_epochs)
         self._n_threads = n_threads
 
     def __call__(self, trial: TrialContext) -> None:
@@ -119,28 +120,26 @@ class _Reporting:
         """Raises what `TrialContext.report` raises, and _Enough."""
         if grown.round < self._fitting.n_done:
             return  # it trains anew what was reported before
-        metrics = _metrics(self._fitting.data, grown)
+        judged = Judged.of(self._fitting.data, self._patience.goal.metric)
+        metrics = _metrics(self._fitting.data, grown, judged)
         self._patience = patience = self._patience.after(metrics)
         self._trial.report(
             grown.round,
             metrics,
             checkpoint=lambda: {"epoch": grown.round, **patience.state(), **grown.get_state()},
             best=lambda: model_state(self._fitting.family, self._fitting.data, grown.get_model()),
+            scores=lambda: judged.every(grown.validation),
         )
         if patience.is_over:
             raise _Enough
 
 
-def _metrics(data: Dataset, grown: Grown) -> dict[str, float]:
+def _metrics(data: Dataset, grown: Grown, judged: Judged) -> dict[str, float]:
     """As networks report them; a final training may have no validation rows."""
     unit = (data.target_mean, data.target_scale)
     outputs, targets = grown.train
-    found = {"train_loss": predictions(data.task, outputs, targets, *unit).scored()["loss"]}
-    if len(data.validation):
-        of = predictions(data.task, grown.validation, data.validation.y, *unit).scored()
-        miss = "error" if data.task is Task.classification else "rmse"
-        found |= {"val_loss": of["loss"], f"val_{miss}": of[miss]}
-    return found
+    of_train = predictions(data.task, outputs, targets, *unit).scored(["loss"])
+    return {"train_loss": of_train["loss"], **judged.each_epoch(grown.validation)}
 
 
 class TableSide(ABC):

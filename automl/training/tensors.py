@@ -62,11 +62,31 @@ class PartTensors:
 
 
 @dataclass(frozen=True)
+class FoldTensors:
+    """Places (N,) of rows in the training part: of what trains in a fold, on the CPU, where orders
+    are drawn, and of what judges it, on the device."""
+
+    train: torch.Tensor
+    judged: torch.Tensor
+
+
+@dataclass(frozen=True)
 class DataTensors:
     """Both parts of a data set on one device. Nobody writes to them."""
 
     train: PartTensors
     validation: PartTensors
+    folds: tuple[FoldTensors, ...] = ()
+    """Empty: all rows of the training part train, and those of the validation part judge."""
+
+
+def epoch_order(n_rows: int, n_epoch_rows: int, drawn: torch.Generator) -> torch.Tensor:
+    """(n_epoch_rows,) all rows in an order that is drawn. Where an epoch has fewer, some are left
+    out; where it has more, they begin anew in another order."""
+    orders = [torch.randperm(n_rows, generator=drawn)]
+    while len(orders) * n_rows < n_epoch_rows:
+        orders.append(torch.randperm(n_rows, generator=drawn))
+    return torch.cat(orders)[:n_epoch_rows]
 
 
 class TensorsOn(Protocol):
@@ -96,6 +116,12 @@ class DataOnDevices:
                 self._there[device, dtype] = DataTensors(
                     self._part(x_train, self._dataset.train.y, device, dtype),
                     self._part(x_validation, self._dataset.validation.y, device, dtype),
+                    tuple(
+                        FoldTensors(
+                            torch.from_numpy(fold.train), torch.from_numpy(fold.judged).to(device)
+                        )
+                        for fold in self._dataset.folds
+                    ),
                 )
             return self._there[device, dtype]
 

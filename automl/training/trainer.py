@@ -20,7 +20,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from automl.config import Precision, Task, TrainingConfig
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
-from automl.training.losses import Loss, make_loss
+from automl.training.judged import Judged
+from automl.training.losses import Loss, make_loss, weighted
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
@@ -28,14 +29,15 @@ from automl.training.params import TrainingParams, with_settings
 from automl.training.patience import Patience
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Ranks
-from automl.training.reports import Goal
+from automl.training.reports import GetScores, Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
-from automl.training.tensors import TrainingRows
+from automl.training.tensors import TrainingRows, epoch_order
 from automl.trial import Direction, Params
 
 _EVALUATION_ROWS = 8192  # of a table, per pass without gradients: bounds activations' memory
 _LOOK_NUMBERS = 2**16  # of the user's own rows, in such a pass
+_OUTPUTS_ON_DEVICE = 2**22  # numbers that a look leaves on its device; more go to main memory
 
 
 LEAST_LOSS = Goal("val_loss", Direction.minimize)
@@ -64,6 +66,12 @@ class Problem:
     """What early stopping waits for."""
     facts: DataFacts | None = None
     """Of the user's own data; None: a table."""
+    judged: Judged | None = None
+    """What the validation part tells; None: the losses alone, and what they are made of."""
+    class_weights: tuple[float, ...] = ()
+    """What a row of each class counts, so that all classes count the same; empty for numbers."""
+    epoch_rows: int | None = None
+    """Rows of an epoch; None: all that train."""
 
     def of(self, precision: Precision) -> Problem:
         """The same in another precision, which a trial may have as a param."""
@@ -72,6 +80,12 @@ class Problem:
     @cached_property
     def loss(self) -> Loss:
         return make_loss(self.training.loss_target, self.outputs, self.n_outputs)
+
+    def training_loss(self, params: TrainingParams, device: torch.device) -> Loss:
+        """What a trial descends: with the classes weighed, where its params say so."""
+        if not (params.weighs_classes and self.class_weights):
+            return self.loss
+        return weighted(self.loss, torch.tensor(self.class_weights, device=device))
 
     @property
     def outputs(self) -> Outputs:
@@ -101,13 +115,38 @@ class Problem:
             metrics["val_error"] = miss_sum / n_validation
         return metrics
 
+    def more_metrics(self, outputs: torch.Tensor | None) -> dict[str, float]:
+        """The study's metric, where it is told by the outputs (N, C) for the validation part."""
+        if self.judged is None or outputs is None or not self.judged.wants_metric:
+            return {}
+        return self.judged.metric_of(outputs.double().cpu().numpy())
+
+    def all_metrics(self, outputs: torch.Tensor | None) -> GetScores | None:
+        """What computes every metric of the outputs (N, C) for the validation part; None: there
+        are none to compute."""
+        judged = self.judged
+        if judged is None or outputs is None:
+            return None
+        return lambda: judged.every(outputs.double().cpu().numpy())
+
+    def room_for_outputs(self, *shape: int, device: torch.device) -> torch.Tensor | None:
+        """For those of the validation part, 0; None: nobody asks for them."""
+        if self.judged is None:
+            return None
+        where = device if math.prod(shape) <= _OUTPUTS_ON_DEVICE else torch.device("cpu")
+        return torch.zeros(shape, dtype=self.dtype, device=where)
+
     def patience(self, params: TrainingParams) -> Patience:
         """That of a trial at its start; without rows to tell a better epoch by, it never ends."""
         limit = None if self.goal.keeps_last else params.patience_epochs
         return Patience(self.goal, limit)
 
+    def n_epoch_rows(self, n_train: int) -> int:
+        """Rows of an epoch, of so many that train."""
+        return n_train if self.epoch_rows is None else self.epoch_rows
+
     def n_epoch_steps(self, params: TrainingParams, n_train: int) -> int:
-        """Steps of the optimizer in an epoch."""
+        """Steps of the optimizer in an epoch of so many rows."""
         n_batches = math.ceil(n_train / min(params.batch_size, n_train))
         return math.ceil(n_batches / params.accumulate_steps)
 
@@ -144,8 +183,9 @@ class Trainer:
         `devices` torch's DataParallel trains on all."""
         self.problem, self.params, self.network = problem, params, problem.network(params)
         self._data, self._device, self._seed = data, torch.device(device), seed
-        self._batch_size = min(params.batch_size, len(data.train))
-        self._n_epoch_steps = problem.n_epoch_steps(params, len(data.train))
+        self._n_epoch_rows = problem.n_epoch_rows(len(data.train))
+        self._batch_size = min(params.batch_size, self._n_epoch_rows)
+        self._n_epoch_steps = problem.n_epoch_steps(params, self._n_epoch_rows)
         self._patience = problem.patience(params)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
@@ -164,6 +204,13 @@ class Trainer:
         self._optimizer = make_optimizer(self._flat, params)
         self._warm_up, self._ranks = warm_up, ranks
         self._average = self._flat.values.clone() if params.ema_decay > 0 else None
+        self._training_loss = problem.training_loss(params, self._device)
+        self._outputs: torch.Tensor | None = None
+
+    @property
+    def scores(self) -> GetScores | None:
+        """What computes all metrics of the last epoch; None: there are no more of them."""
+        return self.problem.all_metrics(self._outputs)
 
     @property
     def has_stopped(self) -> bool:
@@ -183,10 +230,12 @@ class Trainer:
         with self._flat.replaced(self._average):
             self._evaluate(sums)
         self._ranks.add(sums)
+        if self._outputs is not None and self._ranks.n_ranks > 1:
+            self._ranks.add(self._outputs)
         found = sums.tolist()  # the one wait for the device in an epoch
-        n_train, n_validation = len(self._data.train), len(self._data.validation)
-        metrics = self.problem.metrics(found, n_train, n_validation)
+        metrics = self.problem.metrics(found, self._n_epoch_rows, len(self._data.validation))
         check_finite(metrics, epoch, self.params)
+        metrics |= self.problem.more_metrics(self._outputs)
         self._patience = self._patience.after(metrics)
         return metrics
 
@@ -224,9 +273,9 @@ class Trainer:
         drawing = epoch * self._ranks.n_ranks + self._ranks.rank
         self.network.seed_draws(self.model, stream_seed(self._seed, Stream.DROPOUT, drawing))
         self.model.train()
-        order = torch.randperm(len(train), generator=self._shuffle)
+        order = epoch_order(len(train), self._n_epoch_rows, self._shuffle)
         seed = stream_seed(self._seed, Stream.ROWS, epoch)
-        n_group, n_left, in_group = 0, len(train), 0
+        n_group, n_left, in_group = 0, len(order), 0
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
             for x, y in train.batches(order, self._batch_size, seed):
@@ -279,8 +328,12 @@ class Trainer:
         self._ranks.follow_first(self.model.buffers())
         self.model.eval()
         n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        self._outputs = self._room_for_outputs()
+        begin = 0
         for piece in self._data.validation.pieces(n_rows):
             x, y = map(self._ranks.part, piece)
+            own = self._ranks.part(torch.arange(begin, begin + len(piece[1])))
+            begin += len(piece[1])
             if not len(y):
                 continue
             with self._autocast():
@@ -291,10 +344,18 @@ class Trainer:
             total = loss.total(out, y)
             sums[1] += total
             sums[2] += loss.misses(out, y, total)
+            if self._outputs is not None:
+                self._outputs[own] = out.to(self._outputs.device)
+
+    def _room_for_outputs(self) -> torch.Tensor | None:
+        n_rows, n_outputs = len(self._data.validation), self.problem.n_outputs
+        if not n_rows or not isinstance(n_outputs, int):
+            return None
+        return self.problem.room_for_outputs(n_rows, n_outputs, device=self._device)
 
     def _loss(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        self.problem.loss.check(out, y)
-        return self.problem.loss.mean(out.to(self.problem.dtype), y)
+        self._training_loss.check(out, y)
+        return self._training_loss.mean(out.to(self.problem.dtype), y)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Left after every step, because autocast keeps its copies of the weights until then."""

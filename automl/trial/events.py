@@ -256,11 +256,13 @@ class RowsKind(enum.Enum):
     """A table that came later."""
     VALIDATION = "validation"
     """By which trials were chosen: the score flatters."""
+    OUT_OF_FOLD = "out_of_fold"
+    """Likewise, of trials with folds: all rows, each by the models that never saw it."""
 
     @property
     def unseen(self) -> bool:
         """Whether no sweep ever saw them."""
-        return self is not RowsKind.VALIDATION
+        return self in (RowsKind.KEPT, RowsKind.GIVEN)
 
 
 class Difference(NamedTuple):
@@ -305,10 +307,12 @@ class Evaluated:
     @property
     def rows(self) -> str:
         """Which rows, for people."""
-        unseen = (
-            "no sweep saw" if self.kind.unseen else "of validation, by which trials were chosen"
-        )
-        return f"{self.n_rows:,} rows {unseen}"
+        which = "no sweep saw"
+        if self.kind is RowsKind.VALIDATION:
+            which = "of validation, by which trials were chosen"
+        if self.kind is RowsKind.OUT_OF_FOLD:
+            which = "out-of-fold, by which trials were chosen"
+        return f"{self.n_rows:,} rows {which}"
 
 
 @dataclass(frozen=True)

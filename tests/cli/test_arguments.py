@@ -41,7 +41,7 @@ def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
         parse(["stauts"])
     with pytest.raises(
         ConfigError,
-        match="Commands: sweep, resume, status, devices, gain, evaluate, refit, ui, sync",
+        match="Commands: sweep, resume, status, devices, columns, gain, evaluate, ensemble, refit",
     ):
         parse(["fly"])
 

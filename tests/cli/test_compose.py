@@ -46,6 +46,25 @@ def test_values_and_options(composed: Compose) -> None:
     assert config.study.timeout_seconds == 90.0
 
 
+def test_columns_are_taken_for_what_the_line_says(composed: Compose) -> None:
+    words = ["data=csv", "data.path=t.csv", "data.target=y"]
+    config = composed(
+        *words,
+        "data.columns.joined=date",
+        "data.columns.capital gain=drop",
+        "data.columns.hours-per.week=number",
+        "data.columns.a=b: [c]=text",
+    ).config
+    assert config.data.columns == {
+        "joined": "date",
+        "capital gain": "drop",
+        "hours-per.week": "number",
+        "a=b: [c]": "text",
+    }
+    assert config.data.detect
+    assert not composed("data=digits").config.data.detect
+
+
 def test_arguments_of_a_sampler(composed: Compose) -> None:
     config = composed("sampler.n_startup_trials=5", "pruner.factor=4").config
     assert config.sampler == TPE(n_startup_trials=5)

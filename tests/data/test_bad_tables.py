@@ -119,7 +119,21 @@ def test_a_target_that_is_missing_in_every_row(table: WriteTable) -> None:
 
 def test_a_text_target_for_regression_shows_the_text(table: WriteTable) -> None:
     message = refusal(table("a,y", "1,3.5", "2,much", n_times=5, task=Task.regression))
-    assert "data.task=regression needs numbers, and the column holds 'much'" in message
+    assert "numbers are needed (data.task=regression), and 5 of 10 rows hold something" in message
+    assert "such as 'much' (rows 2, 4, 6, 8, 10): mend" in message
+
+
+def test_amounts_with_some_texts_among_them_are_no_classes(table: WriteTable) -> None:
+    rows = [f"{i},{'n.a.' if i in (3, 7) else i / 8}" for i in range(60)]
+    message = refusal(table("a,y", *rows))
+    assert "2 of 60 rows hold something else, such as 'n.a.' (rows 4, 8): mend" in message
+    assert load_dataset(table("a,y", *rows, *rows, task=Task.classification)).classes
+
+
+def test_a_cell_longer_than_pythons_csv_reads(table: WriteTable) -> None:
+    novel = "word " * 40_000
+    data = load_dataset(table("a,t,y", *(f"{i},{novel}{i},{i % 2}" for i in range(30))))
+    assert [column.name for column in data.columns.all] == ["a"]
 
 
 def test_a_text_target_that_never_repeats(table: WriteTable) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.data.columns import CategoryColumn, Columns, NumberColumn
+from automl.data.columns import MAX_CATEGORIES, CategoryColumn, Columns, NumberColumn
 from automl.data.one_hot import CLIP, n_features
-from automl.data.preprocessing import MAX_CATEGORIES, Preprocessing
+from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from tests.features import features
 

@@ -70,7 +70,7 @@ def test_horse_colic() -> None:
     data, test = load_dataset(settings), load_test(settings)
     parts: list[Part] = [data.train, data.validation, test]
     assert sum(map(len, parts)) == 299
-    assert "dropped 1 row without a value of outcome." in data.notes
+    assert "dropped 1 row without a value of outcome (row 133)." in data.notes
     assert data.classes == (1, 2, 3)
     assert width(data) > 27  # the indicators
     assert all(np.isfinite(x_of(data, part)).all() for part in parts)

@@ -10,6 +10,7 @@ from sklearn import metrics
 
 import automl.data.bootstrap
 from automl.config import Task
+from automl.config.metrics import METRICS
 from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.scores import ClassPredictions, Floats, Predictions, ValuePredictions, predictions
 from automl.errors import AutoMLError
@@ -38,11 +39,23 @@ def test_metrics_of_classes(n_classes: int) -> None:
     expected = {
         "loss": metrics.log_loss(y, shares),
         "error": 1 - metrics.accuracy_score(y, labels),
+        "accuracy": metrics.accuracy_score(y, labels),
+        "balanced_accuracy": metrics.balanced_accuracy_score(y, labels),
         "f1": metrics.f1_score(y, labels, average="macro"),
     }
     if n_classes == 2:
-        expected["auc"] = metrics.roc_auc_score(y, outputs[:, 1] - outputs[:, 0])
+        said = outputs[:, 1] - outputs[:, 0]
+        expected["auc"] = metrics.roc_auc_score(y, said)
+        expected["average_precision"] = metrics.average_precision_score(y, said)
+        expected["brier"] = metrics.brier_score_loss(y, shares[:, 1])
+    else:
+        each = [(y == c, log_shares(outputs + 512)[:, c]) for c in range(n_classes)]
+        expected["auc"] = np.mean([metrics.roc_auc_score(*of) for of in each])
+        precisions = [metrics.average_precision_score(*of) for of in each]
+        expected["average_precision"] = np.mean(precisions)
+        expected["brier"] = metrics.brier_score_loss(y, shares)
     assert found == pytest.approx(expected)
+    assert tuple(found) == METRICS[Task.classification]
 
 
 def test_metrics_of_values() -> None:
@@ -54,9 +67,47 @@ def test_metrics_of_values() -> None:
             "rmse": metrics.root_mean_squared_error(y, values),
             "mae": metrics.mean_absolute_error(y, values),
             "r2": metrics.r2_score(y, values),
+            "mape": metrics.mean_absolute_percentage_error(y, values),
         },
         rel=1e-4,
     )
+    assert tuple(found) == METRICS[Task.regression]
+
+
+def test_a_target_of_zero_has_no_share_to_be_missed_by() -> None:
+    found = ValuePredictions(np.array([1.0, 3.0]), np.array([0, 2], np.float32), 1.0)
+    assert found.scored()["mape"] == 0.5
+    only = ValuePredictions(np.array([1.0, 3.0]), np.zeros(2, np.float32), 1.0)
+    assert math.isnan(only.scored()["mape"])
+
+
+@pytest.mark.parametrize("task", METRICS)
+def test_one_metric_is_what_it_is_among_all(task: Task) -> None:
+    outputs, y = of_classes(3) if task is Task.classification else of_values()
+    found = ClassPredictions(outputs, y) if task is Task.classification else values_of(outputs, y)
+    every = found.scored()
+    assert {name: found.scored([name])[name] for name in every} == every
+
+
+def values_of(outputs: Floats, y: np.ndarray) -> ValuePredictions:
+    return ValuePredictions(outputs, y, 30.0)
+
+
+def test_a_class_without_rows_has_no_ranks() -> None:
+    outputs, y = of_classes(3)
+    some = y != 2
+    found = ClassPredictions(outputs[some], y[some]).scored()
+    said = log_shares(outputs[some])
+    each = [metrics.roc_auc_score(y[some] == c, said[:, c]) for c in (0, 1)]
+    assert found["auc"] == pytest.approx(np.mean(each))
+    assert math.isfinite(found["average_precision"])
+
+
+def log_shares(outputs: Floats) -> Floats:
+    """With the roundings of ours, which break ties."""
+    top = outputs.max(axis=1, keepdims=True)
+    logs: Floats = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
+    return logs
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 0])
@@ -83,6 +134,7 @@ def test_a_class_that_a_sample_lacks_is_not_counted() -> None:
 def test_rows_of_one_class_have_no_auc() -> None:
     found = ClassPredictions(np.zeros((4, 2)), np.zeros(4, np.int64)).scored()
     assert math.isnan(found["auc"])
+    assert math.isnan(found["average_precision"])
     assert found["error"] == 0
 
 

@@ -99,7 +99,7 @@ def test_rows_without_a_target_are_dropped_and_counted(table: WriteTable) -> Non
     config = table("a,y", "1,u", "2,", "3,v", "4, ? ", "5,NA", n_times=10)
     data, test = load_dataset(config), load_test(config)
     assert len(data.train) + len(data.validation) + len(test) == 20
-    assert "dropped 30 rows without a value of y." in data.notes
+    assert "dropped 30 rows without a value of y (rows 2, 4, 5, 7, 9, 10, 12, 14, …)." in data.notes
 
 
 def test_notes_say_what_was_taken(table: WriteTable) -> None:

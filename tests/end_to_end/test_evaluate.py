@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import automl
-from automl.config import StudyConfig
+from automl.config import StudyConfig, Task
+from automl.config.metrics import METRICS
 from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
 from automl.training.predictor import load_of_table
@@ -76,17 +77,17 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     head, columns, first, *rows = done.stdout.splitlines()
     assert head == "t: 100 rows no sweep saw (kept from table.csv)"
     assert columns.split() == ["metric", "model", "score", "95", "%", "interval", "difference"]
-    found = re.fullmatch(rf"loss    trial {best.number} +(\S+)  (\S+) to (\S+)", first)
+    found = re.fullmatch(rf"loss +trial {best.number} +(\S+) +(\S+) to (\S+)", first)
     assert found is not None
     assert re.match(
-        r" +linear +\S+  \S+ to \S+ +-?\S+ \(\S+ to \S+\) +(worse|better|may be)", rows[0]
+        r" +linear +\S+ +\S+ to \S+ +-?\S+ \(\S+ to \S+\) +(worse|better|may be)", rows[0]
     )
     assert rows[1].split()[0] == "majority"
 
     (event,) = evaluations(study)
     assert (event.kind, event.n_rows, event.trials) == (RowsKind.KEPT, 100, (best.number,))
     scores = event.scores[f"trial-{best.number:05d}"]
-    assert list(scores) == ["loss", "error", "f1", "auc"]
+    assert tuple(scores) == METRICS[Task.classification]
     assert float(found[1]) == pytest.approx(scores["loss"].value, abs=1e-3)
     assert scores["loss"].low < scores["loss"].value < scores["loss"].high
     model = load_of_table(study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt")

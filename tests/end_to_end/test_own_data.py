@@ -111,10 +111,6 @@ def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
     refused = call("predict", "study.name=images", "predict.input=a.csv", "predict.output=b.csv")
     assert refused.code == 2
     assert "predict needs a table" in refused.stderr
-    Path("mine.py").write_text(SOURCE.replace("CALLED_SEED = 0", "CALLED_SEED = 1"))
-    changed = call("evaluate", "study.name=images")
-    assert changed.code == 2
-    assert "data.source=mine.py:parts gives other data than trial 0 learned" in changed.stderr
 
 
 def test_the_parent_learns_sizes_and_digest_and_loads_neither_torch_nor_the_users_code(

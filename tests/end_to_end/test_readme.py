@@ -17,6 +17,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
+OF_A_STUDY = (*("resume", "sync", "evaluate", "export", "predict", "refit", "register", "release"),)
+"""Commands that compose from what a study has stored."""
+
+
 def commands() -> list[str]:
     """Lines of fenced blocks that begin with `make` or `python -m automl`, a `$` before or not."""
     lines = []
@@ -39,7 +43,7 @@ def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     arguments = parse(words[3:] if words[0] == "python" else words[1:])
     if arguments.help or arguments.version or arguments.completion:
         assert run(arguments) == 0
-    elif arguments.command in ("resume", "sync", "evaluate", "export", "predict", "refit"):
+    elif arguments.command in OF_A_STUDY:
         assert any(word.startswith("study.name=") for word in arguments.overrides)
     else:
         compose(arguments)

@@ -12,6 +12,7 @@ import torch
 
 import automl
 from automl.record.studies import read_study
+from automl.running.refit.derive import Sizes, epochs_of
 from automl.tracking.shared_view import VIEW_TAG
 from automl.training import checkpoint
 from tests.end_to_end.conftest import Call
@@ -175,6 +176,23 @@ def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Cal
     assert (tried.n_lines(), len(refits(folder))) == (n_lines, 2)
     assert "checked on" not in call(*REFIT, "refit.check=false").stdout
     assert automl.load("studies/a/refit.pt").params == best
+
+
+def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
+    folder: Path, call: Call
+) -> None:
+    space = "space={mlp_lr: 0.01, mlp_batch_size: 20, mlp_width: 8, mlp_depth: 1}"
+    assert call(*SMALL, "model=auto", "model.families=[mlp]", space).code == 0
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    best = automl.open_study("a").best
+    assert automl.load("studies/a/refit.pt").params == {
+        **{"lr": 0.01, "batch_size": 20, "width": 8, "depth": 1}
+    }
+    step = read_study(study(folder)).trials[best.number].best_step
+    assert step is not None
+    epochs = epochs_of(step, Sizes(200, 300), 20)
+    assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
 
 
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:

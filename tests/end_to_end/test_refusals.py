@@ -49,7 +49,6 @@ def inside(kept: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("space.dropout=0.1", ["dropout", "not set in the study, 0.1 now"]),
         ("~space.width", ["width", "not set now"]),
         ("study.metric=val_error", ['study.metric: "val_loss" in the study, "val_error" now']),
-        ("study.direction=maximize", ['study.direction: "minimize" in the study, "maximize" now']),
         ("study.seed=1", ["study.seed: 0 in the study, 1 now"]),
         ("study.enqueue=[{lr: 0.01}]", ["study.enqueue: "]),
         ("training.epochs=2", ["training.epochs: 1 in the study, 2 now"]),

@@ -186,6 +186,16 @@ def test_a_registry_that_is_down_is_gone_on_with(
     assert [version.aliases for version in versions(study)] == [["champion"]]
 
 
+@pytest.mark.parametrize("command", ["register", "release"])
+def test_what_cannot_be_served_is_refused_before_anything(
+    command: str, study: Records, call: Call
+) -> None:
+    done = call(command, *MOVED, "export.format=torch")
+    assert done.code == 2
+    assert "export.format=torch: a registered model is served by ONNX Runtime" in done.stderr
+    assert not (study.path / "exports").exists()
+
+
 def test_one_registers_at_a_time(study: Records, call: Call) -> None:
     assert call("evaluate", *MOVED).code == 0
     with StudyDirectory.open(StudyConfig(name="t"), must_exist=True):

@@ -159,18 +159,6 @@ def test_another_model_than_the_refit_is_refused(
     assert not (study.path / "release.json").exists()
 
 
-@pytest.mark.parametrize("word", ["export.format=torch", "export.tune=true"])
-def test_an_export_that_cannot_be_served_is_refused_before_anything_is_done(
-    word: str, study: Records, call: Call
-) -> None:
-    for command in ("release", "register"):
-        done = call(command, *MOVED, word)
-        assert done.code == 2
-        assert f"{word}: " in done.stderr
-        assert "a registered model is served by ONNX Runtime" in done.stderr
-    assert not any(isinstance(event, Evaluated) for event in study.events())
-
-
 def test_what_cannot_be_exported_is_refused_before_anything_is_done(
     folder: Path, call: Call
 ) -> None:

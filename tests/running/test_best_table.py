@@ -21,6 +21,23 @@ def test_the_best_trials_are_a_table(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
+def test_two_more_metrics_that_people_read_stand_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    other = BestRow(19, 0.95, {"depth": 2})
+    metrics = {
+        3: {"val_auc": 0.97, "val_brier": 0.1, "val_loss": 0.2, "val_error": 0.04},
+        19: {"val_auc": 0.95},
+    }
+    print_best(
+        [(BestRow(3, 0.97, {"depth": 3}), "finished"), (other, "pruned")], "val_auc", metrics
+    )
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:] == [
+        ["trial", "val_auc", "val_loss", "val_error", "depth", "state"],
+        ["3", "0.97", "0.2", "0.04", "3", "finished"],
+        ["19", "0.95", "2", "pruned"],
+    ]
+
+
 def test_too_many_params_for_columns_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     params = {f"a_rather_long_name_{n}": n for n in range(8)}
     print_best([(BestRow(3, 0.5, params), "finished")], "val_loss")

@@ -301,11 +301,14 @@ def test_a_trial_of_unknown_work_goes_to_a_gpu_alone() -> None:
     assert list(world.where.values()) == [[GPU]] * 3
 
 
-def test_what_cannot_run_on_a_gpu_goes_to_the_cpu_though_its_work_is_unknown() -> None:
-    planned = [plan(), Plan(GB, GB, kinds=frozenset({CPU})), plan()]
+def test_what_cannot_run_on_a_gpu_waits_for_the_cpu_and_holds_no_gpu_up() -> None:
+    """Trees, of which nobody knows how long they take; three at a time have a core."""
+    trees = Plan(GB, GB, seconds=10.0, kinds=frozenset({CPU}))
+    planned = [trees, trees, trees, trees, plan()]
     world = mixed(planned, chooser=Untold(planned))
     world.run()
-    assert list(world.where.values()) == [[GPU], [CPU], [GPU]]
+    assert world.where == {0: [CPU], 1: [CPU], 2: [CPU], 3: [CPU], 4: [GPU]}
+    assert world.started.index(4) < world.started.index(3)
 
 
 def test_where_anyone_may_one_tries_the_cpu_until_it_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,36 @@ def test_no_batch_that_fits_is_refused() -> None:
     config = small({"batch_size": 500})
     with pytest.raises(ConfigError, match=r"space.batch_size=500: .* only 100 rows"):
         prepare(config)
+
+
+def test_a_trial_with_folds_takes_a_lane_for_each() -> None:
+    space: dict[str, Any] = {"depth": 2, "width": 64, "batch_size": 32}
+    found = {}
+    for folds in (1, 5, 9):
+        prepared = prepare(
+            Config(model=MLPFamily(), data=DataConfig(n_train=100, folds=folds), space=space)
+        )
+        pack = prepared.pack_of(space, on_host=True)
+        found[folds] = None if pack is None else pack[1]
+        assert prepared.plan.goal.at_end == (folds > 1)
+    assert found == {1: 16, 5: 3, 9: None}, "of 16 lanes; a trial by itself has its own pack"
+
+
+def test_a_trial_with_folds_asks_for_all_its_models() -> None:
+    space: dict[str, Any] = {"depth": 2, "width": 64, "batch_size": 32}
+    one, five = (
+        prepare(Config(model=MLPFamily(), data=DataConfig(n_train=900, folds=folds), space=space))
+        for folds in (1, 5)
+    )
+    few, many = (
+        of.plan.request(space, of.dataset).memory_bytes for of in (five.of_one_model, five)
+    )
+    assert few is not None
+    assert many == 5 * few
+    work, works = (of.work(space) for of in (one, five))
+    assert work is not None
+    assert works is not None
+    assert works.n_steps == 5 * 20 * 35, "five folds of 1,120 rows, 20 epochs, batches of 32"
 
 
 def test_batches_that_fit_are_not_spoken_of() -> None:
@@ -264,3 +295,31 @@ def test_how_many_load_rows_may_change_while_a_study_lasts() -> None:
     assert few == many
     assert few["data"]["digest"] == "0" * 64
     assert few["data"]["source"] == "my_data:parts"
+
+
+@pytest.fixture
+def dated(tmp_path: Path) -> Config:
+    """A study of a table with a column of dates, as it was stored before dates were read."""
+    lines = [f"{i % 7},{1 + i % 28:02}.05.2024,{'uv'[i % 2]}" for i in range(60)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["a,joined,y", *lines]) + "\n")
+    config = small({"lr": {"low": 0.01, "high": 0.1}})
+    return replace(config, data=DataConfig(kind=DataKind.csv, path=str(path), target="y"))
+
+
+def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
+    prepared = prepare(dated)
+    assert prepared.dataset is not None
+    assert prepared.dataset.columns.readings == ()
+    assert "columns" not in prepared.identity["data"]
+
+
+def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
+    def of(**data: Any) -> Any:
+        found = prepare(replace(dated, data=replace(dated.data, **data))).identity["data"]
+        assert "detect" not in found
+        return found["columns"]
+
+    assert of(detect=True) == {"joined": "date"}
+    assert of(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
+    assert of(columns={"joined": "date"}) == {"joined": "date"}

@@ -6,15 +6,20 @@ import json
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from automl.config import (
+    Config,
     ObjectiveConfig,
     ObjectiveKind,
     Precision,
+    StudyConfig,
+    Task,
     TrainingConfig,
 )
+from automl.config.metrics import reported
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
 from automl.training.declaration import Declaration
@@ -22,12 +27,14 @@ from automl.training.mlp.family import Growth, MLPFamily
 from automl.training.plan import (
     TrainingPlan,
     check_batch,
+    check_class_weight,
+    check_metric,
     check_space,
     check_values,
     declare,
 )
 from automl.training.resolve import resolve_objective
-from automl.trial import UNKNOWN
+from automl.trial import UNKNOWN, Direction
 from tests.training.conftest import make_plan
 
 HERE = "tests.training.objectives"
@@ -46,8 +53,9 @@ def test_the_built_in_objective_declares_params_and_metrics(disc: Dataset, plane
     declaration = declare(make_plan(), disc)
     assert declaration.params is not None
     assert {"depth", "width", "lr", "batch_size", "optimizer"} <= set(declaration.params)
-    assert declaration.metrics == ("train_loss", "val_loss", "val_error")
-    assert declare(make_plan(), plane).metrics == ("train_loss", "val_loss", "val_rmse")
+    assert declaration.metrics == reported(Task.classification)
+    assert declaration.metrics[:3] == ("train_loss", "val_loss", "val_error")
+    assert declare(make_plan(), plane).metrics == reported(Task.regression)
 
 
 def test_growth_doubling_takes_no_width(disc: Dataset) -> None:
@@ -68,6 +76,42 @@ def test_a_metric_that_is_not_reported_is_named_with_the_list(disc: Dataset) -> 
         ConfigError, match=r"study\.metric=val_rmse: .*reports: train_loss, val_loss, val_error"
     ):
         check_space(declare(make_plan(), disc), ["depth"], "val_rmse")
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "task", "said"),
+    [
+        ("val_r2", Direction.maximize, Task.classification, "does not suit .* val_auc, "),
+        ("val_auc", Direction.maximize, Task.regression, "does not suit .* val_mae, val_r2, "),
+        ("val_auc", Direction.minimize, Task.classification, "of val_auc large values are good"),
+        ("val_mae", Direction.maximize, Task.regression, "of val_mae small values are good"),
+    ],
+)
+def test_a_metric_that_does_not_suit_is_refused(
+    metric: str, direction: Direction, task: Task, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_metric(metric, direction, task)
+
+
+def test_the_direction_follows_from_the_name_of_a_metric_of_ours() -> None:
+    def direction(objective: ObjectiveConfig, **study: Any) -> Direction:
+        return Config(study=StudyConfig(**study), objective=objective).study.towards
+
+    builtin = ObjectiveConfig()
+    own = ObjectiveConfig(kind=ObjectiveKind.python, target="a:b")
+    assert direction(builtin, metric="val_auc") is Direction.maximize
+    assert direction(builtin) is Direction.minimize
+    assert direction(own, metric="val_auc") is Direction.minimize
+    assert direction(own, metric="m", direction=Direction.maximize) is Direction.maximize
+
+
+def test_only_classes_are_weighed() -> None:
+    check_class_weight(["class_weight"], "auto", Task.classification)
+    check_class_weight(["lr"], "a:b", Task.regression)
+    for loss, task in (("auto", Task.regression), ("a:b", Task.classification)):
+        with pytest.raises(ConfigError, match=r"Take it out with ~space\.class_weight"):
+            check_class_weight(["class_weight"], loss, task)
 
 
 def test_what_fits_is_let_through(disc: Dataset) -> None:

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import automl
-from automl.config import DataConfig, DataKind, Precision, TrainingConfig
+from automl.config import DataConfig, DataKind, Precision, Task, TrainingConfig
+from automl.config.metrics import METRICS, reported
 from automl.data.dataset import Dataset, Part
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
@@ -152,7 +153,7 @@ def test_scores_of_raw_rows_with_their_targets(tmp_path: Path) -> None:
     right = np.array(answer == "dog", dtype=int)
     told = -np.log(model.predict_probabilities(frame)[np.arange(N_ROWS), right]).mean()
     assert found["loss"] == pytest.approx(told)
-    assert set(found) == {"loss", "error", "f1", "auc"}
+    assert tuple(found) == METRICS[Task.classification]
     assert model.score(frame, answer) == found
     some = answer.where(np.arange(N_ROWS) % 2 == 0)
     assert model.score(frame, some) == model.score(frame[::2], answer[::2])
@@ -218,4 +219,4 @@ def test_it_says_where_it_is_from(tmp_path: Path) -> None:
     assert model.study == "s"
     assert load_of_table(best.rename(tmp_path / "mine.pt")).study is None
     assert model.data_digest == dataset.digest
-    assert set(model.metrics) == {"train_loss", "val_loss", "val_error"}
+    assert set(model.metrics) == set(reported(Task.classification))

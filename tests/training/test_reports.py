@@ -15,7 +15,16 @@ from automl.errors import StorageError
 from automl.training import checkpoint
 from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned
 from automl.training.reports import Goal, TrialReports
-from automl.trial import Checkpointed, Direction, OnEvent, Reported, Tagged, TrialEvent, Verdict
+from automl.trial import (
+    Checkpointed,
+    Direction,
+    Logged,
+    OnEvent,
+    Reported,
+    Tagged,
+    TrialEvent,
+    Verdict,
+)
 from tests.training.conftest import Listener, make_spec
 
 
@@ -320,6 +329,35 @@ def test_a_part_that_prunes_ends_the_trial_with_the_whole_report_written(tmp_pat
     with pytest.raises(TrialPruned):
         trial.report(0, {"train_loss": 0.9}, lambda: {"epoch": 0})
     assert stored(tmp_path, "last.pt")["reports"] == {0: {"train_loss": 0.9}}
+
+
+def test_only_the_best_report_that_is_kept_has_all_metrics(tmp_path: Path) -> None:
+    listener, clock, asked = Listener(), Clock(), list[int]()
+    trial, record = make_trial(tmp_path, listener, every_seconds=10, clock=clock)
+
+    def scores(step: int) -> dict[str, float]:
+        asked.append(step)
+        return {"val_auc": step / 8, "val_loss": 7.0}
+
+    for step, loss in enumerate([0.5, 0.2, 0.3]):
+        trial.report(
+            step,
+            {"val_loss": loss},
+            lambda step=step: {"epoch": step},  # type: ignore[misc]
+            scores=lambda step=step: scores(step),  # type: ignore[misc]
+        )
+    record.write()
+    record.write()
+    assert asked == [1]
+    assert stored(tmp_path, "best.pt")["metrics"] == {"val_loss": 0.2, "val_auc": 0.125}
+    (logged,) = (event for event in listener.events if isinstance(event, Logged))
+    assert [(point.name, point.step, point.value) for point in logged.points] == [
+        ("val_auc", 1, 0.125)
+    ]
+    written_at = listener.events.index(logged)
+    assert isinstance(listener.events[written_at + 1], Checkpointed)
+    again, _ = make_trial(tmp_path, Listener())
+    assert again.restore() == {"epoch": 2}
 
 
 def test_tags_are_told_once_and_again_when_they_change(tmp_path: Path) -> None:

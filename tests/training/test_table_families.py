@@ -191,7 +191,7 @@ def test_a_pruned_trial_keeps_its_best_model(name: str, tmp_path: Path) -> None:
     predictor, listener = trained(tmp_path, name, mixed(tmp_path, 2), {}, 5, {0: Verdict.PRUNE})
     assert len(listener.reports) == 1
     assert type(listener.outcome).__name__ == "Pruned"
-    assert predictor.metrics == listener.reports[0][1]
+    assert predictor.metrics.items() >= listener.reports[0][1].items()
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))

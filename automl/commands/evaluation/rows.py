@@ -52,6 +52,8 @@ def learned_from(model: TableModel, kind: RowsKind) -> bool:
     """Whether the model trained on rows of this kind."""
     if model.refitted is None:
         return False
+    if kind is RowsKind.OUT_OF_FOLD:
+        return True
     if kind is RowsKind.VALIDATION:
         return model.refitted.rows != TRAIN
     return kind is RowsKind.KEPT and model.refitted.rows == ALL

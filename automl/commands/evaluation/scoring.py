@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from automl.commands.evaluation.rows import check_arrays, check_data, scorable
 from automl.commands.which_model import (
@@ -17,11 +18,15 @@ from automl.commands.which_model import (
 )
 from automl.config import Config, DataKind
 from automl.data.evaluation import Evaluation, open_evaluation, score
+from automl.data.scores import Floats
 from automl.errors import ConfigError
 from automl.record.studies import study_path
 from automl.record.study import StudyRecord
 from automl.training.plan import TrainingPlan
-from automl.trial import Evaluated
+from automl.trial import Evaluated, RowsKind
+
+if TYPE_CHECKING:
+    from automl.training.predictor import Predictor
 
 WORTH_A_WORD, TOO_MANY = 0.02, 0.2
 """Shares of the rows that are as others that trained or chose, beyond chance."""
@@ -54,7 +59,7 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)
     repeated = _repeats(table, config)
-    outputs = [model.predictor.outputs(table.part.rows) for model in models]
+    outputs = [_outputs(model.predictor, table) for model in models]
     of = list(zip(models, outputs, strict=True))
     event = score(
         table.judged(),
@@ -66,6 +71,15 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     )
     notes = (left_out, *(outdated(config, model) for model in models), repeated)
     return Scoring(event, table.source, table, tuple(filter(None, notes)))
+
+
+def _outputs(model: Predictor, table: Evaluation) -> Floats:
+    """What it says of the rows; out-of-fold, by those of its models that never saw them."""
+    if table.kind is not RowsKind.OUT_OF_FOLD:
+        return model.outputs(table.part.rows)
+    from automl.training.folds.judged import judged_outputs
+
+    return judged_outputs(model.trained, table.dataset)
 
 
 def _score_arrays(config: Config, choices: Sequence[Choice]) -> Scoring:

@@ -11,7 +11,7 @@ from typing import Any
 
 from automl.commands import export
 from automl.commands.which_model import Choice, TableModel
-from automl.config import Config, ExportFormat, WhichModel
+from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
@@ -30,26 +30,19 @@ class Package:
         return str(self.schema["digest"])
 
 
-def folder_of(config: Config, model: str) -> Path:
-    """Where the export of the model of this name is, or will be. Raises ConfigError for one that
-    cannot be served."""
-    refuse_unserved(config)
-    made = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
-    return Path(config.export.to or made).expanduser()
-
-
 def refuse_unserved(config: Config) -> None:
-    """Raises ConfigError for settings of another export than the one that is served."""
+    """Raises ConfigError for a format that cannot be served; of the model `export` says it."""
     if config.export.format is not ExportFormat.onnx:
         raise ConfigError(
             f"export.format={config.export.format.value}: a registered model is served by ONNX "
             "Runtime: leave export.format out."
         )
-    if config.export.tune:
-        raise ConfigError(
-            "export.tune=true: the fastest may be no ONNX file, and a registered model is served "
-            "by ONNX Runtime: leave export.tune out here, and measure with export."
-        )
+
+
+def folder_of(config: Config, model: str) -> Path:
+    """Where the export of the model of this name is, or will be."""
+    made = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
+    return Path(config.export.to or made).expanduser()
 
 
 def found(folder: Path, file: Path) -> Package | None:
@@ -62,6 +55,7 @@ def found(folder: Path, file: Path) -> Package | None:
             and schema["versions"]["automl"] == metadata.version("automl-sweep")
             and schema["digest"] == sha256(folder / schema["file"])
             and (folder / "reader.py").exists()
+            and ("readings" not in schema or (folder / "said.py").exists())
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -77,7 +71,8 @@ def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
     wanted = replace(
         config.export,
         trial=None if choice.trial is None else choice.trial.number,
-        model=WhichModel.refit if choice.trial is None else WhichModel.trial,
+        model=model.which,
+        tune=False,  # the fastest may be of a format that is not served
     )
     export.run(replace(config, export=wanted), "")
     made = found(folder, model.file)

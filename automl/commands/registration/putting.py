@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from automl.tracking.registry.registry import Registry
 
 MODEL = "automl.model"
-"""Tag: `trial-00003`, or `refit-trial-00003`."""
+"""Tag: `trial-00003`, `refit-trial-00003` or `ensemble`."""
 N_EXAMPLES = 3
 
 
@@ -38,7 +38,7 @@ def new_model(
 ) -> NewModel:
     """What is registered, with all that is recorded with its version. Raises ConfigError for a
     table that cannot be read."""
-    names = [column["name"] for column in package.schema["columns"]]
+    names = list(dict.fromkeys(column["name"] for column in package.schema["columns"]))
     tags = {STUDY: study_uuid, TRIAL: str(model.trial), MODEL: model.name}
     if unseen is not None:
         tags |= {DATA: unseen.data} if unseen.data else {}

@@ -12,7 +12,7 @@ from automl.commands.evaluation.rows import check_data, learned_from
 from automl.commands.registration.judged import LOSS, shown
 from automl.commands.registration.standing import Unseen
 from automl.commands.which_model import TableModel
-from automl.config import Config, WhichModel
+from automl.config import Config
 from automl.config.refit import ALL
 from automl.data.bootstrap import bootstrap, difference
 from automl.data.evaluation import Evaluation
@@ -40,12 +40,7 @@ def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluat
     for event in reversed(read_study(study_path(config.study)).evaluations):
         if event.digest == evaluation.digest and model.name in event.scores:
             return event
-    refit = model.refitted is not None
-    asked = replace(
-        config.evaluate,
-        trials=[model.trial],
-        model=WhichModel.refit if refit else WhichModel.trial,
-    )
+    asked = replace(config.evaluate, trials=[model.trial], model=model.which)
     # MLflow is given them with the runs, right after (run_of.py).
     return evaluate(replace(config, evaluate=asked), lambda line: None, show=False, to_mlflow=False)
 

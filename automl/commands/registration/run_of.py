@@ -1,4 +1,5 @@
-"""The run in MLflow that a model is logged on: its trial's, or the refit's."""
+"""The run in MLflow that a model is logged on: its trial's, the refit's, or of an ensemble the
+study's."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def run_of(
     """Deliver the runs, and find it. Raises AutoMLError where MLflow does not take them."""
     _deliver(directory, place, tracking)
     if model.refitted is None:
-        return _found(directory, model.trial)
+        return _found(directory, None if model.joined else model.trial)
     folder = refit_folder(directory, model)
     _deliver(folder, read_place(folder), tracking)
     return _found(folder, None)

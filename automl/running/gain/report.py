@@ -42,6 +42,9 @@ def report(config: Config) -> None:
     prepared = prepare(config)
     for note in prepared.notes:
         console.say(fit_line(note))
+    if prepared.plan.n_models > 1:
+        console.say(f"timed is one of the {prepared.plan.n_models} models of a trial")
+        prepared = prepared.of_one_model
     devices, found = devices_of(config.devices), sizes_of(prepared)
     for size in found:
         console.say(f"{size.name}: {params_text(size.params)}")

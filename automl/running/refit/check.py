@@ -21,6 +21,7 @@ from automl.record.trial_record import TrialRecord
 from automl.running.refit.derive import Sizes, decay_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
+from automl.training.network_family import NetworkFamily
 from automl.training.params import TrainingParams
 from automl.trial import Params, ParamValue, trial_name
 
@@ -30,7 +31,8 @@ _LR = next(entry.default for entry in fields(TrainingParams) if entry.name == "l
 def is_due(config: Config) -> bool:
     """Whether the search had a part of the rows, by a training whose params we know."""
     builtin = config.objective.kind is ObjectiveKind.builtin
-    return builtin and config.refit.check and config.data.sweep_rows is not None
+    network = isinstance(config.model, NetworkFamily)  # what is tried are params of a network's
+    return builtin and network and config.refit.check and config.data.sweep_rows is not None
 
 
 def variants(params: Params, sizes: Sizes) -> list[dict[str, ParamValue]]:

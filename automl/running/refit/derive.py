@@ -22,6 +22,7 @@ from automl.running.refit.batch import batch_size_of, scaled
 from automl.running.refit.devices import Taken
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
+from automl.training.family import Family
 from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
 from automl.trial import Direction, Params
@@ -79,9 +80,14 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
 def _epochs(config: Config, best_step: int, params: Params, sizes: Sizes) -> int:
     """As long as the trial trained to its best epoch. What has no batches (trees) takes as many
     epochs, whatever the rows are."""
-    if isinstance(config.model, NetworkFamily):
+    if _is_network(config, params):
         return epochs_of(best_step, sizes, batch_size_of(params))
     return best_step + 1
+
+
+def _is_network(config: Config, params: Params) -> bool:
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    return isinstance(config.model.of(params)[0], NetworkFamily)
 
 
 def epochs_of(best_step: int, sizes: Sizes, batch_size: int) -> int:
@@ -99,6 +105,8 @@ def decay_of(config: Config, params: Params, n_rows: int) -> float:
     average does better (Polyak and Juditsky, 1992; `experiments/011-refit`).
     """
     own = config.training.ema_decay
+    if not _is_network(config, params):
+        return own
     if not config.refit.average or own > 0 or "ema_decay" in params:
         return own
     together = params.get("accumulate_steps", config.training.accumulate_steps)
@@ -111,7 +119,7 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
     study, builtin = config.study, config.objective.kind is ObjectiveKind.builtin
     assert study.name is not None, "a refit is of a study that is there"
     asks = config.objective.kind is ObjectiveKind.optuna
-    metric, direction = study.metric, study.direction
+    metric, direction = study.metric, study.towards
     if again.plan.keeps_last:
         metric, direction = "train_loss", Direction.minimize
     threads = config.execution.threads_per_trial
@@ -171,7 +179,7 @@ def _parts(config: Config, sizes: Sizes) -> Iterator[str]:
     yield f"{sizes.now:,} rows ({refit.rows})"
     if refit.hold_out is not None:
         yield f"{refit.hold_out:g} held out to stop by"
-    elif refit.rows == TRAIN:
+    elif refit.rows == TRAIN and config.data.folds == 1:
         yield "the validation part is looked at, and decides nothing"
     if refit.n_seeds > 1:
         yield f"{refit.n_seeds} seeds"

@@ -29,6 +29,7 @@ from automl.running.sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
+from automl.training.family import Family
 from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
 from automl.training.refitted import RefitFile, Refitted
@@ -43,14 +44,14 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, sizes = _rows(prepared)
-    winner = begun.winner
+    config, winner = _of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
-        checked = _checked(prepared, winner, stored_config)
+        checked = _checked(config, prepared, winner, stored_config)
         if isinstance(checked, int):
             return checked
         winner, n_checked = checked
         sizes = replace(sizes, before=n_checked)
-    decided = again(config, winner, sizes, _taken(prepared, winner.params))
+    decided = again(config, winner, sizes, _taken(config, prepared, begun.winner.params))
     for note in decided.notes:
         say_on_stdout(note)
     own = _with_more_tries(derived(config, decided, prepared.identity))
@@ -94,20 +95,29 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
     config = prepared.config
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
     dataset = load_dataset(config.data, wanted)
-    return dataset, Sizes(len(prepared.dataset.train), len(dataset.train))
+    return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
+
+
+def _of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
+    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
+    if config.objective.kind is not ObjectiveKind.builtin:
+        return config, winner
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family, params = config.model.of(winner.params)
+    return replace(config, model=family), replace(winner, params=params)
 
 
 def _checked(
-    prepared: Prepared, winner: TrialRecord, stored_config: str
+    config: Config, prepared: Prepared, winner: TrialRecord, stored_config: str
 ) -> tuple[TrialRecord, int] | int:
     """The winner as it is best on all training rows, and how many these are; or the exit code of a
     check that has not come to its end."""
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    dataset = load_dataset(prepared.config.data, RefitRows(TRAIN))
+    dataset = load_dataset(config.data, RefitRows(TRAIN))
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
-    own = checking(prepared.config, winner, sizes, prepared.identity)
+    own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
     folder = Path(own.study.dir) / own.study.name
     if not _has_ended(folder, own.study.n_trials):
@@ -130,9 +140,9 @@ def _has_ended(folder: Path, n_trials: int) -> bool:
     return len(ended) >= n_trials
 
 
-def _taken(prepared: Prepared, params: Params) -> Taken:
-    """What a training takes of the machine. Raises ConfigError."""
-    config = prepared.config
+def _taken(config: Config, prepared: Prepared, params: Params) -> Taken:
+    """What a training takes of the machine; `params` are as the study names them. Raises
+    ConfigError."""
     with closing(open_reader(prepared.devices)) as reader:
         n_gpus = sum(not address.on_host for address in reader.addresses)
     machine = Machine(n_gpus, usable_cores())

@@ -47,7 +47,9 @@ def signature_of(schema: Mapping[str, Any]) -> ModelSignature:
     classes = schema["classes"]
     kinds = {type(label) for label in classes} or {float}
     kind = _LABELS.get(kinds.pop(), ANY) if len(kinds) == 1 else ANY
-    taken: list[ColSpec | TensorSpec] = [ColSpec(ANY, c["name"]) for c in schema["columns"]]
+    taken: list[ColSpec | TensorSpec] = [
+        ColSpec(ANY, name) for name in dict.fromkeys(c["name"] for c in schema["columns"])
+    ]
     given: list[ColSpec | TensorSpec] = [ColSpec(kind, "prediction")]
     given += [ColSpec(DataType.double, f"probability_{label}") for label in classes]
     return ModelSignature(Schema(taken), Schema(given))

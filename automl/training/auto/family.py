@@ -7,7 +7,7 @@ that the trial is of it. Everything that is asked of a trial is asked of its fam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check
@@ -31,6 +31,9 @@ class FamilyKey:
     @property
     def n_lanes(self) -> int:
         return self.key.n_lanes
+
+    def of_one_trial(self) -> FamilyKey:
+        return replace(self, key=self.key.of_one_trial())
 
 
 @dataclass

@@ -16,6 +16,7 @@ from automl.training.auto.family import FAMILY, AutoFamily, FamilyKey, own_param
 from automl.training.family import Builder, Estimator, Model, PackKey, families, heavy_side
 from automl.training.objective import TrialContext
 from automl.training.reports import Goal
+from automl.training.told import Told
 
 
 class AutoEstimator:
@@ -35,9 +36,9 @@ class AutoEstimator:
         self._lock = threading.Lock()
         self._opened: dict[str, Estimator] = {}
 
-    def __call__(self, trial: TrialContext) -> None:
+    def __call__(self, trial: TrialContext) -> Told | None:
         name = str(trial.params[FAMILY])
-        self._of(name)(trial.with_params(own_params(name, trial.params)))
+        return self._of(name)(trial.with_params(own_params(name, trial.params)))
 
     def open_pack(self, key: PackKey, device: str) -> Any:
         assert isinstance(key, FamilyKey), "of a trial that is one of several families"

@@ -66,7 +66,7 @@ def command_setup(config: Config, flags: Flags, inside: Entry | None) -> Command
         config.objective.command,
         config.objective.pattern,
         config.study.metric,
-        config.study.direction,
+        config.study.towards,
         config.study.grace_seconds,
         config.execution.threads_per_trial,
         flags,

@@ -17,6 +17,7 @@ from automl.data.scores import Floats, predictions
 from automl.data.selection import select
 from automl.errors import AutoMLError
 from automl.training.ensemble.words import EnsembleFile, Made
+from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
 from automl.training.predictor import load_of_table
 from automl.training.refit_file import read, save, together
@@ -33,7 +34,7 @@ def write(asked: EnsembleFile) -> Made:
     if not outputs:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     said = np.stack([_said(of, data) for of in outputs.values()])
-    chosen = select(said, data.validation.y.astype(np.float64), data.task)
+    chosen = select(said, data.judged.y.astype(np.float64), data.task)
     trials = [list(outputs)[i] for i in chosen.members]
     weights = [chosen.weights[i] for i in chosen.members]
     contents = [read(Path(asked.models[trial])) for trial in trials]
@@ -59,10 +60,12 @@ def _outputs(asked: EnsembleFile) -> tuple[dict[int, Floats], dict[int, float]]:
     speeds: dict[int, float] = {}
     for trial, path in asked.models.items():
         model = load_of_table(path, build=build)
-        rows = asked.dataset.validation.rows
+        data = asked.dataset
         begun = time.perf_counter()
-        given = model.outputs(rows)
-        speeds[trial] = len(rows) / (time.perf_counter() - begun)
+        given = judged_outputs(model.trained, data)
+        # With folds each row is asked of one of its models in each division.
+        n_asked = sum(len(fold.judged) for fold in data.folds) or len(data.validation)
+        speeds[trial] = n_asked / data.n_models / (time.perf_counter() - begun)
         if np.isfinite(given).all():
             found[trial] = given
     return found, speeds
@@ -74,10 +77,10 @@ def _said(outputs: Floats, data: Dataset) -> Floats:
         said: Floats = outputs[:, 0] * data.target_scale + data.target_mean
     else:
         logs = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
-        said = np.exp(logs[np.arange(len(logs)), data.validation.y])
+        said = np.exp(logs[np.arange(len(logs)), data.judged.y])
     return said
 
 
 def _scores(outputs: Floats, data: Dataset) -> dict[str, float]:
     unit = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, data.validation.y, *unit).scored()
+    return predictions(data.task, outputs, data.judged.y, *unit).scored()

@@ -78,28 +78,29 @@ class CategoryFeatures(nn.Module):
 
 
 class Scoring(nn.Module):
-    """(B, classes) probabilities, or (B,) values in the target's unit; float64."""
+    """(B, classes) probabilities, or (B,) values in the target's unit; float64. Of several networks
+    the mean."""
 
     def __init__(
         self,
         columns: Columns,
-        networks: Sequence[nn.Module],
+        networks: Sequence[NetworkModel],
         *,
-        dtype: torch.dtype,
+        weights: Sequence[float],
         task: Task,
         unit: tuple[float, float],
-        weights: Sequence[float] | None = None,
     ) -> None:
-        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, by
-        `weights` if there are some."""
+        """`unit`: mean and scale of the target. Of several networks it is the mean of answers, each
+        counting by its weight."""
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
-        self.networks = nn.ModuleList(networks)
-        self.dtype, self._task = dtype, task
-        """`dtype`: what the networks take."""
+        self.networks = nn.ModuleList([network.module for network in networks])
+        self.dtypes = [network.dtype for network in networks]
+        """What each network takes."""
+        self._weights = [*weights]
+        self._task = task
         self._mean, self._scale = unit
-        self._weights = list(weights or [1 / len(networks)] * len(networks))
 
     def forward(
         self, numbers: torch.Tensor | None = None, codes: torch.Tensor | None = None
@@ -110,11 +111,9 @@ class Scoring(nn.Module):
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
         features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        answers = [self._answer(network(features.to(self.dtype))) for network in self.networks]
-        if len(answers) == 1:
-            return answers[0]
-        weighted = [weight * of for weight, of in zip(self._weights, answers, strict=True)]
-        return torch.stack(weighted).sum(0)
+        members = zip(self.networks, self.dtypes, self._weights, strict=True)
+        answers = [self._answer(one(features.to(dtype))) * weight for one, dtype, weight in members]
+        return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -131,11 +130,10 @@ def scoring(predictor: Predictor) -> Scoring:
     assert len(networks) == len(members), "its family says that it exports"
     return Scoring(
         predictor.columns,
-        [network.module for network in networks],
-        dtype=networks[0].dtype,
+        networks,
+        weights=model.weights if isinstance(model, MeanModel) else (1.0,),
         task=predictor.task,
         unit=predictor.unit,
-        weights=model.weights if isinstance(model, MeanModel) else None,
     ).eval()
 
 

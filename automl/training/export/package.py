@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from automl.config import ExportFormat
+from automl.data import said
 from automl.data.cells import MISSING
-from automl.data.columns import CategoryColumn, Columns
+from automl.data.columns import CategoryColumn, Columns, source_of
 from automl.data.raw import frame_of_rows
+from automl.data.readings import TextReading
 from automl.errors import ConfigError
 from automl.record.disk import make_folder, replacing_folder
 from automl.training.export import reader
@@ -39,6 +41,8 @@ from automl.training.predictor import Predictor
 LAYOUT = "automl-export-1"
 """Stands in `schema.json`; a change of what it means is a new number."""
 SCHEMA, READER = "schema.json", "reader.py"
+SAID = "said.py"
+"""Where columns hold dates, or numbers in texts: the reader reads them by it."""
 N_AT_ONCE = 10_000
 
 
@@ -87,6 +91,7 @@ def export(
     form = FORMATS[kind]
     writer = form.writer()
     columns = predictor.columns
+    _refuse_texts(columns)
     proof = Proof.of(predictor, rows)
     make_folder(to.parent)
     with replacing_folder(to) as folder:
@@ -108,6 +113,8 @@ def export(
         text = json.dumps(schema, indent=1, ensure_ascii=False, allow_nan=False)
         folder.joinpath(SCHEMA).write_text(text, "utf-8")
         folder.joinpath(READER).write_bytes(Path(str(reader.__file__)).read_bytes())
+        if columns.readings:
+            folder.joinpath(SAID).write_bytes(Path(str(said.__file__)).read_bytes())
         model = open_reader(folder)
         if tuned is None or tuned.accept is None:
             largest = proof.check(model).largest
@@ -192,11 +199,23 @@ def _answers(predictor: Predictor, columns: Columns) -> dict[str, Any]:
         "columns": [
             {"name": c.name, "categories": list(c.categories)}
             if isinstance(c, CategoryColumn)
-            else {"name": c.name}
+            else {"name": source_of(c), **({"part": c.part} if c.made_of else {})}
             for c in columns.all
         ],
+        **({"readings": {r.name: r.plain() for r in columns.readings}} if columns.readings else {}),
         "missing": sorted(MISSING),
     }
+
+
+def _refuse_texts(columns: Columns) -> None:
+    """Raises ConfigError where words would have to be in the graph."""
+    texts = [reading.name for reading in columns.readings if isinstance(reading, TextReading)]
+    if texts:
+        drops = " ".join(f"data.columns.{name}=drop" for name in texts)
+        raise ConfigError(
+            f"The model reads texts ({', '.join(texts)}), which no graph does: export a model of a "
+            f"new study without them ({drops}), or use automl.load(path).predict(rows)."
+        )
 
 
 def _origin(form: Format) -> dict[str, Any]:

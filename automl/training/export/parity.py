@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import Column, Columns, NumberColumn
+from automl.data.columns import Column, Columns, NumberColumn, source_of
 from automl.errors import AutoMLError
 
 TOLERANCE = 1e-5
@@ -84,15 +84,21 @@ def _shown(scores: Any) -> str:
 
 def odd_rows(columns: Columns, row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rare rows, each with its name: `row` with one cell changed, and all cells missing."""
-    yield "a row without any value", {column.name: None for column in columns.all}
+    yield "a row without any value", dict.fromkeys(columns.sources)
+    seen = set()
     for column in columns.all:
-        for value in _odd_cells(column, row[column.name]):
-            yield f"a row with {column.name}={value!r}", {**row, column.name: value}
+        name = source_of(column)
+        for value in _odd_cells(column, row[name]):
+            if (name, str(value)) not in seen:
+                seen.add((name, str(value)))
+                yield f"a row with {name}={value!r}", {**row, name: value}
 
 
 def _odd_cells(column: Column, value: Any) -> Sequence[Any]:
     if not isinstance(column, NumberColumn):
         return None, "", "?", "a text of no training row", column.categories[0]
+    if column.made_of and isinstance(value, str):
+        return None, "", "?", "a text of no training row", "1,234.5 €", "31.12.1999", "2024-02-29"
     if not isinstance(value, int | float):  # a column of times holds nothing else
         return (None,)
     return None, float("inf"), float("-inf"), 1e300, -1e30, 0.0

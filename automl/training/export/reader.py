@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib.util
 import json
+import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +42,9 @@ class Model:
         self.classes = self.schema["classes"]
         self._missing = frozenset(self.schema["missing"])
         columns = self.schema["columns"]
-        self._numbers = [c["name"] for c in columns if "categories" not in c]
+        self._numbers = [(c["name"], c.get("part")) for c in columns if "categories" not in c]
+        self._readings = self.schema.get("readings", {})
+        self._said: Any = open_module(folder / "said.py") if self._readings else None
         kinds = [c for c in columns if "categories" in c]
         self._places = [
             (c["name"], {text: code for code, text in enumerate(c["categories"])}) for c in kinds
@@ -61,11 +65,22 @@ class Model:
         """What the model takes of one row; columns that it does not know are left."""
         taken: dict[str, Any] = {}
         if self._numbers:
-            taken["numbers"] = np.array([[self._number(row[n], n) for n in self._numbers]])
+            numbers = [
+                self._made(row[name], name, part) if part else self._number(row[name], name)
+                for name, part in self._numbers
+            ]
+            taken["numbers"] = np.array([numbers])
         if self._places:
             codes = [places.get(self._text(row[n]), -1) for n, places in self._places]
             taken["codes"] = np.array([codes])
         return taken
+
+    def _made(self, cell: Any, name: str, part: str) -> float:
+        """A part of a date, a number in a text, or how frequent a category was."""
+        reading = self._readings[name]
+        if part == "frequency":
+            return math.log1p(reading["counts"].get(self._text(cell), 1))
+        return float(self._said.number_of(cell, reading, part, self._missing))
 
     def _number(self, cell: Any, name: str) -> float:
         """NaN: it is missing. Times are seconds, since 1970."""
@@ -97,6 +112,15 @@ class Model:
         if number != number or abs(number) >= 2**53:
             return text
         return str(int(number)) if number.is_integer() else repr(number)
+
+
+def open_module(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def open_onnx(file: Path, threads: int) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from automl.config import Precision, TrainingConfig
 from automl.errors import ConfigError
 from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.params import (
+    CLASS_WEIGHT,
     RULES,
     TRAINING_NAMES,
     TrainingParams,
@@ -37,11 +38,13 @@ _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # some 100 MiB.
 _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
 
+CLASS_WEIGHTS = ("none", "balanced")
 MLP_RULES = {
     **RULES,
     "depth": (is_whole(0), "a whole number from 0"),
     "width": (is_whole(1), "a whole number from 1"),
     "dropout": (is_number(0, below=1), "a number from 0 to below 1"),
+    CLASS_WEIGHT: (lambda value: value in CLASS_WEIGHTS, f"one of {', '.join(CLASS_WEIGHTS)}"),
 }
 
 
@@ -62,10 +65,17 @@ class MLPParams(TrainingParams):
     """Units per hidden layer (growth constant)."""
     dropout: float = 0.0
     """Share of each hidden layer's units that a training step leaves out."""
+    class_weight: str = "none"
+    """balanced: a row counts the more in the training loss the rarer its class is, all classes the
+    same together; none: each row the same."""
 
     def __post_init__(self) -> None:
         for name in MLP_RULES:
             check_value(name, getattr(self, name), MLP_RULES)
+
+    @property
+    def weighs_classes(self) -> bool:
+        return self.class_weight == "balanced"
 
     @classmethod
     def of(cls, params: Params) -> MLPParams:
@@ -88,11 +98,17 @@ class MLPKey(NetworkKey):
     """Units that every hidden layer is padded to; 0 where layers grow and nothing is padded."""
     depth: int | None = None
     """Where layers grow, lanes have the same depth; else their depths may differ."""
+    weighs_classes: bool = False
+    """A pack has one loss."""
 
     @property
     def n_lanes(self) -> int:
         widest = self.width if self.depth is None else padded_width(2**self.depth)
         return (_LANES_ON_HOST if self.on_host else _LANES_ON_GPU).get(widest, 1)
+
+    def of_one_trial(self) -> MLPKey:
+        """Wide ones, which no pack of several has, are not padded."""
+        return self if self.n_lanes > 1 else replace(self, width=0)
 
 
 @dataclass
@@ -100,6 +116,7 @@ class MLPFamily(NetworkFamily):
     """A multilayer perceptron: linear layers with ReLU between them."""
 
     heavy = "automl.training.mlp.heavy"
+    weighs_classes = True
 
     growth: Growth = Growth.constant
     """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
@@ -111,7 +128,7 @@ class MLPFamily(NetworkFamily):
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """With growth doubling there is no width to choose."""
         own = ("depth", "width") if self.growth is Growth.constant else ("depth",)
-        return (*own, *TRAINING_NAMES, "dropout"), ()
+        return (*own, *TRAINING_NAMES, "dropout", CLASS_WEIGHT), ()
 
     def check_value(self, name: str, value: ParamValue) -> None:
         check_value(name, value, MLP_RULES)
@@ -172,6 +189,7 @@ class MLPFamily(NetworkFamily):
             mlp.ema_decay > 0,
             width=0 if growing else padded_width(mlp.width),
             depth=mlp.depth if growing else None,
+            weighs_classes=mlp.weighs_classes,
         )
 
     def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:

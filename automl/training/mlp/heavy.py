@@ -41,7 +41,14 @@ class MLPSide(NetworkSide[MLPFamily, MLPParams, MLPKey]):
     def open_pack(
         self, problem: Problem, key: MLPKey, data: DataTensors, *, device: str, packs_large: bool
     ) -> MLPPackTrainer:
-        return MLPPackTrainer(problem, key.batch_size, key.width, data, device=device)
+        return MLPPackTrainer(
+            problem,
+            key.batch_size,
+            key.width,
+            data,
+            device=device,
+            weighs_classes=key.weighs_classes,
+        )
 
 
 def _shape(plain: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> MLPShape:

@@ -45,9 +45,8 @@ class OwnData:
             raise ValueError("its rows are loaded batch by batch, and not kept on the device")
         with self._lock:
             if (device, dtype) not in self._there:
-                self._there[device, dtype] = DataTensors(
-                    *(self._part(part, device, dtype) for part in self._both)
-                )
+                train, validation = (self._part(part, device, dtype) for part in self._both)
+                self._there[device, dtype] = DataTensors(train, validation)
             return self._there[device, dtype]
 
     @contextmanager

@@ -23,31 +23,48 @@ class PackLoss(Protocol):
         The gradient of their mean goes to `out_g`.
         """
 
-    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over rows, each (K,) float64: loss, and wrong classes or squared errors."""
+    def look(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over rows, each (K,) float64: loss, and wrong classes or squared errors.
+
+        `y` are the targets (B,) of all lanes, or (K, B) of each; `counts` (K, B) says which rows
+        count; None: all.
+        """
 
 
 class _CrossEntropy:
     """Of class scores; targets are class numbers."""
+
+    def __init__(self, weights: torch.Tensor | None) -> None:
+        self._weights = weights
 
     def train(
         self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
     ) -> None:
         columns = y.unsqueeze(1)
         log_p = torch.log_softmax(out, 1)
-        totals.sub_(log_p.gather(1, columns))
+        weights = None if self._weights is None else self._weights.to(out.dtype)[columns]
+        own = log_p.gather(1, columns)
+        totals.sub_(own if weights is None else own * weights)
         torch.exp(log_p, out=log_p)
         log_p.scatter_add_(1, columns, log_p.new_full((), -1.0).expand_as(columns))
+        if weights is not None:
+            log_p.mul_(weights)
         torch.mul(log_p, 1 / out.shape[2], out=out_g)
 
-    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def look(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         n_classes = out.shape[1]
         log_p = torch.log_softmax(out, 1)
-        losses = log_p.gather(1, y.expand(len(out), 1, -1)).neg_()
+        losses = log_p.gather(1, y.unsqueeze(-2).expand(len(out), 1, -1)).neg_()
         # The first of the largest, as argmax has it, which takes 30 times as long in this shape.
         ranks = torch.arange(n_classes, 0, -1, dtype=out.dtype, device=out.device).unsqueeze(1)
         first = (out == out.amax(1, keepdim=True)).to(out.dtype).mul_(ranks).amax(1)
         wrong = first != (n_classes - y)
+        if counts is not None:
+            losses, wrong = losses * counts.unsqueeze(1), wrong & counts
         return losses.sum((1, 2), dtype=torch.float64), wrong.sum(1, dtype=torch.float64)
 
 
@@ -61,11 +78,16 @@ class _SquaredError:
         torch.mul(error, 2 / out.shape[2], out=out_g)
         totals.add_(error.square_())
 
-    def look(self, out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        total = (out - y).square_().sum((1, 2), dtype=torch.float64)
+    def look(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        squares = (out - y.unsqueeze(-2)).square_()
+        if counts is not None:
+            squares = squares * counts.unsqueeze(1)
+        total = squares.sum((1, 2), dtype=torch.float64)
         return total, total
 
 
-def make_pack_loss(task: Task) -> PackLoss:
-    """The loss of a task."""
-    return _SquaredError() if task is Task.regression else _CrossEntropy()
+def make_pack_loss(task: Task, weights: torch.Tensor | None = None) -> PackLoss:
+    """The loss of a task; `weights` (C,): what a row of each class counts, None: the same."""
+    return _SquaredError() if task is Task.regression else _CrossEntropy(weights)

@@ -134,6 +134,20 @@ class PackedPass:
         return self.out.add_(self._out_bias)
 
 
+class OwnRowsPass(PackedPass):
+    """The forward pass of lanes that have rows of their own. Fill `x`, call `forward`."""
+
+    def __init__(self, values: Lanes[MLPLayout], scratch: Scratch, n_rows: int) -> None:
+        self._values, self._scratch, self.n_rows = values, scratch, n_rows
+        layout = values.layout
+        self._n, n_inputs = layout.n_lanes, layout.shapes[0].n_inputs
+        x = scratch.get("x", self._n + 1, n_rows, n_inputs)
+        self.x = x[: self._n].view(-1, n_inputs)
+        """(K · B, D), to be filled."""
+        self._h = [self._hidden(f"g{t % 2}", t) for t in range(len(layout.widths))]
+        self._build(x)
+
+
 class TrainingPass(PackedPass):
     """The two passes of a training step: every lane has rows of its own, and activations stay.
 

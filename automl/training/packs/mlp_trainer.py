@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,7 +13,7 @@ from automl.training.mlp.network import MLPNetwork
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, MLPLayout
 from automl.training.packs.loss import PackLoss, make_pack_loss
-from automl.training.packs.mlp_pass import Dropout, PackedPass, Scratch, TrainingPass
+from automl.training.packs.mlp_pass import Dropout, OwnRowsPass, PackedPass, Scratch, TrainingPass
 from automl.training.packs.trainer import Lane, PackTrainer, Places
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, PartTensors
@@ -29,16 +29,27 @@ class MLPPackTrainer(PackTrainer):
     """See `PackTrainer`."""
 
     def __init__(
-        self, problem: Problem, batch_size: int, width: int, data: DataTensors, *, device: str
+        self,
+        problem: Problem,
+        batch_size: int,
+        width: int,
+        data: DataTensors,
+        *,
+        device: str,
+        weighs_classes: bool = False,
     ) -> None:
         """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
         lanes are of one shape."""
         super().__init__(problem, batch_size, data, device=device)
         dtype = torch.bfloat16 if problem.precision is Precision.bfloat16 else problem.dtype
         self._width, self._scratch = width, Scratch(dtype, self._device)
-        parts = (PartTensors(part.x.to(dtype), part.y) for part in (data.train, data.validation))
-        self._data = DataTensors(*parts)
-        self._loss = make_pack_loss(problem.task)
+        train, validation = (
+            PartTensors(part.x.to(dtype), part.y) for part in (data.train, data.validation)
+        )
+        self._data = DataTensors(train, validation, data.folds)
+        weighs = weighs_classes and problem.class_weights
+        weights = torch.tensor(problem.class_weights, device=self._device) if weighs else None
+        self._loss = make_pack_loss(problem.task, weights)
 
     def make_places(self, lanes: Mapping[int, Lane]) -> MLPPlaces:
         by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
@@ -95,6 +106,8 @@ class MLPPlaces(Places[MLPLayout]):
         ]
         self._passes: dict[int, TrainingPass] = {}
         self._looks: dict[int, PackedPass] = {}
+        self._own_looks: dict[int, OwnRowsPass] = {}
+        self._judged = _Judged.of(lanes, data) if data.folds else None
         self._totals = torch.zeros(
             len(lanes), 1, max_rows, dtype=torch.float64, device=scratch.device
         )
@@ -122,25 +135,57 @@ class MLPPlaces(Places[MLPLayout]):
     def train_sums(self) -> torch.Tensor:
         return self._totals.sum((1, 2))
 
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._round_weights()
-        x, y = self._data.validation.x, self._data.validation.y
-        limit = _LOOK_NUMBERS_ON_HOST if x.device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
+        device = self._data.train.x.device
+        limit = _LOOK_NUMBERS_ON_HOST if device.type == "cpu" else _LOOK_NUMBERS_ON_GPU
         n_rows = max(64, limit // max(self.values.layout.widths))
-        loss, miss = (
-            torch.zeros(len(self.lanes), dtype=torch.float64, device=x.device) for _ in "lm"
+        looks = (
+            self._look_at_all(n_rows, outputs)
+            if self._judged is None
+            else self._look_at_own(n_rows)
         )
+        loss, miss = (
+            torch.zeros(len(self.lanes), dtype=torch.float64, device=device) for _ in "lm"
+        )
+        for more_loss, more_miss in looks:
+            loss, miss = loss + more_loss, miss + more_miss
+        return loss, miss
+
+    def _look_at_all(
+        self, n_rows: int, outputs: torch.Tensor | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """All lanes at the same rows, so many at once."""
+        x, y = self._data.validation.x, self._data.validation.y
+        begin = 0
         for some_x, some_y in zip(torch.split(x, n_rows), torch.split(y, n_rows), strict=True):
             look = self._look(len(some_x))
             look.rows.copy_(some_x)
-            more_loss, more_miss = self._loss.look(look.forward().to(self._dtype), some_y)
-            loss, miss = loss + more_loss, miss + more_miss
-        return loss, miss
+            out = look.forward().to(self._dtype)
+            if outputs is not None:
+                outputs[:, :, begin : begin + len(some_x)] = out
+                begin += len(some_x)
+            yield self._loss.look(out, some_y)
+
+    def _look_at_own(self, n_rows: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each lane at the rows of its fold."""
+        assert self._judged is not None
+        x, y = self._data.train.x, self._data.train.y
+        places, counts = (torch.split(t, n_rows, dim=1) for t in self._judged)
+        for some, weights in zip(places, counts, strict=True):
+            look = self._look_apart(some.shape[1])
+            torch.index_select(x, 0, some.reshape(-1), out=look.x)
+            some_y = y.index_select(0, some.reshape(-1)).view(some.shape)
+            yield self._loss.look(look.forward().to(self._dtype), some_y, weights)
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
         parts = self.values.of(position)
         kinds = ("weight", "bias")
-        return {f"layers.{i // 2}.{kinds[i % 2]}": p.contiguous() for i, p in enumerate(parts)}
+        # Copies all: of some the lane's own memory is in order, too.
+        return {
+            f"layers.{i // 2}.{kinds[i % 2]}": p.clone(memory_format=torch.contiguous_format)
+            for i, p in enumerate(parts)
+        }
 
     def write_weights(self, position: int, weights: Mapping[str, torch.Tensor]) -> None:
         self.values.write(position, list(weights.values()))
@@ -158,10 +203,36 @@ class MLPPlaces(Places[MLPLayout]):
             self._looks[n_rows] = PackedPass(self._work_values, self._scratch, n_rows)
         return self._looks[n_rows]
 
+    def _look_apart(self, n_rows: int) -> OwnRowsPass:
+        """The pass for so many rows of each lane's own."""
+        if n_rows not in self._own_looks:
+            self._own_looks[n_rows] = OwnRowsPass(self._work_values, self._scratch, n_rows)
+        return self._own_looks[n_rows]
+
     def _round_weights(self) -> None:
         """Before a pass: bring the rounded copy up to date."""
         if self._mixed:
             self._work_values.flat.copy_(self.values.flat)
+
+
+class _Judged(NamedTuple):
+    """The rows (K, M) that judge each lane, filled up with the last where it has fewer than others,
+    and how often each counts: 1, or 0 where it only fills up."""
+
+    places: torch.Tensor
+    counts: torch.Tensor
+
+    @classmethod
+    def of(cls, lanes: Sequence[Lane], data: DataTensors) -> _Judged:
+        rows = [data.folds[lane.fold].judged for lane in lanes if lane.fold is not None]
+        n_rows = [len(some) for some in rows]
+        places = torch.stack(
+            [torch.cat([some, some[-1:].expand(max(n_rows) - len(some))]) for some in rows]
+        )
+        counts = torch.arange(max(n_rows), device=places.device) < torch.tensor(
+            n_rows, device=places.device
+        ).unsqueeze(1)
+        return cls(places, counts)
 
 
 def _mlp(network: Network) -> MLPNetwork:

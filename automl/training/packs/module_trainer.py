@@ -77,7 +77,13 @@ class ModulePackTrainer(PackTrainer):
     def _ghost(self) -> Lane:
         patience = self.problem.patience(self._ghost_params)
         return Lane(
-            self._ghost_params, self._network, seed=0, epoch=0, patience=patience, arriving=None
+            self._ghost_params,
+            self._network,
+            seed=0,
+            epoch=0,
+            patience=patience,
+            arriving=None,
+            fold=0 if self._folds else None,
         )
 
     def check_state(self, state: Mapping[str, Any], network: Network) -> None:
@@ -163,7 +169,9 @@ class ModulePlaces(Places[StackedLayout]):
         self._find = vmap(
             grad_and_value(functional.train_loss), in_dims=(0, 0, 0, 0), randomness="error"
         )
-        self._look = vmap(functional.look, in_dims=(0, 0, None, None), randomness="error")
+        in_dims = (0, 0, 0, 0) if data.folds else (0, 0, None, None)
+        self._look = vmap(functional.look, in_dims=in_dims, randomness="error")
+        self._look_alone = functional.look
 
     def begin_epoch(self) -> None:
         self._totals.zero_()
@@ -183,15 +191,44 @@ class ModulePlaces(Places[StackedLayout]):
     def train_sums(self) -> torch.Tensor:
         return self._totals
 
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._skeleton.eval()
+        if self._data.folds:
+            return self._evaluate_folds()
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
-        part = self._data.validation
+        part, begin = self._data.validation, 0
         pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
-            loss, miss = self._look(dict(self.values.views), self._rest, x, y)
+            loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
             sums[0] += loss
             sums[1] += miss
+            if outputs is not None:
+                outputs[:, :, begin : begin + len(y)] = out.transpose(1, 2)
+                begin += len(y)
+        return sums[0], sums[1]
+
+    def _evaluate_folds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Each lane at the rows of its fold: those that all have together, the rest by itself."""
+        sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
+        folds = self._data.folds
+        rows = [folds[lane.fold].judged for lane in self.lanes if lane.fold is not None]
+        n_common = min(len(fold.judged) for fold in folds)  # not of the lanes there are now
+        common = torch.stack([some[:n_common] for some in rows])
+        for some in torch.split(common, self._n_look_rows, dim=1):
+            x, y = (
+                t.index_select(0, some.reshape(-1)).view(*some.shape, *t.shape[1:])
+                for t in (self._data.train.x, self._data.train.y)
+            )
+            loss, miss, _ = self._look(dict(self.values.views), self._rest, x, y)
+            sums += torch.stack([loss, miss])
+        for position, own in enumerate(rows):
+            trained = {name: view[position] for name, view in self.values.views.items()}
+            rest = {name: tensor[position] for name, tensor in self._rest.items()}
+            for some in torch.split(own[n_common:], self._n_look_rows):
+                if not len(some):
+                    continue
+                x, y = self._data.train.x[some], self._data.train.y[some]
+                sums[:, position] += torch.stack(self._look_alone(trained, rest, x, y)[:2])
         return sums[0], sums[1]
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
@@ -234,11 +271,11 @@ class _Functional:
 
     def look(
         self, trained: Tensors, rest: Tensors, x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums over rows of the loss, and of misses or squared errors."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Sums over rows of the loss, and of misses or squared errors; the outputs."""
         out = self._call(trained, rest, x)
         total = self._loss.total(out, y)
-        return total, self._loss.misses(out, y, total)
+        return total, self._loss.misses(out, y, total), out
 
     def _call(self, trained: Tensors, rest: Tensors, x: torch.Tensor) -> torch.Tensor:
         tensors = {**trained, **rest}

@@ -14,18 +14,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from automl.record.texts import fit_line
 from automl.training import outcome
-from automl.training.network import Network
 from automl.training.objective import TrialContext
-from automl.training.packs.trainer import PackTrainer
 from automl.training.params import TrainingParams
 from automl.training.peaks import PeakTeller
-from automl.training.reports import TrialReports
+from automl.training.reports import GetScores, TrialReports
+from automl.training.told import Told
 from automl.training.trainer import DivergedError
 from automl.trial import (
     Feed,
@@ -43,15 +42,37 @@ from automl.trial import (
 logger = logging.getLogger(__name__)
 
 
+class PackOfTrials(Protocol):
+    """Trains trials by their numbers, epoch by epoch: see `PackTrainer`."""
+
+    def add(
+        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
+    ) -> int: ...
+
+    def remove(self, number: int) -> None: ...
+
+    def run_epoch(self) -> Mapping[int, Mapping[str, float] | DivergedError]: ...
+
+    def has_stopped(self, number: int) -> bool: ...
+
+    def scores(self, number: int) -> GetScores | None: ...
+
+    def state(self, number: int, epoch: int) -> dict[str, Any]: ...
+
+    def rewind(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class OpenPack:
     """A pack without trials yet, and what its estimator makes of a trial's params and weights."""
 
-    trainer: PackTrainer
+    trainer: PackOfTrials
     n_epochs: int
     params: Callable[[Params], TrainingParams]
-    best: Callable[[Network, Mapping[str, torch.Tensor]], Mapping[str, Any]]
-    """What `best.pt` holds of a network with its weights."""
+    best: Callable[[int], Mapping[str, Any]]
+    """What `best.pt` holds of a trial as it is now."""
+    told: Callable[[int], Told | None] = lambda number: None
+    """What a trial comes to at its end; None: its best report."""
 
 
 @dataclass
@@ -190,7 +211,8 @@ class Pack:
                 lane.epoch,
                 metrics,
                 checkpoint=partial(trainer.state, number, lane.epoch),
-                best=lambda: self._opened.best(trainer.network(number), trainer.weights(number)),
+                best=lambda: self._opened.best(number),
+                scores=trainer.scores(number),
             )
         finally:
             lane.record.on_event.answer = None
@@ -207,8 +229,10 @@ class Pack:
         try:
             if step():
                 return None
+            told = self._opened.told(lane.trial.number)
+            value = None if told is None else lane.record.tell(told)
             lane.record.write()
-            return outcome.of_return(None, lane.record)
+            return outcome.of_return(value, lane.record)
         except _BrokenError:
             raise
         except BaseException as error:  # noqa: BLE001  as alone: whatever it raised is its outcome

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -24,9 +24,10 @@ from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_average, make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.patience import Patience
+from automl.training.reports import GetScores
 from automl.training.schedule import lr_factor
 from automl.training.seeds import Stream, stream_seed
-from automl.training.tensors import DataTensors
+from automl.training.tensors import DataTensors, epoch_order
 from automl.training.trainer import DivergedError, Problem, check_finite
 
 AnyLayout = TypeVar("AnyLayout", bound=Layout)
@@ -44,6 +45,8 @@ class Lane:
     patience: Patience
     arriving: Mapping[str, Any] | None
     """Its state, until it has a place."""
+    fold: int | None = None
+    """Which one of a trial it is; None: the trial has this model alone."""
 
 
 class Places(ABC, Generic[AnyLayout]):
@@ -77,8 +80,11 @@ class Places(ABC, Generic[AnyLayout]):
         """The sums (K,) of the epoch's training losses, float64."""
 
     @abstractmethod
-    def evaluate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums (K,) over the validation part, float64: losses, and misses or squared errors."""
+    def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums (K,) over the validation part, float64: losses, and misses or squared errors.
+
+        What the networks give for it goes to `outputs` (K, C, N), where that is asked for.
+        """
 
     @abstractmethod
     def weights(self, position: int) -> dict[str, torch.Tensor]:
@@ -146,12 +152,15 @@ class PackTrainer(ABC):
         self, problem: Problem, batch_size: int, data: DataTensors, *, device: str
     ) -> None:
         self.problem, self._device = problem, torch.device(device)
-        self._n_train, self._n_validation = len(data.train.x), len(data.validation.x)
+        self._n_train = problem.n_epoch_rows(len(data.train.x))
+        self._n_validation, self._folds = len(data.validation.x), data.folds
         self._batch_size = min(batch_size, self._n_train)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self._lanes: dict[int, Lane] = {}
         self._places: Places[Any] | None = None
         self._before: dict[str, torch.Tensor] = {}
+        self._outputs: torch.Tensor | None = None
+        """(K, C, N) of the last look."""
 
     @abstractmethod
     def make_places(self, lanes: Mapping[int, Lane]) -> Places[Any]:
@@ -164,12 +173,19 @@ class PackTrainer(ABC):
     # --- who is in the pack ---------------------------------------------------------------------
 
     def add(
-        self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
+        self,
+        number: int,
+        params: TrainingParams,
+        seed: int,
+        state: Mapping[str, Any] | None,
+        fold: int | None = None,
     ) -> int:
-        """Give a trial a lane, from its start or its state; returns the epoch it goes on with.
+        """Give a trial a lane, from its start or its state; returns the epoch it goes on with. One
+        that is a `fold` of a trial has a number of its own, and does not stop by itself.
 
         Raises ValueError for a state of another network; the pack is then as it was.
         """
+        assert (fold is None) == (not self._folds), "data with folds trains folds"
         network = self.problem.network(params)
         if state is not None:
             self.check_state(state, network)
@@ -178,10 +194,15 @@ class PackTrainer(ABC):
             network=network,
             seed=seed,
             epoch=0 if state is None else int(state["epoch"]) + 1,
-            patience=self.problem.patience(params).restored(state or {}),
+            patience=self._patience(params, fold).restored(state or {}),
             arriving=state if state is not None else self._first_state(network, seed),
+            fold=fold,
         )
         return self._lanes[number].epoch
+
+    def _patience(self, params: TrainingParams, fold: int | None) -> Patience:
+        own = self.problem.patience(params)
+        return own if fold is None else replace(own, limit_epochs=None)
 
     def remove(self, number: int) -> None:
         """Take a trial out; its state can be had until the next epoch."""
@@ -200,6 +221,14 @@ class PackTrainer(ABC):
         places = self._require_places()
         with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
+
+    def scores(self, number: int) -> GetScores | None:
+        """What computes all metrics of a lane's last epoch; None: there are no more of them."""
+        return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
+
+    def _outputs_of(self, position: int) -> torch.Tensor | None:
+        """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
+        return None if self._outputs is None else self._outputs[position].T.clone()
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
@@ -231,6 +260,12 @@ class PackTrainer(ABC):
 
         See `Trainer.run_epoch` for what they are. Lanes may be in different epochs.
         """
+        ended = self.train_epoch()
+        self.settle()
+        return ended
+
+    def train_epoch(self) -> dict[int, dict[str, float] | DivergedError]:
+        """`run_epoch`, after which `rewind` still takes it back, until it is settled."""
         with self.no_grad():
             places = self._place()
             self._before = {name: tensor.clone() for name, tensor in places.tensors().items()}
@@ -241,22 +276,37 @@ class PackTrainer(ABC):
         for number, position in places.positions.items():
             lane = self._lanes[number]
             metrics = self.problem.metrics(
-                [row[position] for row in sums], self._n_train, self._n_validation
+                [row[position] for row in sums], self._n_train, self._n_judged(lane)
             )
             try:
                 check_finite(metrics, lane.epoch, lane.params)
+                if self.problem.judged is not None and self.problem.judged.wants_metric:
+                    metrics |= self.problem.more_metrics(self._outputs_of(position))
                 lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
             except DivergedError as error:
                 ended[number] = error
             lane.epoch += 1
-        self._before = {}
         return ended
 
+    def settle(self) -> None:
+        """The last epoch stands."""
+        self._before = {}
+
+    def _n_judged(self, lane: Lane) -> int:
+        """Rows that judge a lane."""
+        return self._n_validation if lane.fold is None else len(self._folds[lane.fold].judged)
+
     def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
-        """`Places.evaluate`, where there is a validation part."""
+        """`Places.evaluate`, where there are rows to judge by."""
+        n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
+        if self._folds:
+            return places.evaluate(None)
         if self._n_validation:
-            return places.evaluate()
+            if isinstance(n_outputs, int):
+                shape = n_lanes, n_outputs, self._n_validation
+                self._outputs = self.problem.room_for_outputs(*shape, device=self._device)
+            return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
 
@@ -295,7 +345,12 @@ class PackTrainer(ABC):
         orders = torch.empty(len(lanes), self._n_train, dtype=torch.int64)
         for lane, order in zip(lanes, orders, strict=True):
             self._shuffle.manual_seed(stream_seed(lane.seed, Stream.SHUFFLE, lane.epoch))
-            torch.randperm(self._n_train, generator=self._shuffle, out=order)
+            if lane.fold is None:
+                torch.randperm(self._n_train, generator=self._shuffle, out=order)
+                continue
+            rows = self._folds[lane.fold].train
+            drawn = epoch_order(len(rows), self._n_train, self._shuffle)
+            torch.index_select(rows, 0, drawn, out=order)
         return orders.to(self._device)
 
     # --- places ---------------------------------------------------------------------------------

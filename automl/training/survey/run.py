@@ -177,6 +177,7 @@ class _Reports:
         metrics: Mapping[str, float],
         get_checkpoint: Callable[[], State] | None,
         get_best: Callable[[], State] | None,
+        get_scores: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         """Call for the states, which may take memory; end where enough was seen."""
         for value in metrics.values():

@@ -8,10 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from automl.config import Task
 from automl.data.columns import CategoryColumn, Column, Columns, NumberColumn
 from automl.data.dataset import Rows
 from automl.training.export.graph import Scoring, arrays_of, scoring
-from tests.training.export.conftest import predictor_of
+from automl.training.mean_model import MeanModel
+from automl.training.network import NetworkModel
+from tests.training.export.conftest import linear, predictor_of
 
 numbers = st.floats(-1e6, 1e6)
 number_columns = st.builds(
@@ -84,6 +87,23 @@ def test_a_value_is_in_the_targets_unit(columns: Columns) -> None:
     out, answer = (_run(scoring(p), arrays_of(columns, rows)) for p in (raw, scaled))
     assert answer.shape == (2,)
     assert np.allclose(answer, out * 7 + 100, rtol=1e-15)
+
+
+def test_members_count_by_their_weights(columns: Columns) -> None:
+    def steeper(n_inputs: int, n_outputs: int) -> torch.nn.Module:
+        network = linear(n_inputs, n_outputs)
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.mul_(-2)
+        return network
+
+    networks = [predictor_of(columns, build).trained for build in (linear, steeper)]
+    weights, task = (0.75, 0.25), Task.classification
+    rows = Rows(np.ones((2, 3)), np.zeros((2, 2), dtype=np.int32))
+    said = MeanModel(networks, task, weights).outputs(columns, rows)
+    members = [network for network in networks if isinstance(network, NetworkModel)]
+    graph = Scoring(columns, members, weights=weights, task=task, unit=(0.0, 1.0)).eval()
+    assert np.allclose(_run(graph, arrays_of(columns, rows)), np.exp(said), rtol=1e-12)
 
 
 def _run(graph: Scoring, arrays: dict[str, np.ndarray]) -> np.ndarray:

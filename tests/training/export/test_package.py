@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from automl.config import ExportFormat
 from automl.data.columns import Columns, numbers_divided_by
+from automl.data.kinds import taken_for
+from automl.data.preprocessing import Preprocessing
 from automl.errors import ConfigError
 from automl.training.export.formats import FORMATS
 from automl.training.export.package import export, open_reader
@@ -55,6 +60,22 @@ def test_a_dict_becomes_a_label_where_neither_automl_nor_torch_can_be_imported(
         assert list(said) == list(classifier.classes)
 
 
+def test_the_lines_of_the_readme_say_what_the_model_says(
+    classifier: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = Path(__file__).parents[3].joinpath("README.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.S)
+    (lines,) = (block for block in blocks if "def label(" in block)
+    assert len(lines.splitlines()) <= 20
+    monkeypatch.chdir(tmp_path)
+    export(classifier, ROWS, tmp_path / "prices-v3", ExportFormat.onnx, ABOUT)
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    expected = [classifier.classes[scores.argmax()] for scores in scores_of(classifier, ROWS)]
+    spelt = [{n: str(v) if n in names["places"] else v for n, v in row.items()} for row in ROWS]
+    assert [names["label"](row) for row in spelt] == expected
+
+
 @pytest.mark.parametrize("kind", [ExportFormat.onnx, ExportFormat.torch])
 def test_a_regression_is_exported_in_its_unit(
     regressor: Predictor, tmp_path: Path, kind: ExportFormat
@@ -72,6 +93,55 @@ def test_a_regression_is_exported_in_its_unit(
         "reader.py",
         "schema.json",
     ]
+
+
+def dated(drop: str = "") -> tuple[Columns, list[dict[str, Any]]]:
+    """Columns and rows with dates, numbers in texts, many categories, and a text."""
+    rows = [
+        {
+            "joined": f"{1 + i % 28:02}.{1 + i % 12:02}.{1990 + i % 30}" if i % 9 else " ? ",
+            "paid": f"{1000 + 1.5 * i:,.2f} €" if i % 7 else "free",
+            "city": f"c{i * 37 % 101}",
+            "seen": datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=7 * i),
+            "note": f"the {['red', 'blue'][i % 2]} house of number {i} and more",
+            "level": i % 5,
+        }
+        for i in range(200)
+    ]
+    rows = [{name: cell for name, cell in row.items() if name != drop} for row in rows]
+    frame = pd.DataFrame(rows)
+    return Preprocessing.fit(frame, taken_for(frame, {}, detect=True)).columns, rows
+
+
+def test_dates_and_numbers_in_texts_are_read_without_this_package(tmp_path: Path) -> None:
+    columns, rows = dated(drop="note")
+    assert {reading.kind for reading in columns.readings} == {"date", "number", "frequency"}
+    predictor = predictor_of(columns)
+    done = export(predictor, rows, tmp_path / "out", ExportFormat.onnx, ABOUT)
+    assert (done.n_rows, done.largest < 1e-6) == (200, True)
+    program = (
+        "import sys, json; sys.modules.update(automl=None, torch=None, pandas=None, sklearn=None)\n"
+        f"sys.path.insert(0, {str(tmp_path / 'out')!r})\n"
+        "from reader import Model\n"
+        "said = [Model().probabilities(row) for row in json.load(sys.stdin)]\n"
+        "print(json.dumps([list(scores.values()) for scores in said]))"
+    )
+    texts = [{**row, "seen": str(row["seen"])} for row in rows[:9]]
+    ran = subprocess.run(
+        [sys.executable, "-I", "-B", "-c", program],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert np.allclose(json.loads(ran.stdout), scores_of(predictor, rows[:9]), atol=1e-6)
+
+
+def test_texts_are_refused_with_the_key_that_drops_them(tmp_path: Path) -> None:
+    columns, rows = dated()
+    with pytest.raises(ConfigError, match=r"reads texts \(note\).*\(data\.columns\.note=drop\)"):
+        export(predictor_of(columns), rows, tmp_path / "out", ExportFormat.onnx, ABOUT)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.timeout(400)  # compiles C++

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from automl.commands.evaluation.rows import check_arrays
+from automl.config import Config, StudyConfig
 from automl.data.evaluation import score
 from automl.errors import ConfigError
 from automl.training.own_data.evaluation import open_evaluation
@@ -28,6 +31,10 @@ def test_the_test_part_is_scored_beside_the_majority(tmp_path: Path) -> None:
     error = event.scores["trial-00000"]["error"].value
     assert error == pytest.approx((model.predict(x) != y.numpy()).mean())
     train = sources.bars(200, 0)[1].numpy()
+    config = Config(study=StudyConfig(name="s"), data=make_setup("images").plan.data)
+    check_arrays(found.facts, {0: model}, config)
+    with pytest.raises(ConfigError, match=r"sources:images gives other data than trial 0 learned"):
+        check_arrays(replace(found.facts, digest="other"), {0: model}, config)
     share = (y.numpy() != np.bincount(train).argmax()).mean()
     assert event.scores["majority"]["error"].value == pytest.approx(share)
 

@@ -26,6 +26,7 @@ from automl.trial import (
     Failed,
     Finished,
     Interrupted,
+    Logged,
     Outcome,
     ParamValue,
     Pruned,
@@ -127,6 +128,23 @@ def test_each_trial_of_a_pack_is_the_trial_it_is_alone(tmp_path: Path, disc: Dat
             weights, same_weights = mine["state"]["weights"], dict(theirs["state"]["weights"])
             torch.testing.assert_close(weights, same_weights, rtol=1e-6, atol=1e-9)
         assert mine["state"]["format"] == FORMAT
+
+
+def test_all_metrics_of_the_best_reach_the_sweep(tmp_path: Path, disc: Dataset) -> None:
+    packed, by_itself = tmp_path / "packed", tmp_path / "alone"
+    sweep = run_pack(disc, make_specs(packed, 2))
+    listener = run_alone(disc, make_specs(by_itself, 1)[0])
+    told, expected = (
+        {(point.name, point.step): point.value for point in event.points}
+        for events in (sweep.of(0).events, listener.events)
+        for event in events
+        if isinstance(event, Logged)
+    )
+    assert told == pytest.approx(expected)
+    names = {name for name, _ in told}
+    assert {"val_auc", "val_f1", "val_brier", "val_balanced_accuracy"} <= names
+    kept = checkpoint.load(packed / "trial-00000" / "best.pt")
+    assert kept["metrics"].keys() == names | {"train_loss", "val_loss", "val_error"}
 
 
 def test_reports_of_one_epoch_are_given_together(tmp_path: Path, disc: Dataset) -> None:

@@ -84,7 +84,7 @@ class Workshop:
         """The graph with its networks in bfloat16, the table's columns as before."""
         graph = copy.deepcopy(self.graph)
         graph.networks.to(torch.bfloat16)
-        graph.dtype = torch.bfloat16
+        graph.dtypes = [torch.bfloat16] * len(graph.dtypes)
         return graph
 
     def _write(self, kind: ExportFormat) -> Path:

@@ -1,0 +1,28 @@
+"""`columns`: what each column of a table is taken for, and why."""
+
+from __future__ import annotations
+
+from automl.config import Config, DataKind
+from automl.errors import ConfigError
+from automl.record.texts import fit_line
+from automl.running.console import open_console
+
+COLUMNS = ("column", "taken as", "why", "features")
+
+
+def run(config: Config, stored_config: str) -> int:
+    """Print a row for each column of `data.path`. Raises ConfigError."""
+    if config.data.kind is not DataKind.csv:
+        raise ConfigError(
+            f"columns shows those of a table of yours, and data={config.data.kind.name} has none: "
+            "add data=csv data.path=FILE data.target=COLUMN, or study.name=NAME of such a study."
+        )
+    from automl.data.load import columns_of
+
+    console = open_console()
+    rows, lines = columns_of(config.data)
+    table = [(fit_line(r.name), r.kind, fit_line(r.why), str(r.n_features)) for r in rows]
+    console.table(COLUMNS, table, n_left=3)
+    for line in lines:
+        console.say(line)
+    return 0

@@ -1,0 +1,49 @@
+"""What can be said of predictions for a table: the metrics' names, and which way they are good.
+
+Their formulas stand in `automl/data/scores.py`; a report of a training calls each `val_NAME`.
+"""
+
+from __future__ import annotations
+
+from automl.config.data import Task
+from automl.trial import Direction
+
+METRICS: dict[Task, tuple[str, ...]] = {
+    Task.classification: (
+        "loss",
+        "error",
+        "accuracy",
+        "balanced_accuracy",
+        "f1",
+        "auc",
+        "average_precision",
+        "brier",
+    ),
+    Task.regression: ("loss", "rmse", "mae", "r2", "mape"),
+}
+"""By task; never of auto."""
+LARGER_IS_BETTER = frozenset(
+    ["accuracy", "balanced_accuracy", "f1", "auc", "average_precision", "r2"]
+)
+"""Of the other metrics small values are good."""
+PREFIX = "val_"
+"""Of the rows by which a trial is judged."""
+EACH_EPOCH = {
+    Task.classification: ("train_loss", "val_loss", "val_error"),
+    Task.regression: ("train_loss", "val_loss", "val_rmse"),
+}
+"""What every report of a training holds; of the others the study's metric alone, for their cost."""
+
+
+def reported(task: Task) -> tuple[str, ...]:
+    """What a training on a table reports; of auto what it may."""
+    tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
+    always = [name for each in tasks for name in EACH_EPOCH[each]]
+    others = [f"{PREFIX}{name}" for each in tasks for name in METRICS[each]]
+    return tuple(dict.fromkeys((*always, *others)))
+
+
+def direction_of(metric: str) -> Direction:
+    """Which way a metric that a training on a table reports is good."""
+    larger = metric.removeprefix(PREFIX) in LARGER_IS_BETTER
+    return Direction.maximize if larger and metric.startswith(PREFIX) else Direction.minimize

@@ -1,0 +1,137 @@
+"""Which rows train and which judge in each fold of a trial. numpy only.
+
+A trial with k folds trains k models, each on all rows but those that judge it, so that nearly every
+row is judged by a model that never saw it. Which row is where follows from the rows, the settings
+and `data.split_seed` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from automl.data.dataset import Fold, Places
+from automl.errors import ConfigError
+
+AUTO = 5
+FEW_ROWS, N_REPEATS = 1_000, 3
+"""Below so many rows auto divides them anew, so often in all: one division is a matter of luck."""
+MANY_ROWS = 20_000
+"""Above, a fifth of the rows tells trials apart, and five models cost more than they gain."""
+_MIN_TRAIN = 2
+
+Kinds = npt.NDArray[np.int64]
+"""(N,) places of the rows' classes or groups, from 0."""
+
+
+def how_many(setting: int | str, n_rows: int, n_most: int) -> int:
+    """Folds of one division of the rows: `data.folds`, decided; 1: a single hold-out. `n_most` that
+    there can be, since groups stay together."""
+    if setting != "auto":
+        return int(setting)
+    return 1 if n_rows > MANY_ROWS else max(2, min(AUTO, n_most))
+
+
+def how_often(setting: int | str, n_rows: int) -> int:
+    """Divisions of the rows."""
+    return N_REPEATS if setting == "auto" and n_rows < FEW_ROWS else 1
+
+
+def folds_at_random(strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
+    """The rows dealt out like cards, class by class: folds differ by one row at most, in all and in
+    each class. Raises ConfigError where there are too few."""
+    n_rows = len(strata)
+    _check_enough(n_rows, n_folds, "rows")
+    if n_rows - math.ceil(n_rows / n_folds) < _MIN_TRAIN:
+        raise _too_few(n_rows, n_folds, "rows")
+    shuffled = np.random.default_rng([seed, n_folds]).permutation(n_rows)
+    dealt = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    fold_of = np.empty(n_rows, np.int64)
+    fold_of[dealt] = np.arange(n_rows) % n_folds
+    return _leaving_out(fold_of, n_folds)
+
+
+def folds_of_groups(groups: Kinds, strata: Kinds, n_folds: int, seed: int) -> list[Fold]:
+    """Each group is whole in one fold: the largest first, each to where its classes are rarest.
+
+    Raises ConfigError where there are fewer groups than folds.
+    """
+    counts = np.zeros((int(groups.max()) + 1, int(strata.max()) + 1))
+    np.add.at(counts, (groups, strata), 1)
+    sizes = counts.sum(1)
+    _check_enough(int((sizes > 0).sum()), n_folds, "groups")
+    shares = counts / np.maximum(counts.sum(0), 1)
+    order = np.random.default_rng([seed, n_folds]).permutation(len(sizes))
+    held, n_held = np.zeros((n_folds, counts.shape[1])), np.zeros(n_folds)
+    fold_of_group = np.empty(len(sizes), np.int64)
+    for group in order[np.argsort(-sizes[order], kind="stable")]:
+        load = held @ shares[group]
+        fold = np.lexsort((n_held, load))[0]
+        fold_of_group[group] = fold
+        held[fold] += counts[group]
+        n_held[fold] += sizes[group]
+    return _leaving_out(fold_of_group[groups], n_folds)
+
+
+def folds_in_order(times: npt.NDArray[np.float64], n_folds: int) -> list[Fold]:
+    """Each fold is judged by rows that are later than all it trains on: of n + 1 blocks in order,
+    about as large, the second by a model of the first, the third by one of the first two, …
+
+    Rows of one time are in one block. Raises ConfigError where there are fewer times than blocks.
+    """
+    order = np.argsort(times, kind="stable")
+    cuts = cuts_in_order(times[order], [k / (n_folds + 1) for k in range(1, n_folds + 1)])
+    ends = [*cuts, len(times)]
+    return [
+        Fold(np.sort(order[:begin]), np.sort(order[begin:end])) for begin, end in pairwise(ends)
+    ]
+
+
+def cuts_in_order(times: npt.NDArray[np.float64], shares: list[float]) -> list[int]:
+    """Places in sorted `times` nearest to these shares of the rows, each where a new time begins,
+    and each another. Raises ConfigError where there are too few times."""
+    begins = np.flatnonzero(np.diff(times)) + 1
+    if len(begins) < len(shares):
+        raise ConfigError(
+            f"data.time: {len(begins) + 1} different times cannot be divided into "
+            f"{len(shares) + 1} parts in order: name a finer column, or give fewer data.folds."
+        )
+    found: list[int] = []
+    for place, share in enumerate(shares):
+        least = 0 if not found else int(np.searchsorted(begins, found[-1], side="right"))
+        most = len(begins) - (len(shares) - place)
+        nearest = int(np.abs(begins[least : most + 1] - share * len(times)).argmin()) + least
+        found.append(int(begins[nearest]))
+    return found
+
+
+def only_judged(folds: Sequence[Fold], strata: Kinds) -> list[int]:
+    """Classes that a fold is judged by and does not train on."""
+    found = set[int]()
+    for fold in folds:
+        found |= set(strata[fold.judged].tolist()) - set(strata[fold.train].tolist())
+    return sorted(found)
+
+
+def _leaving_out(fold_of: Places, n_folds: int) -> list[Fold]:
+    return [
+        Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
+        for fold in range(n_folds)
+    ]
+
+
+def _check_enough(n: int, n_folds: int, what: str) -> None:
+    if n < n_folds:
+        raise _too_few(n, n_folds, what)
+
+
+def _too_few(n: int, n_folds: int, what: str) -> ConfigError:
+    return ConfigError(
+        f"data.folds={n_folds}: there are only {n} {what if n != 1 else what[:-1]} to train on and "
+        "to judge by, those of the test left out. Give fewer folds, data.folds=1 for a single "
+        f"hold-out, or more {what}."
+    )

@@ -1,0 +1,76 @@
+"""What was made of a table, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from automl.config import DataConfig
+from automl.data.columns import source_of
+from automl.data.dataset import Fold, Label, Part, Targets
+from automl.data.folds import MANY_ROWS, only_judged
+from automl.data.one_hot import n_features
+
+if TYPE_CHECKING:
+    from automl.data.preprocessing import Preprocessing
+    from automl.data.source import Source
+    from automl.data.split import Split
+
+
+def notes_of(
+    source: Source, split: Split, preprocessing: Preprocessing, config: DataConfig, train: Part
+) -> list[str]:
+    """What was left out and grouped of a table, and how it was split."""
+    notes = []
+    if source.preprocessing is None:
+        from automl.data.giveaway import giveaways
+        from automl.data.overview import notes as of_columns
+
+        columns = preprocessing.columns
+        n_numbers = len({source_of(column) for column in columns.numbers})
+        notes += of_columns(columns, preprocessing.taken, giveaways(columns, train))
+        notes.append(
+            f"columns of numbers: {n_numbers}, of categories: "
+            f"{len(columns.categories)}; features: {n_features(columns)}."
+        )
+    parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
+    if split.folds:
+        parts = f"{len(split.train):,} train and judge"
+    test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"
+    stratified = ", each class in its share" if split.stratified else ""
+    how = (
+        "in order of data.time" if config.time else f"split by data.split_seed={config.split_seed}"
+    )
+    notes.append(f"{how}: {parts}, {test}{stratified}.")
+    if config.folds == "auto" and not split.folds:
+        notes.append(f"data.folds=auto: a single hold-out, there being over {MANY_ROWS:,} rows.")
+    notes += folds_note(source.y[split.train], split.folds, source.target.classes)
+    if len(split.left):
+        notes.append(
+            f"data.sweep_rows={config.sweep_rows:.12g}: trials train on {len(split.train):,} of "
+            f"{len(split.train) + len(split.left):,} training rows."
+        )
+    return notes
+
+
+def folds_note(y: Targets, folds: Sequence[Fold], classes: Sequence[Label]) -> list[str]:
+    """What a trial with folds is, for people."""
+    if not folds:
+        return []
+    n_repeats = folds[-1].repeat + 1
+    n_folds = len(folds) // n_repeats
+    divided = f"{n_folds} folds" + (f", from {n_repeats} divisions of the rows" * (n_repeats > 1))
+    n_judged = len(np.unique(np.concatenate([fold.judged for fold in folds])))
+    notes = [
+        f"{divided}: a trial trains {len(folds)} models, and its value is out-of-fold: "
+        f"{n_judged:,} rows are judged, each by a model that never saw it."
+    ]
+    if classes and (unknown := only_judged(folds, y.astype(np.int64))):
+        names = ", ".join(str(classes[number]) for number in unknown[:8])
+        notes.append(
+            f"classes that some folds are judged by and not trained on, having too few rows or "
+            f"groups: {names}{', …' * (len(unknown) > 8)}."
+        )
+    return notes

@@ -1,0 +1,190 @@
+"""What a text says: a number with separators, a currency or a unit; or a point in time.
+
+The standard library alone: an export takes this file along, so that a served model reads cells as
+training did. Parts of a date are arithmetic on seconds, for one or for an array of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LONGEST = 40
+"""Characters of a text that may be a number or a date."""
+DATE_PARTS = ("year", "month", "weekday", "hour", "since")
+"""What a date becomes: month 1 to 12, weekday 0 (Monday) to 6, hour 0 to 23, seconds since 1970;
+all in UTC."""
+DATE_FORMATS = (
+    "iso",
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%m-%d-%Y",
+    "%d-%m-%Y",
+    "%d.%m.%y",
+    "%m/%d/%y",
+    "%d/%m/%y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d-%b-%Y",
+    "%d-%b-%y",
+)
+"""Of texts that several fit, the first is taken: 03/04/2024 is the fourth of March."""
+
+_MONEY = "[€$£¥₹₽₩₺]|EUR|USD|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|CZK"
+_GROUPS = {".": r"(?:[,'’\s]\d{3})", ",": r"(?:[.'’\s]\d{3})"}
+_NUMBERS = {
+    mark: re.compile(
+        rf"(?P<open>\()?(?P<sign>[-+−]?)(?P<before>{_MONEY})?\s?(?P<sign2>[-+−]?)"
+        rf"(?P<whole>\d{{1,3}}{_GROUPS[mark]}+|\d+|(?=[{mark}]\d))(?:[{mark}](?P<part>\d*))?"
+        rf"(?P<power>[eE][-+]?\d{{1,3}})?\s?(?P<after>{_MONEY}|[%‰]|°?[^\W\d_]{{1,8}}[²³]?)?(?P<close>\))?"
+    )
+    for mark in _GROUPS
+}
+_TIME = re.compile(
+    r"(?P<date>.*?\d)[T,\s]\s?(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?P<part>\.\d+)?)?"
+    r"(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?(?:\s?(?P<zone>Z|UTC|GMT|[-+]\d\d:?\d\d))?"
+)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def number_in(text: str, mark: str, unit: str) -> float | None:
+    """The number that a text says; `mark` stands before its decimals, and beside it nothing or
+    `unit` (in lower case). None: it says none."""
+    found = _number(text, mark)
+    return None if found is None or found[1] not in ("", unit) else found[0]
+
+
+def number_style(texts: Sequence[str]) -> tuple[str, str, float]:
+    """Decimal mark and unit by which most of the texts are numbers, and the share that is."""
+    best = ".", "", 0.0
+    for mark in _NUMBERS:
+        units = [found[1] for text in texts if (found := _number(text, mark)) is not None]
+        named = Counter(unit for unit in units if unit)
+        unit = named.most_common(1)[0][0] if named else ""
+        share = sum(own in ("", unit) for own in units) / max(1, len(texts))
+        if share > best[2]:
+            best = mark, unit, share
+    return best
+
+
+def _number(text: str, mark: str) -> tuple[float, str] | None:
+    """The number, and what stands beside it."""
+    text = text.strip()
+    found = _NUMBERS[mark].fullmatch(text) if len(text) <= LONGEST else None
+    if found is None or (found["open"] is None) != (found["close"] is None):
+        return None
+    if (found["sign"] and found["sign2"]) or (found["before"] and found["after"]):
+        return None
+    digits = re.sub(r"\D", "", found["whole"])
+    number = float(f"{digits or 0}.{found['part'] or 0}{found['power'] or ''}")
+    negative = found["open"] or (found["sign"] or found["sign2"]) in ("-", "−")
+    return (-number if negative else number), (found["before"] or found["after"] or "").lower()
+
+
+def seconds_in(text: str, form: str) -> float | None:
+    """Seconds since 1970 of the point in time that a text says in one of `DATE_FORMATS`, or in
+    ISO 8601; without a zone it is UTC. None: it says none."""
+    text = text.strip()
+    if not 6 <= len(text) <= LONGEST:
+        return None
+    when = _parsed(text, form) or _parsed(text, "iso")
+    return None if when is None else (when - _EPOCH).total_seconds()
+
+
+def date_style(texts: Sequence[str]) -> tuple[str, float]:
+    """The format by which most of the texts are dates, and the share that is."""
+    best = "iso", 0.0
+    for form in DATE_FORMATS:
+        if form != "iso" and best[1] == 1:
+            break
+        if not any(_is_date(text, form) for text in texts[:: 1 + len(texts) // 20]):
+            continue
+        share = sum(_is_date(text, form) for text in texts) / len(texts)
+        if share > best[1]:
+            best = form, share
+    return best
+
+
+def _is_date(text: str, form: str) -> bool:
+    return 6 <= len(text.strip()) <= LONGEST and _parsed(text.strip(), form) is not None
+
+
+def _parsed(text: str, form: str) -> datetime.datetime | None:
+    try:
+        if form == "iso":
+            if not re.match(r"\d{4}-", text):  # it takes 20240131 and weeks, too
+                return None
+            when = datetime.datetime.fromisoformat(text)
+        else:
+            when = _with_time(text, form)
+        return when.replace(tzinfo=datetime.UTC) if when.tzinfo is None else when
+    except (ValueError, OverflowError):
+        return None
+
+
+def _with_time(text: str, form: str) -> datetime.datetime:
+    """Raises ValueError."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return datetime.datetime.strptime(text, form)
+    hour = int(found["hour"])
+    if found["half"]:
+        hour = hour % 12 + 12 * (found["half"] in "pP")
+    zone = found["zone"] or ""
+    day = datetime.datetime.strptime(found["date"], form)
+    when = day.replace(hour=hour, minute=int(found["minute"]), second=int(found["second"] or 0))
+    when += datetime.timedelta(seconds=float(f"0{found['part'] or ''}"))
+    if zone and zone[0] in "+-":
+        minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+        when -= datetime.timedelta(minutes=minutes if zone[0] == "+" else -minutes)
+    return when
+
+
+def part_of_date(seconds: Any, part: str) -> Any:
+    """One of `DATE_PARTS` of seconds since 1970, a number or an array of whole days and parts."""
+    if part == "since":
+        return seconds
+    days = seconds // 86400
+    if part == "hour":
+        return seconds % 86400 // 3600
+    if part == "weekday":
+        return (days + 3) % 7
+    # Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March.
+    shifted = days + 719468
+    era = shifted // 146097
+    day = shifted - era * 146097
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day_of_year = day - (365 * year + year // 4 - year // 100)
+    month = (5 * day_of_year + 2) // 153
+    is_next = month // 10  # January and February are of the next year
+    return year + era * 400 + is_next if part == "year" else month + 3 - 12 * is_next
+
+
+def number_of(cell: Any, reading: dict[str, Any], part: str, missing: Iterable[str]) -> float:
+    """A number of a cell that is made by a reading, as an export's `schema.json` holds it; NaN for
+    a cell that says none."""
+    text = str(cell).strip()
+    nan = float("nan")
+    if type(cell) in (int, float) and reading["kind"] == "number":
+        return float(cell)
+    if cell is None or text in missing or text in ("None", "NaT", "nan"):
+        return nan
+    if reading["kind"] == "number":
+        found = number_in(text, reading["mark"], reading["unit"])
+        return nan if found is None else found
+    seconds = _seconds_of(cell, text, reading["format"])
+    return nan if seconds is None else float(part_of_date(seconds, part))
+
+
+def _seconds_of(cell: Any, text: str, form: str) -> float | None:
+    if isinstance(cell, datetime.datetime):
+        aware = cell if cell.tzinfo else cell.replace(tzinfo=datetime.UTC)
+        return (aware - _EPOCH).total_seconds()
+    return seconds_in(text, form)

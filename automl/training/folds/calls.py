@@ -1,0 +1,245 @@
+"""Folds of any family's estimator: a call for each, in turn from report to report.
+
+An estimator is one call that trains to its end and reports on its way. Here each fold's call has a
+thread of its own, of which one at a time runs: it stops where it reports, and goes on when all
+others have reported as often. So a trial reports the mean over its folds while they train, and can
+be pruned, interrupted and taken up again like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from automl.training.family import Estimator
+from automl.training.folds.course import Course, Metrics, Whole, told
+from automl.training.model_state import SHARED
+from automl.training.objective import State, TrialContext, TrialStopped
+from automl.training.patience import Patience
+from automl.training.seeds import fold_seed
+from automl.training.told import Told
+from automl.trial import TrialSpec
+
+GetState = Callable[[], State]
+
+
+class _FoldStopped(TrialStopped):
+    """Raised in a fold's call whose trial ends."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What a fold told last; its states are those of this moment while its call waits."""
+
+    step: int
+    metrics: Metrics
+    get_checkpoint: GetState | None
+    get_best: GetState | None
+
+    def member(self) -> Mapping[str, Any]:
+        """What `best.pt` holds of it, beside what is the same for all folds."""
+        get = self.get_best or self.get_checkpoint
+        assert get is not None, "a family gives its model with its reports"
+        return {name: value for name, value in get().items() if name not in SHARED}
+
+
+class _Call:
+    """The call of one fold; see `family.Estimator`. Leaving the `with` ends it."""
+
+    def __init__(self, estimator: Estimator, trial: TrialContext, fold: int, state: Any) -> None:
+        self._estimator, self._state = estimator, state
+        folder = str(trial.directory / f"fold-{fold}")
+        self._context = TrialContext(
+            TrialSpec(trial.number, trial.params, folder, study_seed=0),
+            devices=trial.devices,
+            seed=fold_seed(trial.seed, fold),
+            record=_Recorder(self, trial),
+            surveying=trial.surveying,
+        )
+        self._may_run, self._waits = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=f"fold-{fold}", daemon=True)
+        self._report: _Report | None = None
+        self._error: BaseException | None = None
+        self._stops = self._ended = False
+
+    def __enter__(self) -> _Call:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stops = True
+        self._may_run.release()
+        self._thread.join()
+
+    def next(self) -> _Report | None:
+        """Its next report; None: it has ended. Raises what it raised."""
+        self._report = None
+        if not self._ended:
+            self._may_run.release()
+            self._waits.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._report
+
+    # --- in the call's own thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._pause()
+            self._estimator(self._context)
+        except _FoldStopped:
+            pass
+        except BaseException as error:  # noqa: BLE001  raised again where the trial is
+            self._error = error
+        finally:
+            self._ended = True
+            self._waits.release()
+
+    def _pause(self) -> None:
+        self._may_run.acquire()
+        if self._stops:
+            raise _FoldStopped
+
+    def restored(self) -> Any:
+        """Its state before an interruption."""
+        return self._state
+
+    def told(self, report: _Report) -> None:
+        """It reported, and waits for the others."""
+        self._report = report
+        self._waits.release()
+        self._pause()
+
+
+class _Recorder:
+    """See `objective.Recorder`."""
+
+    def __init__(self, call: _Call, trial: TrialContext) -> None:
+        self._call, self._trial = call, trial
+
+    def restore(self) -> dict[str, Any] | None:
+        state: dict[str, Any] | None = self._call.restored()
+        return state
+
+    def report(
+        self,
+        step: SupportsIndex,
+        metrics: Mapping[str, float],
+        get_checkpoint: GetState | None,
+        get_best: GetState | None,
+        get_scores: object = None,
+    ) -> None:
+        """More metrics of one fold are none of the trial's."""
+        self._call.told(_Report(step.__index__(), dict(metrics), get_checkpoint, get_best))
+
+    def set_tag(self, name: str, value: object) -> None:
+        self._trial.set_tag(name, value)
+
+
+@dataclass
+class _Standing:
+    """The trial between two of its reports."""
+
+    course: Course
+    patience: Patience
+    reports: list[_Report | None]
+    """The newest of each fold; None: of an earlier process, which is in `states`."""
+    metrics: list[Metrics]
+    kept: list[Any]
+    states: list[Any]
+    last: list[Any]
+    """Each fold's model by its last report of an earlier process, after which it may have ended."""
+    snapshot: Callable[[Any], Any]
+    """Copies a model, as the trial's checkpoints do."""
+    step: int = -1
+
+    def take(self, reports: Sequence[_Report | None]) -> dict[str, float]:
+        """The folds' reports of a step; one that has ended stays as it is. Returns the trial's."""
+        for fold, report in enumerate(reports):
+            if report is not None:
+                self.reports[fold], self.metrics[fold] = report, report.metrics
+        self.step = max(report.step for report in reports if report is not None)
+        self.course, now = self.course.after(self.step, self.metrics)
+        for fold in now:
+            self.kept[fold] = self.snapshot(self._member(fold))
+        pooled = self.course.pooled(self.metrics)
+        self.patience = self.patience.after(pooled)
+        return pooled
+
+    def _member(self, fold: int) -> Any:
+        """A fold's model as it is now."""
+        report = self.reports[fold]
+        return self.last[fold] if report is None else report.member()
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether each fold gave a state to go on from."""
+        return all(
+            state is not None if report is None else report.get_checkpoint is not None
+            for report, state in zip(self.reports, self.states, strict=True)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """See `FoldPack.state`, which takes it, too."""
+        return {
+            "epoch": self.step,
+            "folds": [
+                report.get_checkpoint() if report and report.get_checkpoint else state
+                for report, state in zip(self.reports, self.states, strict=True)
+            ],
+            "metrics": [dict(metrics) for metrics in self.metrics],
+            "last": [self._member(fold) for fold in range(len(self.reports))],
+            "course": self.course.state(),
+            "kept": self.kept,
+            **self.patience.state(),
+        }
+
+
+def train_by_calls(
+    trial: TrialContext,
+    estimators: Sequence[Estimator],
+    course: Course,
+    patience: Patience,
+    whole: Whole,
+    snapshot: Callable[[Any], Any],
+) -> Told | None:
+    """Train a trial with one estimator for each fold; None: no value was finite."""
+    state = trial.restore()
+    n_folds = len(estimators)
+    states = [None] * n_folds if state is None else list(state["folds"])
+    nothing: list[Any] = [None] * n_folds
+    standing = _Standing(
+        course=course,
+        patience=patience,
+        reports=[None] * n_folds,
+        metrics=[{}] * n_folds,
+        kept=[*nothing],
+        states=states,
+        last=[*nothing],
+        snapshot=snapshot,
+    )
+    if state is not None:
+        standing.step = int(state["epoch"])
+        standing.course, standing.patience = (
+            course.restored(state["course"]),
+            patience.restored(state),
+        )
+        standing.kept = list(state["kept"])
+        standing.last = list(state.get("last", standing.last))
+        standing.metrics = [dict(metrics) for metrics in state.get("metrics", standing.metrics)]
+    with ExitStack() as running:
+        calls = [
+            running.enter_context(_Call(estimator, trial, fold, states[fold]))
+            for fold, estimator in enumerate(estimators)
+        ]
+        while not standing.patience.is_over:
+            reports = [call.next() for call in calls]
+            if not any(reports):
+                break
+            metrics = standing.take(reports)
+            get = standing.state if standing.can_go_on else None
+            trial.report(standing.step, metrics, checkpoint=get)
+    return told(standing.course, standing.kept, whole)

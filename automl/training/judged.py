@@ -1,0 +1,78 @@
+"""Metrics of the rows by which a trial is judged, from what a model gives for them. No torch.
+
+A report of each epoch holds few of them, for their cost and for the log's; the best report, when it
+is kept, has them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from automl.config import Task
+from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX
+from automl.data.dataset import Dataset, Targets
+from automl.data.scores import Floats, predictions
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The judged rows' targets, and what the study goes by. A family asks it with its outputs."""
+
+    task: Task
+    y: Targets
+    """(N,) of the judged rows."""
+    target_mean: float
+    target_scale: float
+    metric: str
+    """`study.metric`."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, metric: str) -> Judged:
+        """The rows of the validation part."""
+        y = dataset.validation.y
+        return cls(dataset.task, y, dataset.target_mean, dataset.target_scale, metric)
+
+    @property
+    def wants_metric(self) -> bool:
+        """Whether the study goes by one that is no sum over rows which each epoch has anyway."""
+        name = self.metric.removeprefix(PREFIX)
+        known = self.metric.startswith(PREFIX) and name in METRICS[self.task]
+        return known and self.metric not in EACH_EPOCH[self.task] and len(self.y) > 0
+
+    def metric_of(self, outputs: Floats) -> dict[str, float]:
+        """The study's metric by outputs (N, C) as `family.Model.outputs` gives them; NaN where the
+        rows do not tell it."""
+        return self._scored(outputs, [self.metric.removeprefix(PREFIX)])
+
+    def each_epoch(self, outputs: Floats) -> dict[str, float]:
+        """What a report holds, `train_loss` beside it: the loss, what people read, and the study's
+        metric."""
+        names = [*EACH_EPOCH[self.task], self.metric] if self.wants_metric else []
+        names = names or list(EACH_EPOCH[self.task])
+        return self._scored(outputs, [n.removeprefix(PREFIX) for n in names])
+
+    def every(self, outputs: Floats) -> dict[str, float]:
+        """All metrics that the rows tell."""
+        found = self._scored(outputs, METRICS[self.task])
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
+        if not len(self.y):
+            return {}
+        scale = self.target_mean, self.target_scale
+        of = predictions(self.task, outputs.astype(np.float64), self.y, *scale)
+        return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
+
+
+def class_weights(dataset: Dataset) -> tuple[float, ...]:
+    """What a row of each class counts where all classes shall count the same: the mean over the
+    training part is 1; empty for numbers."""
+    if not dataset.classes:
+        return ()
+    counts = np.bincount(dataset.train.y, minlength=len(dataset.classes))
+    n_present = np.count_nonzero(counts)
+    return tuple((len(dataset.train) / (n_present * np.maximum(counts, 1))).tolist())

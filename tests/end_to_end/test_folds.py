@@ -1,0 +1,112 @@
+"""A study with folds and no test rows, from the table to the model that is exported."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.record.studies import read_study
+from automl.training.predictor import Predictor
+from automl.trial import CheckpointKind, Evaluated, RowsKind, TrialState
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+from tests.end_to_end.test_evaluate import write_table
+
+WORDS = (
+    *("study.name=f", "data=csv", "data.path=table.csv", "data.target=y"),
+    *("data.folds=3", "data.test_fraction=0", "space.width=8", "space.depth=1"),
+    *("study.n_trials=4", "training.epochs=9", "sampler=random", "devices=host"),
+)
+
+
+@pytest.fixture(scope="module")
+def searched(story: Program) -> Path:
+    """A folder with a study `f`."""
+    write_table(story.folder / "table.csv", n_rows=240)
+    done = story.run(*WORDS)
+    assert (done.code, done.stderr) == (0, "")
+    assert "240 train and judge, 0 test" in done.stdout
+    assert "a trial trains 3 models, and its value is out-of-fold" in done.stdout
+    assert "best trials, val_loss out-of-fold" in done.stdout
+    return story.folder
+
+
+@pytest.fixture
+def study(searched: Path, folder: Path) -> Records:
+    """The study, in a folder of the test's own."""
+    shutil.copytree(searched / "studies", folder / "studies")
+    for name in ("table.csv", "mlflow.db"):
+        shutil.copyfile(searched / name, folder / name)
+    return Records(folder, "f")
+
+
+def best_model(study: Records) -> Predictor:
+    best = read_study(study.path).best()
+    assert best is not None
+    path = study.path / "checkpoints" / f"trial-{best.number:05d}" / "best.pt"
+    model = automl.load(path)
+    assert isinstance(model, Predictor)
+    return model
+
+
+def test_only_finished_trials_have_values_and_models(study: Records) -> None:
+    record = read_study(study.path)
+    states = {n: trial.state for n, trial in record.trials.items()}
+    finished = [n for n, state in states.items() if state is TrialState.FINISHED]
+    assert finished
+    assert [trial.number for trial in record.ranking()] == sorted(
+        finished, key=lambda n: float(record.trials[n].value or np.nan)
+    )
+    for number, trial in record.trials.items():
+        assert (CheckpointKind.BEST in trial.checkpoints) == (number in finished)
+
+
+def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
+    done = call("evaluate", "study.name=f", "study.copy=false")
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.startswith("f: 240 rows out-of-fold, by which trials were chosen")
+    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    best = read_study(study.path).best()
+    assert best is not None
+    name = f"trial-{best.number:05d}"
+    assert (event.kind, event.n_rows) == (RowsKind.OUT_OF_FOLD, 240)
+    assert event.scores[name]["loss"].value == pytest.approx(best.value, rel=1e-5)
+    assert event.scores["linear"]["loss"].value < event.scores["majority"]["loss"].value
+    metrics = study.trial_runs()[best.number].data.metrics
+    assert metrics["out_of_fold_loss"] == pytest.approx(best.value, rel=1e-5)
+    assert "test_loss" not in metrics
+    later = write_table(study.path.parents[1] / "later.csv", seed=9, n_rows=80)
+    done = call("evaluate", "study.name=f", "data.test_path=later.csv")
+    assert "f: 80 rows no sweep saw (of later.csv)\n" in done.stdout
+    shown = [event for event in study.events() if isinstance(event, Evaluated)][-1].scores[name]
+    assert best_model(study).score(later)["loss"] == pytest.approx(shown["loss"].value)
+
+
+def test_its_models_are_exported_as_one(study: Records, call: Call, folder: Path) -> None:
+    done = call("export", "study.name=f", "study.copy=false", "export.format=torch")
+    assert (done.code, done.stderr) == (0, "")
+    assert "the export says what the model says" in done.stdout
+
+
+def test_a_refit_trains_one_model_on_all_rows(study: Records, call: Call) -> None:
+    done = call("refit", "study.name=f", "study.copy=false")
+    assert (done.code, done.stderr) == (0, "")
+    assert "240 rows (train+validation)" in done.stdout
+    refitted = automl.load(study.path / "refit.pt")
+    assert isinstance(refitted, Predictor)
+    frame = pd.read_csv("table.csv")
+    assert not isinstance(refitted.model, list)
+    assert len(best_model(study).model) == 3
+    assert np.mean(refitted.predict(frame) == best_model(study).predict(frame)) > 0.9
+
+
+def test_a_study_goes_on_with_its_folds_alone(study: Records, call: Call) -> None:
+    done = call("resume", "study.name=f", "study.copy=false", "data.folds=4")
+    assert done.code == 2
+    assert "data.folds: 3 in the study, 4 now" in done.stderr

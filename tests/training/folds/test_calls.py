@@ -1,0 +1,135 @@
+"""Folds of any estimator: in turn from report to report, whatever their lengths."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from automl.config import DataConfig, TrainingConfig
+from automl.data.dataset import Dataset
+from automl.data.load import load_dataset
+from automl.training import checkpoint
+from automl.training.folds.estimator import FoldsEstimator
+from automl.training.objective import TrialContext
+from automl.training.session import TrainingSession
+from automl.trial import Failed, Finished, Interrupted, Tagged, Verdict
+from tests.training.conftest import HOST, Listener, make_plan, make_spec
+
+LOSSES = ((5.0, 1.0), (4.0, 6.0, 2.0, 6.0), (9.0, 8.0, 3.0))
+"""Of three folds by epoch: the first trains for two, and its last loss counts on."""
+
+
+class Toy:
+    """A fold that reports these losses; its model is the epoch."""
+
+    def __init__(self, losses: Sequence[float], log: list[str], name: str) -> None:
+        self._losses, self._log, self._name = losses, log, name
+        self.gives_state = True
+        self.error: Exception | None = None
+
+    def __call__(self, trial: TrialContext) -> None:
+        state = trial.restore()
+        trial.set_tag("seed", trial.seed)
+        for epoch in range(0 if state is None else state["epoch"] + 1, len(self._losses)):
+            self._log.append(self._name)
+            if self.error is not None:
+                raise self.error
+            trial.report(
+                epoch,
+                {"val_loss": self._losses[epoch]},
+                checkpoint=partial(dict, epoch=epoch) if self.gives_state else None,
+                best=partial(dict, {"is": torch.tensor(epoch)}, format="shared"),
+            )
+            self._log.append(f"{self._name} goes on")
+
+    def open_pack(self, key: object, device: str) -> None:
+        raise NotImplementedError
+
+
+class ToyFolds(FoldsEstimator):
+    """The toys in place of a family's estimators."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        plan = replace(make_plan(training=TrainingConfig(checkpoint_every_seconds=0)), n_models=3)
+        super().__init__(plan, dataset, packs_large=False)
+        self.log: list[str] = []
+        self.toys = [Toy(losses, self.log, f"{n}") for n, losses in enumerate(LOSSES)]
+        self._folds: Any = self.toys
+
+    def _open_own(self, trial: TrialContext) -> None:
+        return None
+
+
+@pytest.fixture
+def folds() -> ToyFolds:
+    return ToyFolds(load_dataset(DataConfig(folds=3, n_train=20, n_validation=10)))
+
+
+def run(folds: ToyFolds, folder: Path, stop_at: int | None = None) -> Listener:
+    listener = Listener({} if stop_at is None else {stop_at: Verdict.STOP})
+    session = TrainingSession(folds._plan, folds)
+    session.run(make_spec(folder, {}), HOST, listener)
+    return listener
+
+
+def losses(found: Listener) -> list[float]:
+    return [metrics["val_loss"] for _, metrics in found.reports]
+
+
+def test_one_at_a_time_from_report_to_report(tmp_path: Path, folds: ToyFolds) -> None:
+    found = run(folds, tmp_path)
+    assert folds.log[:6] == ["0", "1", "2", "0 goes on", "0", "1 goes on"]
+    assert losses(found) == [18 / 3, 15 / 3, 6 / 3, 10 / 3]
+    assert isinstance(found.outcome, Finished)
+    # Others of the first: 13, 14, 5, 9; of the second 14, 9, 4, 4; of the third 9, 7, 3, 7.
+    assert found.outcome.value == (1.0 + 2.0 + 3.0) / 3
+    members = checkpoint.load(tmp_path / "trial-00000" / "best.pt")["state"]["members"]
+    assert [int(member["is"]) for member in members] == [1, 2, 2]
+    assert [set(member) for member in members] == [{"is"}] * 3
+
+
+def test_each_fold_has_a_seed_of_its_own(tmp_path: Path, folds: ToyFolds) -> None:
+    tags = {event.text for event in run(folds, tmp_path).events if isinstance(event, Tagged)}
+    assert len(tags) == 3
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 2, 3])
+def test_folds_of_several_lengths_go_on(tmp_path: Path, folds: ToyFolds, stop_at: int) -> None:
+    whole = run(folds, tmp_path / "whole")
+    assert isinstance(run(folds, tmp_path / "parts", stop_at).outcome, Interrupted)
+    last = run(folds, tmp_path / "parts")
+    assert losses(last) == losses(whole)
+    assert isinstance(last.outcome, Finished)
+    assert isinstance(whole.outcome, Finished)
+    assert last.outcome.value == whole.outcome.value
+    found, expected = (
+        checkpoint.load(tmp_path / name / "trial-00000" / "best.pt") for name in ("parts", "whole")
+    )
+    assert found == expected
+
+
+def test_without_states_to_go_on_from_it_begins_anew(tmp_path: Path, folds: ToyFolds) -> None:
+    folds.toys[1].gives_state = False
+    assert isinstance(run(folds, tmp_path, stop_at=1).outcome, Interrupted)
+    assert not (tmp_path / "trial-00000" / "last.pt").exists()
+    assert isinstance(run(folds, tmp_path).outcome, Finished)
+
+
+def test_no_call_outlives_its_trial(tmp_path: Path, folds: ToyFolds) -> None:
+    before = threading.active_count()
+    for stop_at in (0, None):
+        run(folds, tmp_path, stop_at)
+        assert threading.active_count() == before
+    folds.toys[2].error = RuntimeError("a fold of its own mind")
+    outcome = run(folds, tmp_path / "other").outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.cause == "RuntimeError: a fold of its own mind"
+    assert "in __call__" in outcome.details
+    assert threading.active_count() == before
