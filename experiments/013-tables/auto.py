@@ -32,17 +32,18 @@ class Table:
     train: pd.DataFrame
     test: pd.DataFrame
     metrics: tuple[str, ...]
+    task: str
 
 
 def tables(folder: Path, only: str) -> Iterator[Table]:
     """Adult as it is split; wine and horse-colic 75/25, the latter by three seeds."""
     if only in ("", "adult"):
         train, test = (pd.read_csv(folder / f"adult-{part}.csv") for part in ("train", "test"))
-        yield Table("Adult", "income", train, test, ("loss", "error"))
+        yield Table("Adult", "income", train, test, ("loss", "error"), "classification")
     if only in ("", "wine"):
         wine = pd.read_csv(folder / "winequality-white.csv").astype({"quality": float})
         train, test = train_test_split(wine, test_size=0.25, random_state=0)
-        yield Table("wine", "quality", train, test, ("rmse",))
+        yield Table("wine", "quality", train, test, ("rmse",), "regression")
     if only in ("", "horse"):
         horse = pd.read_csv(folder / "horse-colic.csv", na_values="?").dropna(subset="outcome")
         horse["outcome"] = horse.outcome.astype(int)
@@ -50,7 +51,14 @@ def tables(folder: Path, only: str) -> Iterator[Table]:
             train, test = train_test_split(
                 horse, test_size=0.25, random_state=seed, stratify=horse.outcome
             )
-            yield Table(f"horse-colic, seed {seed}", "outcome", train, test, ("loss", "error"))
+            yield Table(
+                f"horse-colic, seed {seed}",
+                "outcome",
+                train,
+                test,
+                ("loss", "error"),
+                "classification",
+            )
 
 
 def cpu_seconds() -> float:
@@ -73,7 +81,9 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
-        lines += [row(table, asked.trials, asked.overrides) for table in tables(folder, asked.only)]
+        for table in tables(folder, asked.only):
+            lines.append(row(table, asked.trials, asked.overrides))
+            sys.stderr.write(f"{lines[-1]}\n")
         os.chdir(folder)
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -81,7 +91,12 @@ def main() -> None:
 def row(table: Table, n_trials: int, overrides: list[str]) -> str:
     """What a study of the table came to; of each family its best trial."""
     began, cpu = time.perf_counter(), cpu_seconds()
-    study = automl.fit(table.train, table.target, n_trials=n_trials, overrides=overrides)
+    study = automl.fit(
+        table.train,
+        table.target,
+        n_trials=n_trials,
+        overrides=[f"data.task={table.task}", *overrides],
+    )
     took, cpu = time.perf_counter() - began, cpu_seconds() - cpu
     board = study.leaderboard()
     best = {family: int(of.index[0]) for family, of in board.groupby("family", sort=False)}

@@ -35,6 +35,8 @@ def write(
             onnx = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
             assert onnx is not None, "the dynamo exporter returns it"
             onnx.save(str(file), external_data=False)
+    except OSError:  # a full disk is not the network's fault
+        raise
     except Exception as error:  # whatever torch, onnxscript and onnx raise
         operator = operator_in(error)
         what = f"the operator {operator} has no translation" if operator else short(error)
