@@ -36,11 +36,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
-<<<<<<< HEAD
-    _check_format(config, predictor.export_formats)
-=======
-    check_format(config.export.format, predictor.export_formats)
->>>>>>> w-rev2
+    check_format(config, predictor.export_formats)
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -97,15 +93,10 @@ def _say_parity(
     )
 
 
-<<<<<<< HEAD
-def _check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
+def check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
     """Raises ConfigError for one that the model does not have, which names the best trial that
     has it."""
     kind = config.export.format
-=======
-def check_format(kind: ExportFormat, formats: Sequence[ExportFormat]) -> None:
-    """Raises ConfigError for one that the family of models does not have."""
->>>>>>> w-rev2
     if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(

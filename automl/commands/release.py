@@ -81,7 +81,7 @@ class _Release:
         trial = trial_of(record, config.study, "refit.trial", config.refit.trial)
         if config.objective.kind is ObjectiveKind.builtin:  # of others `evaluate` says it
             assert isinstance(config.model, Family), "Hydra makes it by its schema"
-            check_format(config.export.format, config.model.of(trial.params)[0].export_formats)
+            check_format(config, config.model.of(trial.params)[0].export_formats)
         self._trial = trial.number
         self._best = best_file(self._path, trial)
         self._refit = StudyFiles(self._path).refit
