@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -61,12 +60,6 @@ def tables(folder: Path, only: str) -> Iterator[Table]:
             )
 
 
-def cpu_seconds() -> float:
-    """Of this process and all that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the tables")
@@ -76,8 +69,8 @@ def main() -> None:
     asked = parser.parse_args()
     folder = asked.data.resolve()
     lines = [
-        f"| table | seconds | CPU s | ensemble | members | best trial | {' | '.join(ONE_FAMILY)} |",
-        "|" + "---|" * (6 + len(ONE_FAMILY)),
+        f"| table | seconds | ensemble | members | best trial | {' | '.join(ONE_FAMILY)} |",
+        "|" + "---|" * (5 + len(ONE_FAMILY)),
     ]
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
@@ -90,19 +83,19 @@ def main() -> None:
 
 def row(table: Table, n_trials: int, overrides: list[str]) -> str:
     """What a study of the table came to; of each family its best trial."""
-    began, cpu = time.perf_counter(), cpu_seconds()
+    began = time.perf_counter()
     study = automl.fit(
         table.train,
         table.target,
         n_trials=n_trials,
         overrides=[f"data.task={table.task}", *overrides],
     )
-    took, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    took = time.perf_counter() - began
     board = study.leaderboard()
     best = {family: int(of.index[0]) for family, of in board.groupby("family", sort=False)}
     families = [scored(study, best.get(name), table) for name in ONE_FAMILY]
     cells = [
-        *(table.name, f"{took:.0f}", f"{cpu:.0f}"),
+        *(table.name, f"{took:.0f}"),
         shown(study.model.score(table.test), table),
         str(int((board.weight > 0).sum())),
         scored(study, int(board.index[0]), table),

@@ -136,7 +136,7 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
         (("data.source=mine:parts",), "data.source=mine:parts: is for data=python"),
         (("data=python", "data.source=mine:parts"), "add model=python model.target="),
         ((*WORDS, "data.path=a.csv"), "data.path=a.csv: data=python reads no file"),
-        ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: unknown here"),
+        ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: does not suit the targets"),
     ):
         refused = program.call(*words)
         assert refused.code == 2

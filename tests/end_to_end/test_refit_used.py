@@ -52,7 +52,7 @@ def test_its_scores_stand_beside_those_of_the_trial_it_repeats(study: Records, c
     assert (done.code, done.stderr) == (0, "")
     number = best_of(study)
     lines = done.stdout.splitlines()
-    assert lines[2].startswith(f"loss    refit of {number}")
+    assert lines[2].split()[:4] == ["loss", "refit", "of", str(number)]
     assert lines[3].split()[:2] == ["trial", str(number)]
     assert f"difference: from refit of {number}," in done.stdout
     (event,) = (event for event in study.events() if isinstance(event, Evaluated))
