@@ -42,7 +42,8 @@ def fit(
     `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written beside the
     studies. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
     (20), or as there is time for. All rows train and judge: a trial trains folds, and its value is
-    out-of-fold; above 20,000 rows it is judged by a fifth of them. `overrides` are written as on the command line.
+    out-of-fold; above 20,000 rows it is judged by a fifth of them. `overrides` are written as on
+    the command line.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
