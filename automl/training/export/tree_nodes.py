@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from automl.training.tree_arrays import LEAF, Trees, children
 
 DOMAIN, OPERATOR = "ai.onnx.ml", "TreeEnsembleRegressor"
-_NODE_BYTES, _VALUE_BYTES = 60, 30
+_NODE_BYTES, _VALUE_BYTES = 45, 20
 """At most, in a file."""
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from automl.config import ExportFormat, Task
+from automl.config import DataConfig, DataKind, ExportFormat, Task
 from automl.data.columns import Columns, NumberColumn
 from automl.data.dataset import Dataset
+from automl.data.load import load_dataset
 from automl.errors import ConfigError
 from automl.training.export import onnx_file
 from automl.training.export.package import Proof, export, open_reader
@@ -96,6 +97,19 @@ def test_of_two_classes_one_alone(tmp_path: Path) -> None:
         check_export(predictor, tmp_path / name / "out")
 
 
+@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("kept", [["a", "b"], ["kind"]], ids=["numbers alone", "texts alone"])
+def test_a_table_without_columns_of_a_kind_has_no_such_input(
+    name: str, kept: list[str], tmp_path: Path
+) -> None:
+    mixed_frame(2)[[*kept, TARGET]].to_csv(tmp_path / "table.csv", index=False)
+    path = str(tmp_path / "table.csv")
+    data = load_dataset(DataConfig(kind=DataKind.csv, path=path, target=TARGET))
+    for number, some in enumerate((data, trained_on(data, [1]))):
+        predictor, _ = trained(tmp_path / str(number), name, some)
+        check_export(predictor, tmp_path / str(number) / "out")
+
+
 def network(columns: Columns, predictor: Predictor) -> dict[str, Any]:
     """The state of one, for the same answers."""
     found = predictor_of(columns, linear, classes=predictor.classes, unit=predictor.unit)
@@ -163,7 +177,10 @@ def test_no_row_is_laid_where_a_cell_is_no_number() -> None:
             NumberColumn("a", 10.0, 2.0, 0.0, has_indicator=False),
         )
     )
-    rows = [{"when": pd.Timestamp(0), "x": "1999", "a": None}, {"when": None, "x": 1.0, "a": 5}]
+    rows: list[dict[str, Any]] = [
+        {"when": pd.Timestamp(0), "x": "1999", "a": None},
+        {"when": None, "x": 1.0, "a": 5},
+    ]
     borders = np.array([0, 1, 2, 2, 3]), np.array([1.0, 1.0, 1.0, np.inf, 1.0])
     laid = [row for _, row in border_rows(columns, rows, borders)]
     assert [row["a"] for row in laid] == pytest.approx([12.0] * 3)
