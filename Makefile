@@ -44,8 +44,8 @@ soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 tim
 test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu
 
-bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/013-gpu)
-	$(BIN)/python experiments/013-gpu/bench_gpu.py
+bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/014-gpu)
+	$(BIN)/python experiments/014-gpu/bench_gpu.py
 
 bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
 

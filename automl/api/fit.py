@@ -57,8 +57,9 @@ def fit(
             lines.append(f"study.timeout_seconds={timeout_seconds}")
         path = _path_of(table, folder_of_studies(overrides), called)
         lines += [f"data.path={override_text(str(path))}"]
+        lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
         if not exists:
-            lines += ["data=csv", f"data.target={override_text(target)}", "model=auto"]
+            lines += ["data=csv", "model=auto"]
         made = composed("resume" if exists else "sweep", [*lines, *overrides])
     handle = carry_out_composed(made, resume=exists)
     return FittedStudy(handle.path)

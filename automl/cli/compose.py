@@ -29,7 +29,7 @@ from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
 from automl.cli.schemas import DEFAULT_SPACE, groups, keys_of, register_schemas
-from automl.cli.space import rewrite
+from automl.cli.space import is_about_space, rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
 from automl.config import Config
@@ -163,8 +163,10 @@ def _with_space_of_its_own(given: HydraInput) -> HydraInput:
     asks = any("objective=" in line or "model=" in line for line in lines)
     if given.config_name == "sweep" and not asks:
         return given  # the table of contents asks for none: no need to compose
+    # What is said of its params is of the space that is yet to be chosen (`~space.kind`).
+    others = [line for line in lines if not is_about_space(line)]
     with _initialized(given.config_dir):
-        composed = hydra.compose(given.config_name, list(lines), return_hydra_config=True)
+        composed = hydra.compose(given.config_name, others, return_hydra_config=True)
     chosen = composed.hydra.runtime.choices
     space = _space_for(chosen.get("objective"), chosen.get("model"))
     if chosen.get("space") != DEFAULT_SPACE or space == DEFAULT_SPACE:

@@ -30,9 +30,9 @@ def run(config: Config, stored_config: str) -> int:
     return 0
 
 
-def evaluate(config: Config, say: Say, *, show: bool = True) -> Evaluated:
-    """The scores of the models that `evaluate.*` names; shown in tables, if they are to be. Raises
-    AutoMLError."""
+def evaluate(config: Config, say: Say, *, show: bool = True, to_mlflow: bool = True) -> Evaluated:
+    """The scores of the models that `evaluate.*` names; shown in tables, if they are to be, and
+    given to MLflow, unless the caller does that later. Raises AutoMLError."""
     choices = choose_several(config)
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
@@ -41,7 +41,8 @@ def evaluate(config: Config, say: Say, *, show: bool = True) -> Evaluated:
     if show:
         _show(scoring, config)
     if keep(scoring.event, config):
-        deliver(directory, config, place, say)
+        if to_mlflow:
+            deliver(directory, config, place, say)
     else:
         again = command_line("evaluate", config.study)
         say(f"a sweep works on the study, so that these scores are kept nowhere; after it: {again}")

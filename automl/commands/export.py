@@ -15,6 +15,8 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study, study_path
 from automl.running.console import CommandConsole, open_console
+from automl.training.family import Family
+from automl.trial import CheckpointKind
 
 if TYPE_CHECKING:
     from automl.training.export.package import Exported
@@ -34,7 +36,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
-    _check_format(config.export.format, predictor.export_formats)
+    _check_format(config, predictor.export_formats)
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -91,14 +93,31 @@ def _say_parity(
     )
 
 
-def _check_format(kind: ExportFormat, formats: Sequence[ExportFormat]) -> None:
-    """Raises ConfigError for one that the family of models does not have."""
+def _check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
+    """Raises ConfigError for one that the model does not have, which names the best trial that
+    has it."""
+    kind = config.export.format
     if kind not in formats:
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
             f"export.format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}."
+            f"{_which_has(config)}"
         )
+
+
+def _which_has(config: Config) -> str:
+    """Of a study of several families: what to name instead."""
+    family, path = config.model, study_path(config.study)
+    assert isinstance(family, Family), "Hydra makes it by its schema"
+    if family.choice is None:
+        return ""
+    for trial in read_study(path).ranking():
+        has = config.export.format in family.of(trial.params)[0].export_formats
+        if has and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
+            number, name = trial.number, trial.params[family.choice]
+            return f" The best trial that has it is {number} ({name}): export.trial={number}."
+    return ""
 
 
 def _about(path: Path, model: TableModel) -> dict[str, Any]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from automl.training.predictor import Predictor
 
 SECONDS_BETWEEN_LINES = 10.0
+CSV, PARQUET = FORMATS = ".csv", ".parquet"
 N_SHOWN = 5
 """Rows that cannot be read, on the screen; all are in a file."""
 T = TypeVar("T")
@@ -64,6 +65,8 @@ def _given(config: Config) -> tuple[str, Path]:
     to = Path(output).expanduser()
     if not to.parent.is_dir() or (to.exists() and not to.is_file()):  # a device would be replaced
         raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
+    if to.suffix.lower() not in FORMATS:
+        raise ConfigError(f"predict.output={output}: must end in {' or '.join(FORMATS)}.")
     if to.exists() and Path(given).expanduser().exists() and to.samefile(Path(given).expanduser()):
         raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
     return given, to
@@ -82,7 +85,7 @@ def _score(
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(replacing(output))
-        parquet = output.suffix == ".parquet"
+        parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
         with leaving_a_core(), Behind("writing") as written:
             for chunk in read_ahead(table.chunks(numbers)):

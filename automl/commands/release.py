@@ -12,20 +12,29 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from automl.commands import refit
+from automl.commands.evaluation.keep import deliver
 from automl.commands.registration.judged import metric_of, shown
-from automl.commands.registration.package import found, packaged, refuse_unserved, sha256
-from automl.commands.releasing.gate import pass_gate
+from automl.commands.registration.package import (
+    folder_of,
+    found,
+    packaged,
+    refuse_unserved,
+    sha256,
+)
+from automl.commands.releasing.again import same_again
+from automl.commands.releasing.gate import GateError, pass_gate
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
 from automl.commands.which_model import best_file, choose, open_model, trial_of
 from automl.config import Config, WhichModel
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
 from automl.record.files import REFIT, StudyFiles
+from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
 from automl.tracking.say import say_on_stdout
-from automl.trial import Evaluated, trial_name
+from automl.trial import Evaluated, refit_name, trial_name
 
 
 class _EndedError(Exception):
@@ -48,11 +57,14 @@ def run(config: Config, stored_config: str) -> int:
         carry_out(release.steps(), release.ledger, say_on_stdout, rows.append)
     except _EndedError as ended:
         code = ended.code
+    except GateError:
+        release.give_to_mlflow()
+        raise
     finally:
         total = time.monotonic() - begun
         open_console().table(COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
         if len(rows) < len(release.steps()):
-            say_on_stdout(f"go on with: {command_line('release', config.study)}")
+            say_on_stdout(f"go on with: {same_again(config)}")
     return code
 
 
@@ -81,7 +93,7 @@ class _Release:
             Step("refit", self._key_of_refit, self._is_refitted, self._train_again),
             Step("evaluate the refit", self._key_of_both, self._is_scored, self._evaluate_refit),
             Step("export", self._key_of_export, self._is_exported, self._export),
-            Step("register", self._key_of_export, lambda made: False, self._register),
+            Step("register", lambda: sha256(self._refit), lambda made: False, self._register),
         ]
 
     # --- evaluate ---
@@ -111,7 +123,16 @@ class _Release:
         from automl.commands.evaluate import evaluate
 
         asked = replace(self._config.evaluate, trials=[self._trial], model=which)
-        return evaluate(replace(self._config, evaluate=asked), lambda line: None, show=False)
+        config = replace(self._config, evaluate=asked)
+        return evaluate(config, lambda line: None, show=False, to_mlflow=False)
+
+    def give_to_mlflow(self) -> None:
+        """The scores of a release that ends before `register`, which else does it."""
+        place = settle_unlocked(self._path, self._config.study)
+        try:
+            deliver(self._path, self._config, place, lambda line: None)
+        except AutoMLError as error:
+            say_on_stdout(str(error))
 
     # --- refit ---
 
@@ -134,17 +155,21 @@ class _Release:
     # --- export, register ---
 
     def _key_of_export(self) -> str:
-        return sha256(self._refit)
+        return key_of(refit=sha256(self._refit), folder=self._export_folder.absolute())
+
+    @property
+    def _export_folder(self) -> Path:
+        return folder_of(self._config, refit_name(self._trial))
 
     def _is_exported(self, made: Made) -> bool:
-        there = found(Path(made.get("folder", "")), self._refit)
+        there = found(self._export_folder, self._refit)  # not what a copied ledger names
         return there is not None and there.digest == made.get("digest")
 
     def _export(self) -> tuple[str, Made]:
         choice = choose(self._meaning_refit(), "register")
         package = packaged(self._config, open_model(self._config, choice), choice)
-        made = {"folder": str(package.folder), "digest": package.digest}
-        return f"{package.folder}, which says what the model says", made
+        said = f"{package.folder}, which says what the model says"
+        return said, {"digest": package.digest}
 
     def _register(self) -> tuple[str, Made]:
         from automl.commands.register import register

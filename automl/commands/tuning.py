@@ -48,7 +48,8 @@ def fastest_export(
     """Measure, show, and keep the figures in the study and in MLflow; files are made in `folder`.
 
     `model` is what the model is called. Ctrl-C ends the measuring, and what was seen by then
-    counts. Raises AutoMLError where no way that an export can be is within the tolerance.
+    counts. Raises AutoMLError where no way that an export can be is within the tolerance, and
+    KeyboardInterrupt where none was measured by then.
     """
     from automl.training.export.tuning.choice import fastest
     from automl.training.export.tuning.measuring import measure, seconds_needed
@@ -70,6 +71,9 @@ def fastest_export(
         figures={one.label: _figures(one) for one in seen.ways if one.timing},
     )
     _keep(event, config, console)
+    if chosen is None and seen.interrupted:
+        console.say("interrupted before anything that could be written was measured", "yellow")
+        raise KeyboardInterrupt
     if chosen is None:
         raise _no_file(seen, config.export.tolerance)
     return _export_of(chosen, seen, validation)

@@ -21,7 +21,14 @@ from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.training.family import Builder, Family
-from automl.trial import ENSEMBLE_NAME, CheckpointKind, number_of, refit_name, trial_name
+from automl.trial import (
+    ENSEMBLE_NAME,
+    CheckpointKind,
+    Ensembled,
+    number_of,
+    refit_name,
+    trial_name,
+)
 
 if TYPE_CHECKING:
     from automl.training.array_predictor import ArrayPredictor
@@ -238,14 +245,26 @@ def open_array_model(config: Config, choice: Choice) -> ArrayPredictor:
 
 
 def outdated(config: Config, model: TableModel) -> str:
-    """What to say where a trial has become better than the one that the refit is of; empty: it is
-    of the best."""
-    best = read_study(study_path(config.study)).best()
+    """What to say where a trial has become better than the one that the refit is of, or than those
+    that the ensemble was chosen from; empty: it is of the best."""
+    record = read_study(study_path(config.study))
+    best = record.best()
+    if model.joined:
+        return "" if best is None else _late_ensemble(config, record.ensemble, best)
     if model.refitted is None or best is None or best.number == model.trial:
         return ""
     return (
         f"the best trial is {trial_name(best.number)} by now, and the refit is of "
         f"{trial_name(model.trial)}: {command_line('refit', config.study)}"
+    )
+
+
+def _late_ensemble(config: Config, made: Ensembled | None, best: TrialRecord) -> str:
+    if made is not None and best.number in made.rows_per_second:
+        return ""
+    return (
+        f"the best trial is {trial_name(best.number)} by now, and the ensemble was made without "
+        f"it: {command_line('ensemble', config.study)}"
     )
 
 

@@ -77,6 +77,11 @@ class ChunkedTable:
         file = TableFile.at(key, path)
         names = file.column_names()
         wanted = tuple(dict.fromkeys((*columns, *texts)))
+        unknown = [name for name in texts if name not in (*names, *columns)]
+        if unknown:
+            raise file.error(
+                f"has no column {', '.join(unknown)} to keep; it has: {', '.join(names)}."
+            )
         absent = [name for name in wanted if name not in names]
         if absent:
             raise file.error(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from automl.errors import ConfigError
 from automl.record.disk import make_folder, replacing
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def write_frame(frame: pd.DataFrame, folder: Path, name: str) -> Path:
+def write_frame(frame: Any, folder: Path, name: str) -> Path:
     """Write `folder/NAME-DIGEST.parquet`, or find it there: the same rows have the same file.
 
-    The index is no column. Raises ConfigError for columns that a file cannot hold.
+    The index is no column. Raises ConfigError for what is no DataFrame, and for columns that
+    a file cannot hold.
     """
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise ConfigError(
+            f"table: a {type(frame).__name__}; give a pandas DataFrame, or the path of a CSV or "
+            "Parquet file."
+        )
     rows = frame.reset_index(drop=True)
     rows.columns = [str(column) for column in rows.columns]
     if rows.columns.has_duplicates:

@@ -24,7 +24,8 @@ from automl.trial import Entry
 def call_in_child(entry: Entry) -> object:
     """What the entry's function returns for its config, both of them picklable.
 
-    An AutoMLError raised there is raised here; a child that dies is a ConfigError.
+    An AutoMLError raised there is raised here; a child that dies is a ConfigError. Where Ctrl-C
+    ends the wait, nothing is left that goes on with the answer.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     child = start_child("automl-question", _answer, entry, theirs)
@@ -38,6 +39,10 @@ def call_in_child(entry: Entry) -> object:
             f"{entry.target}: the process that was to import the objective ended with {how}; its "
             "own words are above. Mend the module, or look into it with execution=inline."
         ) from None
+    except BaseException:
+        child.kill()
+        child.join()
+        raise
     finally:
         ours.close()
     child.join()

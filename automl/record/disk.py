@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -57,15 +58,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f"{path.name}.part")
+    beside.unlink(missing_ok=True)  # of one who was killed, and had another umask
+    with open(beside, "xb", opener=opener) as made:
+        own = os.fstat(made.fileno())
+        try:
+            yield made
+            made.flush()  # before it is seen under its name
+            if not _is(beside, own):
+                raise FileExistsError(errno.EEXIST, "another process has begun to write it, too")
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # gone with its folder: the first trouble counts
+                if _is(beside, own):
+                    beside.unlink()
+            raise
+
+
+def _is(path: Path, file: os.stat_result) -> bool:
+    """Whether the file, which is open, still has this name: the other who writes a file of this
+    name at the same time has put its own there."""
     try:
-        beside.unlink(missing_ok=True)  # of one who was killed, and had another umask
-        with open(beside, "xb", opener=opener) as file:
-            yield file
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):  # gone with its folder: what went wrong first counts
-            beside.unlink()
-        raise
+        return os.path.samestat(path.stat(), file)
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

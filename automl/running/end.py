@@ -49,6 +49,8 @@ class Closing:
         self._pictures = pictures
         self._ensemble: Sequence[str] = ()
         """What is said of it."""
+        self._interrupted = False
+        """While it was made."""
 
     @property
     def _stop(self) -> StopReason | None:
@@ -74,7 +76,8 @@ class Closing:
         address = self._parts.delivery.address()
         self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
-        return EXIT_CODES.get(self._stop, 0) if self._stop else 0
+        stop = StopReason.INTERRUPTED if self._interrupted else self._stop
+        return EXIT_CODES.get(stop, 0) if stop else 0
 
     def _how(self) -> str:
         return "done" if self._stop is None else self._stop.value
@@ -95,15 +98,28 @@ class Closing:
             self._loop.break_off(error)
 
     def _join_models(self) -> None:
-        """Of a sweep that came to its end: what was interrupted goes on."""
+        """Of a sweep that came to its end: what was interrupted goes on. Without an ensemble the
+        trials are what they are, so that what keeps it from being made is only said."""
         prepared, path = self._parts.prepared, self._parts.directory.path
         wanted = self._parts.config.study.ensemble is Ensemble.auto and prepared.choice is not None
         if not wanted or self._stop not in (None, StopReason.TIMEOUT):
             return
         record = read_study(path)
-        event = made(prepared, path, record)
-        if event is not None:
+        try:
+            event = made(prepared, path, record)
+        except (AutoMLError, KeyboardInterrupt) as error:
+            self._interrupted = isinstance(error, KeyboardInterrupt)
+            again = command_line("ensemble", self._parts.config.study)
+            why = str(error) or "Ctrl-C"
+            self._ensemble = [f"no ensemble was made ({why}); make it with: {again}"]
+            return
+        if event is None:
+            return
+        try:
             self._parts.log.append(event)
+        except StorageError as error:  # as in `_record_end`
+            self._loop.break_off(error)
+        else:
             self._ensemble = lines_of(event, record, prepared.choice, path)
 
     def _deliver(self) -> None:

@@ -62,13 +62,23 @@ def refuse_others(config: Config) -> None:
 
 def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Path) -> list[str]:
     """What is said of it."""
+    score = record.metric.name.removeprefix("val_")
+    known = score if score in event.scores else "loss"
+    on = f"{event.n_rows:,} rows that none of them trained on"
+    best = record.best()
+    than = "" if best is None else f"; the best trial's {record.metric.name} is {best.value:.5g}"
+    value = f"{known} {event.scores[known]:.5g} on {on}{than}"
+    where = os.path.relpath(StudyFiles(path).ensemble)
+    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}"]
+
+
+def _named(event: Ensembled, record: StudyRecord, choice: str | None) -> str:
+    first, *others = event.members
+    if not others:
+        return f"ensemble of trial {first} alone, which no other makes better"
     kinds = Counter(_kind(record.trials[n].params, choice) for n in event.members)
     of = "" if choice is None else f" ({_counted(kinds)})"
-    best, metric = record.best(), record.metric
-    loss = f"loss {event.scores['loss']:.5g} on {event.n_rows:,} rows that none of them trained on"
-    than = "" if best is None else f"; the best trial's {metric.name} is {best.value:.5g}"
-    where = os.path.relpath(StudyFiles(path).ensemble)
-    return [f"ensemble of {len(event.members)} models{of}: {loss}{than}", f"ensemble: {where}"]
+    return f"ensemble of {len(event.members)} models{of}"
 
 
 def _kind(params: Params, choice: str | None) -> str:

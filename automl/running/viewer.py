@@ -89,8 +89,23 @@ class Viewer:
 
     def _seconds_left(self, seconds: float) -> float | None:
         ended = self.n_ended
-        here = ended - self._n_ended_before
-        return None if here <= 0 else seconds / here * (self._loop.n_trials - ended)
+        limit = self._parts.config.study.timeout_seconds
+        return seconds_left(
+            seconds, ended - self._n_ended_before, self._loop.n_trials - ended, limit
+        )
+
+
+def seconds_left(
+    seconds: float, n_ended: int, n_to_come: int, timeout_seconds: float | None
+) -> float | None:
+    """At the pace so far, or up to the end of the time given; None before the first trial ended,
+    and after that end, when nobody knows how long the last ones take."""
+    if n_ended <= 0:
+        return None
+    left = seconds / n_ended * n_to_come
+    if timeout_seconds is None:
+        return left
+    return min(left, timeout_seconds - seconds) if seconds < timeout_seconds else None
 
 
 def seconds_per_step(first: Reported | None, latest: Reported | None) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 
 import automl
 from automl.errors import ConfigError
+from tests.end_to_end.program import ROOT
 
 FEW = (
     *("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),
@@ -57,7 +58,21 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
     assert len(study.trials()) == 3
     with pytest.raises(ConfigError, match="data"):
         automl.fit(frame[:200], "kind", n_trials=4, name="kinds")
+    with pytest.raises(ConfigError, match=r"data\.target"):
+        automl.fit(frame, "a", n_trials=3, name="kinds")
     assert len(automl.open_study("kinds").trials()) == 3
+
+
+def test_the_readmes_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("\n**A table: the best model of any family:**", 1)[1]
+    example = section.split("```python\n", 1)[1].split("```", 1)[0]
+    short = example.replace("timeout_seconds=60", f"n_trials=2, overrides={list(FEW)}")
+    assert short != example
+    table().rename(columns={"kind": "quality"}).to_csv("wine.csv", index=False)
+    exec(compile(short, "README.md", "exec"), {})
+    assert (folder / "wine.pt").exists()
+    assert "rows_per_second" in capsys.readouterr().out
 
 
 def test_a_file_is_read_where_it_lies(folder: Path) -> None:
@@ -75,4 +90,6 @@ def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
     frame["odd"] = odd
     with pytest.raises(ConfigError, match="cannot be written as Parquet"):
         automl.fit(frame, "kind", n_trials=1)
+    with pytest.raises(ConfigError, match="table: a ndarray; give a pandas DataFrame, or the path"):
+        automl.fit(frame[["a"]].to_numpy(), "a")  # type: ignore[arg-type]
     assert not list((folder / "studies").glob("*")), "nothing is left"

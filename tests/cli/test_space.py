@@ -163,6 +163,8 @@ def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> N
     assert "depth" not in own
     (name, *_) = own
     assert composed(f"model={model}", f"space.{name}=0.5").config.space == {**own, name: 0.5}
+    left = {other: entry for other, entry in own.items() if other != name}
+    assert composed(f"model={model}", f"~space.{name}").config.space == left
     assert composed(f"model={model}", "space={x: 1}").config.space == {"x": 1}
     assert "dropout" in composed(f"model={model}", "space=mlp_full").config.space
     assert "depth" in composed(f"model={model}", "space=mlp").config.space

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from automl.commands.releasing.again import same_again
 from automl.commands.releasing.gate import GateError, pass_gate
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import Row, Step, carry_out
+from automl.config import Config, RefitConfig, RegisterConfig, StudyConfig
 from automl.trial import Difference, Evaluated, Interval, RowsKind
 
 
@@ -128,3 +130,15 @@ def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
     assert "Nothing was exported or registered." in said
     assert said.endswith("automl register register.trial=3")
     assert stopped.value.exit_code == 1
+
+
+def test_a_release_goes_on_with_the_settings_that_it_was_given() -> None:
+    config = Config(
+        study=StudyConfig(name="a"),
+        refit=RefitConfig(n_seeds=8, rows="all"),
+        register=RegisterConfig(name="house prices"),
+    )
+    assert same_again(config) == (
+        "python -m automl release study.name=a refit.rows=all refit.n_seeds=8 "
+        "'register.name=house prices'"
+    )

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from automl.commands.which_model import choose, choose_several, trial_of
+from automl.commands.which_model import (
+    TableModel,
+    choose,
+    choose_several,
+    outdated,
+    trial_of,
+)
 from automl.config import (
     Config,
     DataConfig,
@@ -22,8 +29,12 @@ from automl.config import (
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog
+from automl.record.files import StudyFiles
 from automl.record.study import fold
-from automl.trial import Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
+from automl.trial import Ensembled, Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
+
+if TYPE_CHECKING:
+    from automl.training.predictor import Predictor
 
 AUTO, TRIAL, REFIT = WhichModel.auto, WhichModel.trial, WhichModel.refit
 
@@ -108,6 +119,19 @@ def test_of_several_the_refit_and_then_the_best_come_first(searched: Config) -> 
     assert several(searched, AUTO) == [2]
     with pytest.raises(ConfigError, match=r"evaluate\.model=refit: "):
         several(searched, REFIT, 0)
+
+
+def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -> None:
+    nothing = cast("Predictor", None)  # is asked
+    model = TableModel(nothing, Path("ensemble.pt"), 0, None, joined=True)
+    late = "the best trial is trial-00002 by now, and the ensemble was made without it: python"
+    assert outdated(searched, model).startswith(late)
+    files = StudyFiles(Path(searched.study.dir) / "s")
+    for looked_at, said in ([0, 1], late), ([2, 0], ""):
+        speeds = dict.fromkeys(looked_at, 1.0)
+        with EventLog.open(files.events) as log:
+            log.append(Ensembled(9.0, 10, {0: 1.0}, {"loss": 0.5}, speeds))
+        assert outdated(searched, model)[: len(late)] == said
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.nvml_stub.stub import NvmlStub
 
-N_TRIALS, N_EPOCHS = 6, 200
+N_TRIALS, N_EPOCHS = 8, 300
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
 WORDS = (
     f"study.n_trials={N_TRIALS}",

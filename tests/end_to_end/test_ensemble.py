@@ -79,3 +79,30 @@ def test_it_is_what_later_commands_take(folder: Path, call: Call) -> None:
     assert "all labels the same" in done.stdout
     done = call("export", "study.name=a", "export.model=ensemble", "export.trial=1")
     assert (done.code, "give one of them" in done.stderr) == (2, True)
+
+
+def test_one_that_cannot_be_written_is_said_and_made_later(folder: Path, call: Call) -> None:
+    call(*AUTO, "study.ensemble=none")
+    file = folder / "studies" / "a" / "ensemble.pt"
+    file.mkdir()
+    done = call("resume", "study.name=a", "study.ensemble=auto", "study.n_trials=4")
+    assert done.code == 0, done.stderr
+    assert "no ensemble was made (" in done.stdout
+    assert "make it with: python -m automl ensemble study.name=a" in done.stdout
+    assert "4 finished" in done.stdout
+    assert read_study(folder / "studies" / "a").ensemble is None
+    file.rmdir()
+    assert call("ensemble", "study.name=a").code == 0
+
+
+def test_of_several_families_the_trial_that_can_be_exported_is_named(
+    folder: Path, call: Call
+) -> None:
+    both = "[{family: linear}, {family: mlp}]"
+    call(*AUTO, "model.families=[linear,mlp]", "study.n_trials=2", f"study.enqueue={both}")
+    done = call("export", "study.name=a", "export.trial=0", "export.format=torch")
+    assert done.code == 2
+    assert "The best trial that has it is 1 (mlp): export.trial=1" in done.stderr
+    for trial, kind in (("1", "torch"), ("0", "onnx")):
+        words = (f"export.trial={trial}", f"export.format={kind}")
+        assert call("export", "study.name=a", *words).code == 0

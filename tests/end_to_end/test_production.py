@@ -72,6 +72,21 @@ def test_the_fastest_way_is_measured_and_written(
     assert event.chosen == tuned["chosen"]
 
 
+def test_ctrl_c_before_any_file_was_measured_is_no_failure(
+    stored: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("automl.training.export.tuning.timing.ONE_ROW_SECONDS", 0.01)
+    monkeypatch.setattr("automl.training.export.tuning.timing.BATCH_SECONDS", 0.01)
+    monkeypatch.setattr("torch.export.export", interrupted)  # the first way that makes a file
+    done = call("export", "study.name=table", "export.tune=true", "export.to=out")
+    assert (done.code, done.stderr) == (130, "")
+    assert "interrupted before anything that could be written was measured" in done.stdout
+    assert not (stored / "out").exists()
+
+
 def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(
     stored: Path, call: Call
 ) -> None:
@@ -186,7 +201,8 @@ def test_rows_that_cannot_be_read_are_named_counted_and_empty(stored: Path, call
         ("x1,x2\n1,2\n", ["predict.output=rows.csv"], "is the table itself"),
         ("x1,x2\n1,2\n", ["predict.output=gone/s.csv"], "a file in a folder that is there"),
         ("x1,x2\n1,2\n", ["predict.output=/dev/null"], "a file in a folder that is there"),
-        ("x1,x2\n1,2\n", ["predict.keep=[id]"], "lacks the columns id"),
+        ("x1,x2\n1,2\n", ["predict.output=s.xlsx"], "must end in .csv or .parquet"),
+        ("x1,x2\n1,2\n", ["predict.keep=[id]"], "has no column id to keep; it has: x1, x2"),
         ("x1,x2\n1,2\n", ["predict.input=null"], "predict.input: must be given"),
     ],
 )

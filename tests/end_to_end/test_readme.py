@@ -17,7 +17,19 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-OF_A_STUDY = (*("resume", "sync", "evaluate", "export", "predict", "refit", "register", "release"),)
+OF_A_STUDY = (
+    *(
+        "resume",
+        "sync",
+        "evaluate",
+        "export",
+        "predict",
+        "refit",
+        "ensemble",
+        "register",
+        "release",
+    ),
+)
 """Commands that compose from what a study has stored."""
 
 

@@ -157,3 +157,16 @@ def test_another_model_than_the_refit_is_refused(
     assert f"{key}: release evaluates a trial and its refit" in done.stderr
     assert "refit.trial=N" in done.stderr
     assert not (study.path / "release.json").exists()
+
+
+def test_a_copied_study_does_not_count_the_export_of_the_other(
+    study: Records, call: Call, folder: Path
+) -> None:
+    assert call("release", *MOVED).code == 0
+    shutil.copytree(study.path, study.path.with_name("b"))
+    done = call("release", "study.name=b", "study.copy=true", "register.name=b")
+    assert (done.code, done.stderr) == (0, "")
+    assert "studies/b/exports/" in shown_steps(done.stdout)["export"]
+    again = call("release", "study.name=b", "register.name=b", f"export.to={folder / 'e'}")
+    assert shown_steps(again.stdout)["export"].startswith(str(folder / "e"))
+    assert (folder / "e" / "schema.json").exists()

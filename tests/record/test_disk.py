@@ -6,7 +6,7 @@ import ctypes
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,6 +75,21 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "\ud800")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_two_who_write_a_file_at_once_the_one_who_began_last_does(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(replacing(path)).write(b"whole, too")
+    file = second.enter_context(replacing(path))
+    file.write(b"half of")
+    with pytest.raises(FileExistsError, match="another process"):
+        first.close()
+    assert not path.exists(), "half a file would stand there"
+    file.write(b" it, and the rest")
+    second.close()
+    assert path.read_bytes() == b"half of it, and the rest"
     assert list(tmp_path.iterdir()) == [path]
 
 

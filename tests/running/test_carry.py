@@ -18,7 +18,7 @@ from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
 from automl.running.messages import Broke, Ended, Measured, Message, Released
 from automl.running.program_peaks import ProgramPeaks
-from automl.running.viewer import seconds_per_step
+from automl.running.viewer import seconds_left, seconds_per_step
 from automl.search.pruners.median import Median
 from automl.search.study import Study
 from automl.trial import (
@@ -283,3 +283,11 @@ def test_the_pace_is_told_between_the_first_report_of_this_execution_and_the_las
     assert seconds_per_step(None, None) is None
     scene.carry(Hosted(KEY, 0.5, PROCESS), REPORT, replace(REPORT, step=REPORT.step + 1), FINISHED)
     assert scene.carrier.first == {}
+
+
+def test_no_longer_is_left_than_the_time_given() -> None:
+    assert seconds_left(10.0, 2, 4, None) == 20.0
+    assert seconds_left(10.0, 2, 4, 60.0) == 20.0
+    assert seconds_left(10.0, 2, 400, 60.0) == 50.0
+    assert seconds_left(61.0, 2, 400, 60.0) is None
+    assert seconds_left(10.0, 0, 4, 60.0) is None

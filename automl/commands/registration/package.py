@@ -39,9 +39,9 @@ def refuse_unserved(config: Config) -> None:
         )
 
 
-def folder_of(config: Config, model: TableModel) -> Path:
-    """Where the export is, or will be."""
-    made = StudyFiles(study_path(config.study)).export(model.name, ExportFormat.onnx.value)
+def folder_of(config: Config, model: str) -> Path:
+    """Where the export of the model of this name is, or will be."""
+    made = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
     return Path(config.export.to or made).expanduser()
 
 
@@ -64,7 +64,7 @@ def found(folder: Path, file: Path) -> Package | None:
 
 def packaged(config: Config, model: TableModel, choice: Choice) -> Package:
     """The export of the model, made where there is none. Raises AutoMLError."""
-    folder = folder_of(config, model)
+    folder = folder_of(config, model.name)
     there = found(folder, model.file)
     if there is not None:
         return there

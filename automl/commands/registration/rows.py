@@ -41,7 +41,8 @@ def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluat
         if event.digest == evaluation.digest and model.name in event.scores:
             return event
     asked = replace(config.evaluate, trials=[model.trial], model=model.which)
-    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False)
+    # MLflow is given them with the runs, right after (run_of.py).
+    return evaluate(replace(config, evaluate=asked), lambda line: None, show=False, to_mlflow=False)
 
 
 def compared(

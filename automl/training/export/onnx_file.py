@@ -56,7 +56,7 @@ def _told() -> Iterator[None]:
     try:
         with quiet():
             yield
-    except ConfigError:
+    except (ConfigError, OSError):  # a full disk is not the network's fault
         raise
     except Exception as error:  # whatever torch, onnxscript and onnx raise
         operator = operator_in(error)

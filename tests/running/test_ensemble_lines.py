@@ -1,0 +1,32 @@
+"""What is said of an ensemble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automl.record.study import fold
+from automl.running.ensemble import lines_of
+from automl.trial import Ensembled, Event, Finished, Reported, Started, SweepStarted
+
+
+def said(metric: str, members: dict[int, float]) -> str:
+    events: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": metric})]
+    for number, family in enumerate(("mlp", "trees", "mlp")):
+        events.append(Started(number, 1.0, {"family": family}, "cpu"))
+        events.append(Reported(number, 2.0, 0, {metric: 0.5}))
+        events.append(Finished(number, 3.0, 0.5))
+    made = Ensembled(9.0, 1000, members, {"loss": 0.25, "error": 0.125}, {})
+    return lines_of(made, fold(events), "family", Path("studies/s"))[0]
+
+
+def test_it_is_said_by_the_metric_of_the_study() -> None:
+    rows = "on 1,000 rows that none of them trained on; the best trial's"
+    of = "ensemble of 3 models (2 mlp, 1 trees)"
+    three = {0: 0.5, 1: 0.3, 2: 0.2}
+    assert said("val_loss", three) == f"{of}: loss 0.25 {rows} val_loss is 0.5"
+    assert said("val_error", three) == f"{of}: error 0.125 {rows} val_error is 0.5"
+    assert said("train_loss", three) == f"{of}: loss 0.25 {rows} train_loss is 0.5"
+
+
+def test_one_alone_is_no_mean() -> None:
+    assert said("val_loss", {1: 1.0}).startswith("ensemble of trial 1 alone, which no other makes")
