@@ -57,6 +57,7 @@ OWNERS = {
     "mlflow": {"tracking"},
     "numpy": {"data", "integrations", "search", "training"},
     "omegaconf": {"cli"},
+    "onnx": {"training"},
     "onnxruntime": {"training"},
     "optuna": {"search"},
     "pandas": {"data"},

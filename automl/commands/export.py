@@ -36,7 +36,7 @@ def run(config: Config, stored_config: str) -> int:
 
     model = open_model(config, choice)
     predictor = model.predictor
-    check_format(config, predictor.export_formats)
+    _check_format(config, predictor.export_formats)
     rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -93,7 +93,7 @@ def _say_parity(
     )
 
 
-def check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
+def _check_format(config: Config, formats: Sequence[ExportFormat]) -> None:
     """Raises ConfigError for one that the model does not have, which names the best trial that
     has it."""
     kind = config.export.format
@@ -116,10 +116,7 @@ def _which_has(config: Config) -> str:
         has = config.export.format in family.of(trial.params)[0].export_formats
         if has and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
             number, name = trial.number, trial.params[family.choice]
-            return (
-                f" The best trial that has it is {number} ({name}): export.trial={number} "
-                f"(register.trial={number}; of release refit.trial={number})."
-            )
+            return f" The best trial that has it is {number} ({name}): export.trial={number}."
     return ""
 
 

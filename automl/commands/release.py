@@ -13,7 +13,6 @@ from pathlib import Path
 
 from automl.commands import refit
 from automl.commands.evaluation.keep import deliver
-from automl.commands.export import check_format
 from automl.commands.registration.judged import metric_of, shown
 from automl.commands.registration.package import (
     folder_of,
@@ -27,7 +26,7 @@ from automl.commands.releasing.gate import GateError, pass_gate
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
 from automl.commands.which_model import best_file, choose, open_model, trial_of
-from automl.config import Config, ObjectiveKind, WhichModel
+from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
 from automl.record.files import REFIT, StudyFiles
@@ -35,7 +34,6 @@ from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
 from automl.tracking.say import say_on_stdout
-from automl.training.family import Family
 from automl.trial import Evaluated, refit_name, trial_name
 
 
@@ -79,9 +77,6 @@ class _Release:
         self.ledger = Ledger(StudyFiles(self._path).release)
         record = read_study(self._path)
         trial = trial_of(record, config.study, "refit.trial", config.refit.trial)
-        if config.objective.kind is ObjectiveKind.builtin:  # of others `evaluate` says it
-            assert isinstance(config.model, Family), "Hydra makes it by its schema"
-            check_format(config, config.model.of(trial.params)[0].export_formats)
         self._trial = trial.number
         self._best = best_file(self._path, trial)
         self._refit = StudyFiles(self._path).refit

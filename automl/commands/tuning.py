@@ -56,7 +56,7 @@ def fastest_export(
     from automl.training.export.tuning.ways import ways_here
 
     validation = _validation(config, predictor)
-    ways = ways_here()
+    ways = ways_here(predictor)
     console.say(
         f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
         f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest by then"

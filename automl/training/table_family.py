@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import TrainingConfig
+from automl.config import ExportFormat, TrainingConfig
 from automl.errors import ConfigError
 from automl.training.family import Family
 from automl.training.params import Rule, check_value
@@ -27,6 +27,7 @@ class TableFamily(Family):
     """It trains round by round, an epoch each, and reports after each."""
 
     library: ClassVar[str] = "sklearn"
+    export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, Rule]]
     """Of its params, which are these."""
 

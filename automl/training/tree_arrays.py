@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,23 @@ import numpy.typing as npt
 from automl.training.model_file import check
 
 Floats = npt.NDArray[np.float64]
+Borders: TypeAlias = "tuple[npt.NDArray[np.int64], Floats]"
+"""Columns of the view, and at which of their numbers what a model says may jump."""
+NO_BORDERS: Borders = (np.empty(0, dtype=np.int64), np.empty(0))
+
+
+@runtime_checkable
+class Bordered(Protocol):
+    """A model that has such, or might."""
+
+    def borders(self) -> Borders:
+        """Of all its trees."""
+
+
 _ROWS_AT_ONCE = 4096
 """Their view stays in a core's cache."""
-_LEAF = -1
+LEAF = -1
+"""In place of a leaf's column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +74,11 @@ class Trees:
         trees = cls(**arrays)
         _check_trees(trees, n_columns)
         return trees
+
+    def borders(self) -> Borders:
+        """Every threshold."""
+        columns = self.column[self.column != LEAF]
+        return columns.astype(np.int64), self.threshold.astype(np.float64)
 
     def sums(self, view: npt.NDArray[np.float32], n_groups: int = 1) -> Floats:
         """(N, n_groups · V) for the rows of a view (N, F): the sum of what the trees say, of each
@@ -122,7 +141,7 @@ def tree_of(nodes: Nodes) -> Trees:
     leaves = order[nodes.is_leaf[order]]
     arrays: dict[str, npt.NDArray[Any]] = {
         "n_nodes": np.array([len(order)], dtype=np.int32),
-        "column": np.where(nodes.is_leaf, _LEAF, nodes.column)[order].astype(np.int16),
+        "column": np.where(nodes.is_leaf, LEAF, nodes.column)[order].astype(np.int16),
         "threshold": rounded_down(nodes.threshold[inner]),
         "missing_right": nodes.missing_right[inner].astype(np.bool_),
         "value": nodes.value[leaves].astype(np.float32),
@@ -150,7 +169,7 @@ def _level_by_level(nodes: Nodes) -> npt.NDArray[np.int64]:
 
 def _check_trees(trees: Trees, n_columns: int) -> None:
     """Raises ValueError unless every way from a root ends at a leaf that has a value."""
-    inner = trees.column != _LEAF
+    inner = trees.column != LEAF
     columns = trees.column[inner]
     sizes = trees.n_nodes.astype(np.int64)
     check(bool((sizes >= 1).all()), "a tree without nodes", sizes)
@@ -164,17 +183,17 @@ def _check_trees(trees: Trees, n_columns: int) -> None:
     check(len(trees.value) == n_leaves, "not a value for each leaf", len(trees.value))
     check(not np.isnan(trees.threshold).any(), "a threshold that is no number", n_inner)
     check(bool(np.isfinite(trees.value).all()), "a value that is no number", n_leaves)
-    child, own, last = _children(trees)
+    child, own, last = children(trees)
     # Behind it and in its tree: so a way ends, and at a node that is there.
     check(bool((child[inner] > own[inner]).all()), "a node that leads back", n_inner)
     check(bool((child[inner] + 1 <= last[inner]).all()), "a node that leads out", n_inner)
 
 
-def _children(trees: Trees) -> tuple[npt.NDArray[np.int64], ...]:
+def children(trees: Trees) -> tuple[npt.NDArray[np.int64], ...]:
     """Of each node where its left child stands, where it stands itself, and its tree's last."""
     sizes = trees.n_nodes.astype(np.int64)
     roots = np.cumsum(sizes) - sizes
-    inner = (trees.column != _LEAF).astype(np.int64)
+    inner = (trees.column != LEAF).astype(np.int64)
     before = np.cumsum(inner) - inner  # inner nodes before each, of all trees
     root = np.repeat(roots, sizes)
     child = root + 1 + 2 * (before - np.repeat(before[roots], sizes))
@@ -185,8 +204,8 @@ class _Walk:
     """The trees made ready to be walked down."""
 
     def __init__(self, trees: Trees) -> None:
-        child, _, _ = _children(trees)
-        inner = trees.column != _LEAF
+        child, _, _ = children(trees)
+        inner = trees.column != LEAF
         sizes = trees.n_nodes.astype(np.int64)
         self.roots = (np.cumsum(sizes) - sizes).tolist()
         self.leaf_number = np.cumsum(~inner) - 1

@@ -100,7 +100,9 @@ def test_of_several_families_the_trial_that_can_be_exported_is_named(
 ) -> None:
     both = "[{family: linear}, {family: mlp}]"
     call(*AUTO, "model.families=[linear,mlp]", "study.n_trials=2", f"study.enqueue={both}")
-    done = call("export", "study.name=a", "export.trial=0")
+    done = call("export", "study.name=a", "export.trial=0", "export.format=torch")
     assert done.code == 2
     assert "The best trial that has it is 1 (mlp): export.trial=1" in done.stderr
-    assert call("export", "study.name=a", "export.trial=1").code == 0
+    for trial, kind in (("1", "torch"), ("0", "onnx")):
+        words = (f"export.trial={trial}", f"export.format={kind}")
+        assert call("export", "study.name=a", *words).code == 0

@@ -159,17 +159,6 @@ def test_another_model_than_the_refit_is_refused(
     assert not (study.path / "release.json").exists()
 
 
-def test_what_cannot_be_exported_is_refused_before_anything_is_done(
-    folder: Path, call: Call
-) -> None:
-    linear = ("model=linear", "devices=host", "study.n_trials=1", "execution=inline")
-    assert call("sweep", NAME, *linear, "tracking.checkpoints=none").code == 0
-    done = call("release", NAME)
-    assert done.code == 2
-    assert "export.format=onnx: models of this family have none" in done.stderr
-    assert not any(isinstance(event, Evaluated) for event in Records(folder, "a").events())
-
-
 def test_a_copied_study_does_not_count_the_export_of_the_other(
     study: Records, call: Call, folder: Path
 ) -> None:

@@ -94,6 +94,39 @@ def test_a_model_is_scored_explained_and_trained_again(name: str, table: Path, c
     assert n_steps == {0: n_best, 1: n_best}, "as long as the trial trained to its best"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_exported_and_registered(name: str, table: Path, call: Call) -> None:
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    words = (f"model={name}", "study.name=t", "study.n_trials=2", "training.epochs=3", *TABLE)
+    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
+    assert call(*words, *inline).code == 0
+    done = call("export", "study.name=t", "export.format=torch")
+    assert done.code == 2
+    assert "export.format=torch: models of this family have these: onnx" in done.stderr
+    done = call("export", "study.name=t", "export.to=out")
+    assert (done.code, done.stderr) == (0, "")
+    assert "all labels the same" in done.stdout
+    done = call("register", "study.name=t")
+    assert (done.code, done.stderr) == (0, "")
+    assert "version 1 of the registered model t" in done.stdout
+    assert "champion" in done.stdout
+
+
+def test_what_several_families_found_is_exported_and_released(table: Path, call: Call) -> None:
+    """Trials of folds, and their ensemble."""
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    words = ("model=auto", "study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
+    folds = ("data.folds=3", "model.families=[linear,trees]", "space=auto", "pruner=none")
+    done = call(*words, *folds, "devices=host", "execution=inline")
+    assert (done.code, done.stderr) == (0, "")
+    done = call("export", "study.name=t", "export.model=ensemble", "export.to=out")
+    assert (done.code, done.stderr) == (0, "")
+    assert "all labels the same" in done.stdout
+    done = call("release", "study.name=t")
+    assert (done.code, done.stderr) == (0, "")
+    assert "version 1 of t" in done.stdout
+
+
 def test_what_asks_for_gpus_is_refused(table: Path, call: Call) -> None:
     words = ("model=trees", "study.name=t", *TABLE)
     for setting in ("devices=nvml", "devices.choose=gpu"):

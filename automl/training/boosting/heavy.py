@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,11 @@ from automl.training.boosting.family import BoostingFamily, BoostingParams
 from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
-from automl.training.tree_arrays import Nodes, Trees, joined, tree_of
+from automl.training.tree_arrays import NO_BORDERS, Borders, Nodes, Trees, joined, tree_of
 from automl.training.tree_view import check_width, n_columns, tree_view
+
+if TYPE_CHECKING:
+    from automl.training.export.table_graph import TableGraph
 
 MAX_TRAIN_ROWS = 4096
 """What `train_loss` is told of: of more it would take longer than the training."""
@@ -60,6 +63,16 @@ class BoostingModel:
         if self.trees is not None:
             sums += self.trees.sums(tree_view(columns, rows), len(self.base))
         return self.classes.outputs(sums)
+
+    def draw(self, graph: TableGraph) -> str:
+        """See `table_graph.Drawable`."""
+        if self.trees is None:
+            return graph.class_outputs(self.classes, graph.every_row(self.base))
+        sums = graph.tree_sums(self.trees, len(self.base))
+        return graph.class_outputs(self.classes, graph.add("Add", sums, graph.constant(self.base)))
+
+    def borders(self) -> Borders:
+        return NO_BORDERS if self.trees is None else self.trees.borders()
 
     def plain(self) -> dict[str, Any]:
         return {

@@ -19,6 +19,7 @@ from automl.config import Task
 from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.dataset import Rows
 from automl.data.one_hot import CLIP
+from automl.training.family import Model
 from automl.training.mean_model import MeanModel
 from automl.training.network import NetworkModel
 from automl.training.predictor import Predictor
@@ -122,16 +123,28 @@ class Scoring(nn.Module):
         return out[:, 0] * self._scale + self._mean
 
 
+def members_of(predictor: Predictor) -> Sequence[tuple[Model, float]]:
+    """The models whose mean it is, each with what it counts; of a single one that."""
+    model = predictor.trained
+    if not isinstance(model, MeanModel):
+        return [(model, 1.0)]
+    return list(zip(model.members, model.weights, strict=True))
+
+
+def is_network(predictor: Predictor) -> bool:
+    """Whether torch runs it: it is a network, or the mean of several."""
+    return all(isinstance(model, NetworkModel) for model, _ in members_of(predictor))
+
+
 def scoring(predictor: Predictor) -> Scoring:
     """The graph of a loaded model, which must be a network, or the mean of several."""
-    model = predictor.trained
-    members = model.members if isinstance(model, MeanModel) else [model]
-    networks = [member for member in members if isinstance(member, NetworkModel)]
-    assert len(networks) == len(members), "its family says that it exports"
+    members = members_of(predictor)
+    networks = [model for model, _ in members if isinstance(model, NetworkModel)]
+    assert len(networks) == len(members), "who asks has asked `is_network`"
     return Scoring(
         predictor.columns,
         networks,
-        weights=model.weights if isinstance(model, MeanModel) else (1.0,),
+        weights=[weight for _, weight in members],
         task=predictor.task,
         unit=predictor.unit,
     ).eval()

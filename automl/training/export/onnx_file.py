@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import torch
@@ -12,6 +13,9 @@ import torch
 from automl.errors import ConfigError
 from automl.training.export.tracing import operator_in, quiet
 from automl.training.model_file import short
+
+if TYPE_CHECKING:
+    import onnx
 
 MAX_BYTES = 2**31 - 2**20
 """Of the weights: an ONNX file is a protobuf message, which ends at 2 GiB."""
@@ -24,18 +28,35 @@ def check() -> None:
 def write(
     program: torch.export.ExportedProgram, example: Mapping[str, npt.NDArray[Any]], file: Path
 ) -> None:
+    with _told():
+        _translated(program).save(str(file), external_data=False)
+
+
+def model_of(program: torch.export.ExportedProgram) -> onnx.ModelProto:
+    """What `write` writes. Raises ConfigError."""
+    with _told():
+        return _translated(program).model_proto
+
+
+def _translated(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
     n_bytes = sum(w.numel() * w.element_size() for w in program.state_dict.values())
     if n_bytes > MAX_BYTES:
         raise ConfigError(
             f"export.format=onnx: an ONNX file holds 2 GiB at most, and the weights take {n_bytes} "
             "bytes; export.format=torch takes them."
         )
+    translated = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
+    assert translated is not None, "the dynamo exporter returns it"
+    return translated
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """In silence; raises ConfigError where it cannot be done."""
     try:
         with quiet():
-            onnx = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
-            assert onnx is not None, "the dynamo exporter returns it"
-            onnx.save(str(file), external_data=False)
-    except OSError:  # a full disk is not the network's fault
+            yield
+    except (ConfigError, OSError):  # a full disk is not the network's fault
         raise
     except Exception as error:  # whatever torch, onnxscript and onnx raise
         operator = operator_in(error)

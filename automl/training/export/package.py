@@ -26,17 +26,19 @@ from automl.errors import ConfigError
 from automl.record.disk import make_folder, replacing_folder
 from automl.training.export import reader
 from automl.training.export.formats import FORMATS, Format
-from automl.training.export.graph import arrays_of, scoring
+from automl.training.export.graph import arrays_of, is_network, members_of, scoring
 from automl.training.export.parity import (
     Parity,
     ParityError,
     Scores,
+    border_rows,
     compare,
     differences,
     odd_rows,
 )
 from automl.training.export.tracing import trace
 from automl.training.predictor import Predictor
+from automl.training.tree_arrays import NO_BORDERS, Bordered, Borders
 
 LAYOUT = "automl-export-1"
 """Stands in `schema.json`; a change of what it means is a new number."""
@@ -89,7 +91,7 @@ def export(
     """
     _refuse_what_is_no_export(to)
     form = FORMATS[kind]
-    writer = form.writer()
+    form.writer()  # what is missing is said before anything is computed
     columns = predictor.columns
     _refuse_texts(columns)
     proof = Proof.of(predictor, rows)
@@ -97,7 +99,7 @@ def export(
     with replacing_folder(to) as folder:
         if tuned is None:
             example = {name: array[[0, -1]] for name, array in proof.arrays.items()}
-            writer.write(trace(scoring(predictor), example), example, folder / form.file)
+            _write(predictor, kind, example, folder / form.file)
         else:
             _put(tuned, folder, form)
         schema = {
@@ -126,6 +128,18 @@ def export(
     return Exported(to / form.file, len(rows), len(proof.names) - len(rows), largest)
 
 
+def _write(
+    predictor: Predictor, kind: ExportFormat, example: Mapping[str, Any], file: Path
+) -> None:
+    if is_network(predictor):
+        FORMATS[kind].writer().write(trace(scoring(predictor), example), example, file)
+        return
+    assert kind is ExportFormat.onnx, "its families have no other"
+    from automl.training.export import table_file  # it needs onnx
+
+    table_file.write(predictor, example, file)
+
+
 def _put(tuned: Tuned, folder: Path, form: Format) -> None:
     shutil.copyfile(tuned.file, folder / form.file)
     for name, content in tuned.beside.items():
@@ -150,7 +164,7 @@ class Proof:
         without a column that the model learned from."""
         columns = predictor.columns
         predictor.read(frame_of_rows(rows))
-        odd = list(odd_rows(columns, rows[0]))
+        odd = [*odd_rows(columns, rows[0]), *border_rows(columns, rows, _borders(predictor))]
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
         frame = frame_of_rows(together)
@@ -180,6 +194,14 @@ class Proof:
         arrays = {name: array[places] for name, array in self.arrays.items()}
         names = [self.names[place] for place in places]
         return compare(self.scores[places], np.asarray(scores(**arrays)), names, self.unit)
+
+
+def _borders(predictor: Predictor) -> Borders:
+    """Of all members that have any."""
+    models = [model for model, _ in members_of(predictor)]
+    found = [NO_BORDERS, *(model.borders() for model in models if isinstance(model, Bordered))]
+    columns, thresholds = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return columns, thresholds
 
 
 def open_reader(folder: Path) -> Any:

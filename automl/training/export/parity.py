@@ -16,9 +16,12 @@ import numpy.typing as npt
 
 from automl.data.columns import Column, Columns, NumberColumn, source_of
 from automl.errors import AutoMLError
+from automl.training.tree_arrays import Borders
 
 TOLERANCE = 1e-5
 TIE = 1e-6
+N_BORDERS = 100
+"""Thresholds that rows are laid on, at most."""
 Scores = npt.NDArray[np.float64]
 
 
@@ -92,6 +95,33 @@ def odd_rows(columns: Columns, row: Mapping[str, Any]) -> Iterator[tuple[str, di
             if (name, str(value)) not in seen:
                 seen.add((name, str(value)))
                 yield f"a row with {name}={value!r}", {**row, name: value}
+
+
+def border_rows(
+    columns: Columns, rows: Sequence[Mapping[str, Any]], borders: Borders
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows, each with its name, one number of which lies at a threshold of a tree: on it, above it
+    by less than float32 tells apart, and above."""
+    found = {place: _with_number(rows, column) for place, column in enumerate(columns.numbers)}
+    raw = {place: row for place, row in found.items() if row is not None}
+    usable = np.flatnonzero(np.isin(borders[0], [*raw]) & np.isfinite(borders[1]))
+    some = usable[:: max(1, -(-len(usable) // N_BORDERS))]
+    for place, threshold in zip(borders[0][some], borders[1][some], strict=True):
+        column, row = columns.numbers[place], raw[place]
+        step = abs(float(np.spacing(np.float32(threshold))))
+        least = 2 * float(np.spacing(abs(column.mean))) / column.scale  # of times it is more
+        for above in (0.0, step / 4, max(step, least)):
+            value = column.mean + column.scale * (float(threshold) + above)
+            yield f"a row with {column.name}={value!r}", {**row, column.name: value}
+
+
+def _with_number(
+    rows: Sequence[Mapping[str, Any]], column: NumberColumn
+) -> Mapping[str, Any] | None:
+    """The first row that has one in this column; None: its cells are of another kind."""
+    if column.made_of:
+        return None
+    return next((row for row in rows if isinstance(row[column.name], int | float)), None)
 
 
 def _odd_cells(column: Column, value: Any) -> Sequence[Any]:

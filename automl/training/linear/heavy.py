@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from automl.data.scores import Floats
 from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
+
+if TYPE_CHECKING:
+    from automl.training.export.table_graph import TableGraph
 
 _MAX_STEPS = 1000
 _ROWS_AT_ONCE = 8192
@@ -55,6 +58,11 @@ class LinearModel:
     def of_features(self, x: npt.NDArray[np.float32]) -> Floats:
         """(N, n_outputs) of (N, D)."""
         return self.classes.outputs(x.astype(np.float64) @ self.weights + self.bias)
+
+    def draw(self, graph: TableGraph) -> str:
+        """See `table_graph.Drawable`."""
+        weights, bias = graph.constant(self.weights), graph.constant(self.bias)
+        return graph.class_outputs(self.classes, graph.add("Gemm", graph.one_hot, weights, bias))
 
     def plain(self) -> dict[str, Any]:
         return {"weights": self.weights, "bias": self.bias, "classes_seen": self.classes.plain()}

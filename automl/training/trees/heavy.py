@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,12 @@ from automl.data.dataset import Rows
 from automl.data.scores import Floats
 from automl.training.model_file import check, task_of
 from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
-from automl.training.tree_arrays import Nodes, Trees, joined, tree_of
+from automl.training.tree_arrays import Borders, Nodes, Trees, joined, tree_of
 from automl.training.tree_view import check_width, n_columns, tree_view
 from automl.training.trees.family import TreesFamily, TreesParams
+
+if TYPE_CHECKING:
+    from automl.training.export.table_graph import TableGraph
 
 LEAST_SHARE = 1e-7
 """Of a class that no tree believes in: else one wrong row in a million makes the loss infinite."""
@@ -45,6 +48,19 @@ class ForestModel:
     def outputs(self, columns: Columns, rows: Rows) -> Floats:
         sums = self.trees.sums(tree_view(columns, rows))
         return outputs_of(sums / len(self.trees.n_nodes), self.task)
+
+    def draw(self, graph: TableGraph) -> str:
+        """See `table_graph.Drawable`; the arithmetic of `outputs_of`."""
+        n_trees = graph.constant(len(self.trees.n_nodes))
+        mean = graph.add("Div", graph.tree_sums(self.trees), n_trees)
+        if self.task is Task.regression:
+            return mean
+        if self.trees.n_values == 1:
+            mean = graph.joined([graph.add("Sub", graph.constant(1), mean), mean])
+        return graph.add("Log", graph.clipped(mean, LEAST_SHARE, 1))
+
+    def borders(self) -> Borders:
+        return self.trees.borders()
 
 
 def outputs_of(mean: Floats, task: Task) -> Floats:

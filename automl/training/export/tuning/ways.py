@@ -7,6 +7,7 @@ named, and written by nobody.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,15 +16,24 @@ from automl.config import ExportFormat
 from automl.errors import ConfigError
 from automl.training.export import reader
 from automl.training.export.aoti_file import check as check_compiler
+from automl.training.export.graph import is_network
 from automl.training.export.tracing import quiet
 from automl.training.export.tuning.cuda_ways import cuda_ways
 from automl.training.export.tuning.timing import rows_of
 from automl.training.export.tuning.workshop import Made, NotHereError, Way, Workshop
+from automl.training.predictor import Predictor
+
+_NO_NETWORK = (
+    "linear models and trees, alone or among others, are run by ONNX Runtime alone, in full"
+)
 
 
-def ways_here() -> list[Way]:
-    """Those with as many threads as torch takes here."""
-    return list(ways(torch.get_num_threads()))
+def ways_here(predictor: Predictor) -> list[Way]:
+    """Those with as many threads as torch takes here; what cannot run this model says so."""
+    found = ways(torch.get_num_threads())
+    if is_network(predictor):
+        return list(found)
+    return [way if way.any_model else replace(way, why_not=_NO_NETWORK) for way in found]
 
 
 def ways(n_threads: int) -> Iterator[Way]:
@@ -34,7 +44,7 @@ def ways(n_threads: int) -> Iterator[Way]:
     yield Way("torch.compile", _compiled, n_threads, making_seconds=15)
     yield Way("aoti", partial(_file, ExportFormat.aoti), n_threads, making_seconds=25)
     for n in counts(n_threads):
-        yield Way("onnx", partial(_onnx, n), n)
+        yield Way("onnx", partial(_onnx, n), n, any_model=True)
     for n in counts(n_threads):
         yield Way("onnx, int8", partial(_int8, n), n, rounds=True)
     yield Way("torch, bf16", _bf16, n_threads, rounds=True)

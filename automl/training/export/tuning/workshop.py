@@ -16,7 +16,7 @@ from automl.config import ExportFormat
 from automl.errors import ConfigError
 from automl.training.export import onnx_file
 from automl.training.export.formats import FORMATS
-from automl.training.export.graph import Scoring, scoring
+from automl.training.export.graph import Scoring, is_network, scoring
 from automl.training.export.tracing import trace
 from automl.training.export.tuning.timing import Arrays, Scores, rows_of
 from automl.training.predictor import Predictor
@@ -48,6 +48,8 @@ class Way:
     """It computes in fewer bits than the model was trained in."""
     why_not: str = ""
     """It cannot be measured here, which is known beforehand."""
+    any_model: bool = False
+    """It runs models that are no networks, too."""
     making_seconds: float = 2.0
     """About, on two cores; what is compiled takes longer."""
 
@@ -58,9 +60,14 @@ class Workshop:
     def __init__(self, predictor: Predictor, arrays: Arrays, folder: Path) -> None:
         """`arrays` are some rows as the graph takes them; files are made in `folder`. Raises
         AutoMLError for a model that is not exported."""
-        self.graph = scoring(predictor)
+        self._predictor = predictor
         self.example: dict[str, npt.NDArray[Any]] = rows_of(arrays, 2)
         self._folder, self._files = folder, dict[ExportFormat, Path]()
+
+    @cached_property
+    def graph(self) -> Scoring:
+        """Of a network, or the mean of several."""
+        return scoring(self._predictor)
 
     @cached_property
     def program(self) -> torch.export.ExportedProgram:
@@ -92,7 +99,12 @@ class Workshop:
             form = FORMATS[kind]
             writer = form.writer()
             file = self._folder / f"{kind.value}-{form.file}"
-            writer.write(self.program, self.example, file)
+            if is_network(self._predictor):
+                writer.write(self.program, self.example, file)
+            else:
+                from automl.training.export import table_file  # it needs onnx
+
+                table_file.write(self._predictor, self.example, file)
         except ConfigError as error:
             raise NotHereError(str(error).removeprefix(f"export.format={kind.value}: ")) from error
         return file
