@@ -9,7 +9,7 @@ from pathlib import Path
 from automl.commands.which_model import TableModel
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError
-from automl.record.files import StudyFiles
+from automl.record.files import EVENTS, StudyFiles
 from automl.record.place import Place, read_place
 from automl.record.studies import read_study
 from automl.tracking.confirmed import delivered
@@ -36,7 +36,7 @@ def refit_folder(directory: Path, model: TableModel) -> Path:
     assert model.refitted is not None
     wanted = str(model.trial), model.refitted.rows
     ended: list[tuple[float, Path]] = []
-    for log in StudyFiles(directory).refits.glob("*/events.log"):
+    for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
         record = read_study(log.parent)
         end = record.sweeps[-1].end if record.sweeps else None
         if end is not None and _of(record.settings) == wanted:
