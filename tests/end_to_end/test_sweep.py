@@ -43,7 +43,7 @@ WORDS = (
 )
 
 
-TWO = ("study.name=remote", "study.n_trials=2", "study.metric=val_accuracy", "devices=host")
+TWO = ("study.name=remote", "study.n_trials=2", "study.direction=maximize", "devices=host")
 
 
 @pytest.fixture(scope="module")
