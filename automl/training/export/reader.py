@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import importlib.util
 import json
 import math
 import platform
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,9 @@ class Model:
 
 
 def open_module(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Leaves no compiled file beside it, as an import would."""
+    module = types.ModuleType(file.stem)
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module.__dict__)
     return module
 
 
