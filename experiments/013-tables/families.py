@@ -152,7 +152,8 @@ class OneFamily:
 
 
 def scored(path: Path, evaluation: Evaluation) -> tuple[float, float, float]:
-    """Log-loss and error on the test rows (of amounts the mean squared error), and how many of them are predicted in a second."""
+    """Log-loss and error on the test rows, and how many of them are predicted in a second. Of
+    amounts the mean squared error and nan."""
     model, part = load_of_table(path), evaluation.part
     model.outputs(part.rows[:1])
     before = time.process_time()

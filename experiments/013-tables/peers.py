@@ -151,12 +151,22 @@ def command(
 
 
 def judged(split: tables.Split, folder: Path) -> tuple[Losses, float | None]:
-    """The loss of each test row (log-loss, or squared error), and the share of wrong classes."""
+    """What the tool wrote, as `losses_of` has it."""
     said = np.load(folder / "said.npy")
+    return losses_of(split, said, json.loads((folder / "classes.json").read_text()))
+
+
+def losses_of(
+    split: tables.Split, said: Losses, classes: Sequence[str]
+) -> tuple[Losses, float | None]:
+    """The loss of each test row (log-loss, or squared error), and the share of wrong classes.
+
+    `said` are values, or (N, C) probabilities of the classes; a class that is not among them has
+    none.
+    """
     target = split.test[tables.TARGET]
     if split.task == tables.AMOUNTS:
         return np.square(said - target.to_numpy(dtype=float)), None
-    classes = json.loads((folder / "classes.json").read_text())
     right = target.map({name: number for number, name in enumerate(classes)})
     known = said[np.arange(len(said)), right.fillna(0).astype(int)] * right.notna()
     losses = -np.log(known.to_numpy(dtype=float).clip(LEAST_PROBABILITY, 1))

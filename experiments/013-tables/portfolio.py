@@ -21,6 +21,7 @@ import numpy.typing as npt
 import tables
 import yaml
 from families import OneFamily, scored
+from omegaconf import OmegaConf
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.evaluation import Evaluation, open_evaluation
@@ -138,9 +139,14 @@ def candidates(family: str, n_drawn: int) -> Iterator[Params]:
     """Those chosen by hand, then drawn ones; the same whenever asked."""
     yield from families()[family]().portfolio()
     random = np.random.default_rng(0)
-    space = own_params(family, yaml.safe_load(SPACE.read_text()))
+    space = own_params(family, space_of_all())
     for _ in range(n_drawn):
         yield {name: drawn(entry, random) for name, entry in space.items()}
+
+
+def space_of_all() -> Any:
+    """By Hydra's own reader: to YAML itself 1e-3 is a text."""
+    return OmegaConf.to_container(OmegaConf.load(SPACE))
 
 
 def drawn(entry: Any, random: np.random.Generator) -> ParamValue:

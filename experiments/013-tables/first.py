@@ -1,0 +1,55 @@
+"""How soon `model=auto` has a good model of Adult on disk: from the start of the command, imports
+included, to the last writing of each trial's `best.pt`, and what that file is worth."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import pandas as pd
+from peers import OURS, fresh_folder, run
+
+from automl.record.files import BEST
+from automl.record.studies import read_study
+from automl.training.predictor import load_of_table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the public tables")
+    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("overrides", nargs="*", help="settings, such as model.families=[boosting]")
+    asked = parser.parse_args()
+    data, test = asked.data.resolve(), pd.read_csv(asked.data / "adult-test.csv")
+    command = [
+        *(sys.executable, "-m", "automl", "data=csv", f"data.path={data}/adult-train.csv"),
+        *("data.target=income", "data.test_fraction=0", "model=auto", "study.name=first"),
+        *(f"study.n_trials={asked.trials}", *asked.overrides),
+    ]
+    os.environ.pop("OMP_NUM_THREADS", None)
+    with fresh_folder(None) as folder:
+        timing = run(command, folder, variables=OURS)
+        study = folder / "studies" / "first"
+        for trial in read_study(study).trials.values():
+            path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST
+            if path.exists():
+                scores = load_of_table(path).score(test)
+                say(
+                    f"trial {trial.number} ({trial.params['family']}): written after "
+                    f"{path.stat().st_mtime - timing.began_seconds:.1f} s, error "
+                    f"{scores['error']:.2%}, log-loss {scores['loss']:.4f}"
+                )
+    say(
+        f"the command took {timing.wall_seconds:.1f} s, {timing.cpu_seconds:.1f} s of CPU; "
+        f"others kept {timing.others_cores:.1f} cores busy"
+    )
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
