@@ -6,9 +6,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import psutil
 from peers import OURS, fresh_folder, run
 
 from automl.record.files import BEST
@@ -30,21 +36,51 @@ def main() -> None:
     ]
     os.environ.pop("OMP_NUM_THREADS", None)
     with fresh_folder(None) as folder:
-        timing = run(command, folder, variables=OURS)
+        with sampled() as samples:
+            timing = run(command, folder, variables=OURS)
         study = folder / "studies" / "first"
         for trial in read_study(study).trials.values():
             path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST
             if path.exists():
-                scores = load_of_table(path).score(test)
+                scores, written = load_of_table(path).score(test), path.stat().st_mtime
+                cpu_seconds = np.interp(written, *zip(*samples, strict=True))
                 say(
                     f"trial {trial.number} ({trial.params['family']}): written after "
-                    f"{path.stat().st_mtime - timing.began_seconds:.1f} s, error "
+                    f"{written - timing.began_seconds:.1f} s, {cpu_seconds:.1f} s of CPU; error "
                     f"{scores['error']:.2%}, log-loss {scores['loss']:.4f}"
                 )
     say(
         f"the command took {timing.wall_seconds:.1f} s, {timing.cpu_seconds:.1f} s of CPU; "
         f"others kept {timing.others_cores:.1f} cores busy"
     )
+
+
+@contextmanager
+def sampled() -> Iterator[list[tuple[float, float]]]:
+    """Unix times, and the CPU seconds that all descendants had spent by then."""
+    samples: list[tuple[float, float]] = []
+    over = threading.Event()
+
+    def sample() -> None:
+        while not over.wait(0.2):
+            samples.append((time.time(), spent_seconds()))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        over.set()
+        thread.join()
+
+
+def spent_seconds() -> float:
+    """Of those that run, and of those of theirs that have ended."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it ended just now, and is counted by its parent next time
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def say(line: str) -> None:

@@ -297,8 +297,8 @@ def calendar(random: Random) -> pd.DataFrame:
     """A date and an hour as text: weekday, season and the hour decide."""
     when = pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(17_520, size=3000), "h")
     x = random.normal(size=(3000, 3))
-    target = 10 * np.sin(when.hour * np.pi / 12) + 8 * (when.dayofweek >= 5)
-    target = target + 5 * np.cos(when.dayofyear * 2 * np.pi / 365) + 2 * x[:, 0]
+    target = 10 * np.sin(when.hour * np.pi / 12) + 8 * (when.day_of_week >= 5)
+    target = target + 5 * np.cos(when.day_of_year * 2 * np.pi / 365) + 2 * x[:, 0]
     texts = when.strftime("%Y-%m-%d %H:%M")
     return numbers(x, target + random.normal(scale=2, size=3000)).assign(when=texts)
 
