@@ -210,7 +210,8 @@ def catboost_default(work: Work) -> Said:
     x, x_test = _columns(work)
     texts = list(x.columns[x.dtypes == "category"])
     kind = CatBoostClassifier if work.of_classes else CatBoostRegressor
-    x, x_test = (part.astype(dict.fromkeys(texts, "str")) for part in (x, x_test))
+    told = [part[texts].astype(object).fillna("missing") for part in (x, x_test)]
+    x, x_test = (part.assign(**of) for part, of in zip((x, x_test), told, strict=True))
     model = kind(
         *(), cat_features=texts, thread_count=N_THREADS, random_seed=SEED, verbose=False,
         train_dir=str(work.folder / "catboost"),
