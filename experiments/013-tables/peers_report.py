@@ -153,7 +153,10 @@ def _by_table(board: Board) -> Iterator[str]:
     yield from _head("table", "splits", *board.tools)
     for table, splits in board.splits.items():
         losses = [board.loss(table, tool) for tool in board.tools]
-        cells = [f"**{x:.4g}**" if x == min(losses) else f"{x:.4g}" for x in losses]
+        shown = [f"{x:.4g}" if np.isfinite(x) else "failed" for x in losses]
+        cells = [
+            f"**{of}**" if x == min(losses) else of for x, of in zip(losses, shown, strict=True)
+        ]
         yield _row(table, str(len(splits)), *cells)
     ranks = np.mean([board.ranks(table) for table in board.splits], axis=0)
     yield _row("mean rank", "", *(f"{rank:.2f}" for rank in ranks))
