@@ -90,7 +90,9 @@ def ours(work: Work) -> Said:
     )
     if not work.of_classes:
         return np.asarray(study.predict(work.test)), ()
-    return np.asarray(study.predict_probabilities(work.test)), list(study.model.classes)
+    return np.asarray(study.predict_probabilities(work.test)), [
+        str(name) for name in study.model.classes
+    ]
 
 
 def autogluon(preset: str) -> Callable[[Work], Said]:
@@ -139,7 +141,8 @@ class _Tuning:
     def __init__(self, work: Work) -> None:
         from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
-        self.work, self.best, self.value = work, [], float("inf")
+        self.work, self.value = work, float("inf")
+        self.best: list[Any] = []
         self.x, self.x_test = _columns(work)
         self.classes: list[str] = sorted(work.y.unique()) if work.of_classes else []
         self.y = work.y.map(self.classes.index).to_numpy() if work.of_classes else work.y.to_numpy()
@@ -289,7 +292,8 @@ def _columns(work: Work, n_levels: int | None = None) -> tuple[pd.DataFrame, pd.
 
 
 def _is_date(column: pd.Series[Any]) -> bool:
-    return pd.to_datetime(column, errors="coerce", format="%Y-%m-%d %H:%M").notna().all()
+    when = pd.to_datetime(column, errors="coerce", format="%Y-%m-%d %H:%M")
+    return bool(when.notna().all())
 
 
 def _with_date(frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -4,7 +4,6 @@ included, to the last writing of each trial's `best.pt`, and what that file is w
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import threading
 import time
@@ -15,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import psutil
-from peers import OURS, fresh_folder, run
+from peers import OURS
+from whole_process import fresh_folder, run
 
 from automl.record.files import BEST
 from automl.record.studies import read_study
@@ -34,7 +34,6 @@ def main() -> None:
         *("data.target=income", "data.test_fraction=0", "model=auto", "study.name=first"),
         *(f"study.n_trials={asked.trials}", *asked.overrides),
     ]
-    os.environ.pop("OMP_NUM_THREADS", None)
     with fresh_folder(None) as folder:
         with sampled() as samples:
             timing = run(command, folder, variables=OURS)
@@ -43,7 +42,7 @@ def main() -> None:
             path = study / "checkpoints" / f"trial-{trial.number:05d}" / BEST
             if path.exists():
                 scores, written = load_of_table(path).score(test), path.stat().st_mtime
-                cpu_seconds = np.interp(written, *zip(*samples, strict=True))
+                cpu_seconds = np.interp(written, *np.transpose(samples))
                 say(
                     f"trial {trial.number} ({trial.params['family']}): written after "
                     f"{written - timing.began_seconds:.1f} s, {cpu_seconds:.1f} s of CPU; error "

@@ -7,7 +7,7 @@ the columns, with the target as `target`: texts are classes, numbers amounts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ def kind(function: Kind) -> Kind:
     return function
 
 
-def numbers(x: Floats, target: object) -> pd.DataFrame:
+def numbers(x: Floats, target: Any) -> pd.DataFrame:
     """Columns x0, x1, … and the target."""
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])])
     return frame.assign(target=target)
@@ -222,7 +222,7 @@ def mixed(random: Random) -> pd.DataFrame:
         + random.normal(size=7)[work] - 7
     )  # fmt: skip
     frame = pd.DataFrame({"age": age, "hours": hours.round(), "capital": capital})
-    frame["work"] = np.where(random.random(n) < 0.06, None, [f"work {i}" for i in work])
+    frame["work"] = pd.Series([f"work {i}" for i in work]).where(random.random(n) > 0.06)
     return frame.assign(school=[f"school {i}" for i in school], target=classes(random, logit))
 
 

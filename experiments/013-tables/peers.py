@@ -132,8 +132,12 @@ def measured(key: Key, asked: argparse.Namespace) -> Result:
         losses, error_share = judged(split, folder)
     np.savez(asked.out / key.file, rows=split.test.index.to_numpy(), losses=losses)
     loss = float(losses.mean() if split.task == tables.CLASSES else losses.mean() ** 0.5)
-    spent = (timing.wall_seconds, timing.cpu_seconds, timing.others_cores)
-    return Result(key, len(split.train), loss, error_share, *(round(x, 2) for x in spent))
+    return Result(
+        *(key, len(split.train), loss, error_share),
+        wall_seconds=round(timing.wall_seconds, 2),
+        cpu_seconds=round(timing.cpu_seconds, 2),
+        others_cores=round(timing.others_cores, 2),
+    )
 
 
 OURS = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
@@ -168,8 +172,8 @@ def losses_of(
     if split.task == tables.AMOUNTS:
         return np.square(said - target.to_numpy(dtype=float)), None
     right = target.map({name: number for number, name in enumerate(classes)})
-    known = said[np.arange(len(said)), right.fillna(0).astype(int)] * right.notna()
-    losses = -np.log(known.to_numpy(dtype=float).clip(LEAST_PROBABILITY, 1))
+    known = said[np.arange(len(said)), right.fillna(0).astype(int)]
+    losses = -np.log(np.where(right.notna(), known, 0).clip(LEAST_PROBABILITY, 1))
     return losses, float((said.argmax(axis=1) != right).mean())
 
 

@@ -137,7 +137,8 @@ def _losses(board: Board, table: str, tool: str) -> list[tuple[npt.NDArray[np.in
 
 def _sums_by_row(board: Board, table: str, tool: str) -> Floats:
     rows, losses = zip(*_losses(board, table, tool), strict=True)
-    return np.bincount(np.concatenate(rows), weights=np.concatenate(losses))
+    sums = np.bincount(np.concatenate(rows), weights=np.concatenate(losses))
+    return np.asarray(sums, dtype=np.float64)
 
 
 def lines(board: Board) -> Iterator[str]:
