@@ -13,9 +13,7 @@ import automl
 from automl.errors import ConfigError
 from tests.end_to_end.program import ROOT
 
-FEW = (
-    *("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),
-)
+FEW = (*("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
 
 
 def table(n: int = 300) -> pd.DataFrame:

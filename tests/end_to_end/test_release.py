@@ -124,6 +124,7 @@ def said(running: Running, mark: str) -> bool:
     return mark in running.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # six programs
 def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Program) -> None:
     for place, step in enumerate(STEPS, 1):

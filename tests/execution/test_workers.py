@@ -352,8 +352,8 @@ def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
 def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
     for seconds in (1, 5, 25):  # a busy machine may hold both up for longer than the one has left
         limits = WorkerLimits(max_workers=1, trial_timeout_seconds=seconds)
-        late_comer = {"act": "joined_late", "seconds": seconds / 2}
-        specs = [TrialSpec(0, late_comer, "", 0), spec(1), spec(2)]
+        first = TrialSpec(0, {"act": "joined_late", "seconds": seconds / 2}, "", 0)
+        specs = [first, spec(1), spec(2)]
         ended = outcomes(execute(tmp_path / str(seconds), specs, limits))
         if isinstance(ended.get(1), Interrupted):
             break
