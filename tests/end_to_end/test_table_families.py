@@ -28,6 +28,7 @@ def table(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_process_of_a_sweep_loads_torch(name: str, table: Path, program: Program) -> None:
     """Whoever looks for torch finds one that leaves a mark and cannot be had."""
