@@ -1,4 +1,4 @@
-"""What belongs to a sweep leaves the signals that ask it to stop to it; what a user starts does not."""
+"""What belongs to a sweep leaves signals that ask to stop to it; what a user starts does not."""
 
 from __future__ import annotations
 
