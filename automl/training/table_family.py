@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +30,14 @@ class TableFamily(Family):
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, Rule]]
     """Of its params, which are these."""
+
+    fits_with: ClassVar[str] = "sklearn.ensemble"
+    """What a process that fits imports, and one that only predicts does not. Workers are forked
+    from one that has it: else each would load it in its first trial."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        return (self.heavy, self.fits_with)
 
     @property
     def users_target(self) -> None:

@@ -71,7 +71,8 @@ class AutoFamily(Family):
 
     @property
     def modules(self) -> Sequence[str]:
-        return (self.heavy, *(family.heavy for family in self._members().values()))
+        members = self._members().values()
+        return (self.heavy, *(name for family in members for name in family.modules))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         taken = [

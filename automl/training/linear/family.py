@@ -39,6 +39,7 @@ class LinearFamily(TableFamily):
 
     heavy = "automl.training.linear.heavy"
     rules: ClassVar[Mapping[str, Rule]] = _RULES
+    fits_with = "sklearn.linear_model"
 
     def params(self, given: Params) -> LinearParams:
         return LinearParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
