@@ -53,7 +53,6 @@ from automl.training.plan import (
     check_conditions,
     check_loss,
     check_metric,
-    check_metric_of_folds,
     check_space,
     check_values,
     declare,
@@ -353,8 +352,6 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
         dataset = load_dataset(config.data)
         check_loss(config.training.loss, dataset.task)
         check_metric(config.study.metric, config.study.towards, dataset.task)
-        if dataset.folds:
-            check_metric_of_folds(config.study.metric, dataset.task)
         return dataset, None
     refuse_table_settings(config.data)
     check(

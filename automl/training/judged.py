@@ -7,14 +7,14 @@ is kept, has them all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from automl.config import Task
 from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX
-from automl.data.dataset import Dataset, Targets
+from automl.data.dataset import Dataset, Part, Targets
 from automl.data.scores import Floats, predictions
 
 
@@ -33,8 +33,12 @@ class Judged:
     @classmethod
     def of(cls, dataset: Dataset, metric: str) -> Judged:
         """The rows of the validation part."""
-        y = dataset.validation.y
-        return cls(dataset.task, y, dataset.target_mean, dataset.target_scale, metric)
+        return cls.of_part(dataset, dataset.validation, metric)
+
+    @classmethod
+    def of_part(cls, dataset: Dataset, part: Part, metric: str) -> Judged:
+        """Rows of the data set."""
+        return cls(dataset.task, part.y, dataset.target_mean, dataset.target_scale, metric)
 
     @property
     def wants_metric(self) -> bool:
@@ -66,6 +70,23 @@ class Judged:
         scale = self.target_mean, self.target_scale
         of = predictions(self.task, outputs.astype(np.float64), self.y, *scale)
         return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """All metrics of a report, for whoever wants them, and the outputs that they are made of."""
+
+    judged: Judged
+    get_outputs: Callable[[], Floats]
+    """(N, C) for the judged rows."""
+
+    def __call__(self) -> dict[str, float]:
+        return self.judged.every(self.get_outputs())
+
+
+def together(parts: Sequence[Judged]) -> Judged:
+    """The rows of all."""
+    return replace(parts[0], y=np.concatenate([part.y for part in parts]))
 
 
 def class_weights(dataset: Dataset) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX, direction_of, reported
+from automl.config.metrics import METRICS, PREFIX, direction_of, reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
@@ -288,15 +288,6 @@ def check_metric(metric: str, direction: Direction, task: Task) -> None:
         raise ConfigError(
             f"study.direction={direction.value}: of {metric} {size} values are good. Leave "
             f"study.direction out, or set it to {good.value}."
-        )
-
-
-def check_metric_of_folds(metric: str, task: Task) -> None:
-    """Raise ConfigError for a metric that is no mean over rows: what folds come to is one."""
-    if metric in reported(task) and metric not in EACH_EPOCH[task]:
-        raise ConfigError(
-            f"study.metric={metric}: trials with folds are judged by one of "
-            f"{', '.join(EACH_EPOCH[task][1:])}. Take one of these, or data.folds=1."
         )
 
 

@@ -18,7 +18,7 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
-from automl.training.judged import Judged
+from automl.training.judged import Judged, Scores
 from automl.training.model_file import check_room, with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
@@ -128,7 +128,7 @@ class _Reporting:
             metrics,
             checkpoint=lambda: {"epoch": grown.round, **patience.state(), **grown.get_state()},
             best=lambda: model_state(self._fitting.family, self._fitting.data, grown.get_model()),
-            scores=lambda: judged.every(grown.validation),
+            scores=Scores(judged, lambda: grown.validation),
         )
         if patience.is_over:
             raise _Enough

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from automl.data.dataset import Dataset
+from automl.data.scores import Floats
 from automl.training import checkpoint
 from automl.training.folds.course import Course, Whole, told
 from automl.training.network import Network
@@ -135,14 +136,19 @@ class FoldPack:
             if isinstance(metrics, DivergedError):
                 return metrics
             by_fold.append(metrics)
-        course, now = trial.course.after(trial.epoch, by_fold)
+        outputs = self._outputs(number, range(self._n_folds) if self._start.asks_outputs else ())
+        course, now = trial.course.after(trial.epoch, by_fold, outputs)
         kept = list(trial.kept)
-        for fold in now:
+        for fold, said in zip(now, self._outputs(number, now), strict=True):
             lane = number * self._n_folds + fold
             member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
-            kept[fold] = checkpoint.snapshot(member)
-        report = course.pooled(by_fold)
+            kept[fold], course = checkpoint.snapshot(member), course.saying(fold, said)
+        report = course.pooled(by_fold, outputs)
         return _Trial(trial.epoch + 1, course, trial.patience.after(report), kept), report
+
+    def _outputs(self, number: int, folds: Iterable[int]) -> list[Floats]:
+        """What some of a trial's folds say now of the rows that judge them."""
+        return [self._lanes.judged_outputs(number * self._n_folds + fold) for fold in folds]
 
     def _lanes_of(self, number: int) -> list[tuple[int, int]]:
         """Each fold with the number of its lane."""

@@ -15,16 +15,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from automl.config import Schedule
 from automl.training import steps
+from automl.training.judged import Scores
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_average, make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.patience import Patience
-from automl.training.reports import GetScores
 from automl.training.schedule import lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, epoch_order
@@ -83,7 +85,8 @@ class Places(ABC, Generic[AnyLayout]):
     def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums (K,) over the validation part, float64: losses, and misses or squared errors.
 
-        What the networks give for it goes to `outputs` (K, C, N), where that is asked for.
+        What the networks give for it goes to `outputs` (K, C, N), where that is asked for; of folds
+        each lane's rows stand in their own order, before those of others that have more.
         """
 
     @abstractmethod
@@ -222,13 +225,20 @@ class PackTrainer(ABC):
         with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
 
-    def scores(self, number: int) -> GetScores | None:
+    def scores(self, number: int) -> Scores | None:
         """What computes all metrics of a lane's last epoch; None: there are no more of them."""
         return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
         return None if self._outputs is None else self._outputs[position].T.clone()
+
+    def judged_outputs(self, number: int) -> npt.NDArray[np.float64]:
+        """(N, C) of a lane that is a fold, for the rows that judge it, by its last epoch."""
+        lane, position = self._lanes[number], self._require_places().positions[number]
+        outputs = self._outputs_of(position)
+        assert outputs is not None, "kept of folds"
+        return outputs[: self._n_judged(lane)].double().cpu().numpy()
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
@@ -282,7 +292,8 @@ class PackTrainer(ABC):
                 check_finite(metrics, lane.epoch, lane.params)
                 if self.problem.judged is not None and self.problem.judged.wants_metric:
                     metrics |= self.problem.more_metrics(self._outputs_of(position))
-                lane.patience = lane.patience.after(metrics)
+                if lane.fold is None:
+                    lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
             except DivergedError as error:
                 ended[number] = error
@@ -301,7 +312,9 @@ class PackTrainer(ABC):
         """`Places.evaluate`, where there are rows to judge by."""
         n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
         if self._folds:
-            return places.evaluate(None)
+            shape = n_lanes, self._n_outputs, max(len(fold.judged) for fold in self._folds)
+            self._outputs = self.problem.room(*shape, device=self._device)
+            return places.evaluate(self._outputs)
         if self._n_validation:
             if isinstance(n_outputs, int):
                 shape = n_lanes, n_outputs, self._n_validation
@@ -309,6 +322,11 @@ class PackTrainer(ABC):
             return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
+
+    @property
+    def _n_outputs(self) -> int:
+        assert isinstance(self.problem.n_outputs, int), "of a table, as all that has folds"
+        return self.problem.n_outputs
 
     @property
     def _n_batches(self) -> int:
