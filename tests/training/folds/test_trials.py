@@ -401,27 +401,24 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     assert made.scores["loss"] <= max(values)
 
 
-OF_RANKS: dict[str, tuple[str, dict[str, Any], type[FoldsEstimator]]] = {
-    "pack": ("mlp", PARAMS, FoldsEstimator),
-    "calls": ("mlp", PARAMS, CallByCall),
-    "stacked": ("python", NORMED, FoldsEstimator),
-    "arrays": ("trees", {}, FoldsEstimator),
+OF_RANKS: dict[str, tuple[Family, dict[str, Any], type[FoldsEstimator]]] = {
+    "pack": (MLPFamily(), PARAMS, FoldsEstimator),
+    "calls": (MLPFamily(), PARAMS, CallByCall),
+    "stacked": (*FAMILIES["python"], FoldsEstimator),
+    "arrays": (families()["trees"](), {}, FoldsEstimator),
 }
 
 
 @pytest.mark.parametrize("way", OF_RANKS)
 def test_any_metric_is_that_of_all_rows_left_out(tmp_path: Path, way: str, disc5: Dataset) -> None:
     """An area under a curve is no mean of those of the folds."""
-    name, params, kind = OF_RANKS[way]
-    family = families()[name]()
-    if isinstance(family, PythonFamily):
-        family.target = "tests.training.networks:normed"
+    family, params, kind = OF_RANKS[way]
     plan = replace(plan_of(disc5, family), metric="val_auc", direction=Direction.maximize)
     whole = run(disc5, tmp_path / "whole", params, plan=plan, kind=kind)
     assert isinstance(whole.outcome, Finished), whole.outcome
     assert all(0 < metrics["val_auc"] <= 1 for _, metrics in whole.reports)
     path = tmp_path / "whole" / "trial-00000" / "best.pt"
-    model = load(path, build=networks.normed if name == "python" else None)
+    model = load(path, build=networks.normed if way == "stacked" else None)
     assert isinstance(model, Predictor)
     outputs = judged_outputs(model.trained, disc5)
     scored = predictions(disc5.task, outputs, disc5.judged.y, *model.unit).scored()
