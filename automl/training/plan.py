@@ -294,14 +294,15 @@ def check_metric(metric: str, direction: Direction, task: Task) -> None:
 def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
     """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
     ours."""
-    if CLASS_WEIGHT not in names or (task is Task.classification and loss in LOSSES):
+    weighing = [n for n in names if n == CLASS_WEIGHT or n.endswith(f"_{CLASS_WEIGHT}")]
+    if not weighing or (task is Task.classification and loss in LOSSES):
         return
     why = (
         f"training.loss={loss} is a loss of your own, which can weigh them itself"
         if task is Task.classification
         else f"the targets are numbers (data.task={task.value}), and have no classes"
     )
-    raise ConfigError(f"space.{CLASS_WEIGHT}: {why}. Take it out with ~space.{CLASS_WEIGHT}.")
+    raise ConfigError(f"space.{weighing[0]}: {why}. Take it out with ~space.{weighing[0]}.")
 
 
 def check_loss(name: str, task: Task) -> None:

@@ -50,6 +50,12 @@ class Fitting:
         return (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
 
     @property
+    def class_weight(self) -> str | None:
+        """As scikit-learn's classifiers take it."""
+        weight: str = self.params.class_weight
+        return None if weight == "none" else weight
+
+    @property
     def n_done(self) -> int:
         """Rounds that were reported before the trial was interrupted."""
         return 0 if self.state is None else int(self.state["epoch"]) + 1

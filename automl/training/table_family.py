@@ -27,6 +27,7 @@ class TableFamily(Family):
     """It trains round by round, an epoch each, and reports after each."""
 
     library: ClassVar[str] = "sklearn"
+    weighs_classes = True
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, Rule]]
     """Of its params, which are these."""

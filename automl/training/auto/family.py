@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check
 from automl.training.family import Family, PackKey, families
+from automl.training.params import CLASS_WEIGHT, CLASS_WEIGHT_RULE, check_value
 from automl.trial import UNKNOWN, Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class AutoFamily(Family):
 
     heavy = "automl.training.auto.heavy"
     choice = FAMILY
+    weighs_classes = True
 
     families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
     """Those that trials may be of, the cheap ones first."""
@@ -79,9 +81,12 @@ class AutoFamily(Family):
             for name, family in self._members().items()
             for param in family.param_names()[0] or ()
         ]
-        return (FAMILY, *taken), (FAMILY,)
+        return (FAMILY, CLASS_WEIGHT, *taken), (FAMILY,)
 
     def check_value(self, name: str, value: ParamValue) -> None:
+        if name == CLASS_WEIGHT:
+            check_value(name, value, {name: CLASS_WEIGHT_RULE})
+            return
         if name == FAMILY:
             if value not in self.families:
                 raise ValueError(
@@ -163,6 +168,10 @@ class AutoFamily(Family):
 
 
 def own_params(family: str, params: Params) -> dict[str, ParamValue]:
-    """Those of a trial's params that are the family's, as it calls them."""
+    """Those of a trial's params that are the family's, as it calls them; `class_weight` is of all
+    that weigh classes, unless one has its own."""
     before = f"{family}_"
-    return {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}
+    own = {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}
+    if CLASS_WEIGHT in params and families()[family].weighs_classes:
+        return {CLASS_WEIGHT: params[CLASS_WEIGHT], **own}
+    return own

@@ -147,7 +147,7 @@ class _Listener:
         self._sums: tuple[Floats, Floats] | None = None
         self._classes: ClassScores | None = None
 
-    def __call__(self, boosting: Any, x: object, y: object) -> float:
+    def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
         """The score is of no use: nothing is stopped by it."""
         every, n_done = self._fitting.family.iterations_per_epoch, len(boosting._predictors)
         if n_done and n_done % every == 0:
@@ -214,7 +214,9 @@ def unfitted(fitting: Fitting) -> Any:
         else ensemble.HistGradientBoostingRegressor
     )
     n_iterations = fitting.n_rounds * family.iterations_per_epoch
+    weighs = {"class_weight": fitting.class_weight} if of_classes else {}
     return kind(
+        **weighs,
         learning_rate=float(params.learning_rate),
         max_iter=n_iterations,
         max_leaf_nodes=params.max_leaf_nodes,

@@ -176,7 +176,8 @@ class _Standing:
         self.course, now = self.course.after(self.step, self.metrics, self.said)
         for fold in now:
             self.kept[fold] = self.snapshot(self._member(fold))
-            if (outputs := self._outputs(fold)) is not None:
+            outputs = self._outputs(fold) if self.course.keeps_outputs else None
+            if outputs is not None:
                 self.course = self.course.saying(fold, outputs)
         pooled = self.course.pooled(self.metrics, self.said)
         self.patience = self.patience.after(pooled)

@@ -20,6 +20,9 @@ from automl.training.judged import Judged, together
 from automl.training.reports import Goal
 from automl.training.told import Told
 
+MAX_KEPT = 2**22
+"""Numbers that a trial's folds say of the rows left out, and that are kept for more metrics than
+the study's own: 32 MB."""
 Metrics: TypeAlias = Mapping[str, float]
 Whole: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 """What `best.pt` holds of the models of all folds."""
@@ -64,6 +67,7 @@ class Course:
     """None: none was finite yet."""
     judged: tuple[Judged, ...] = ()
     """The rows that judge each fold; empty: means over rows are all that is known."""
+    n_classes: int = 0
 
     @classmethod
     def of(cls, dataset: Dataset, goal: Goal) -> Course:
@@ -74,12 +78,18 @@ class Course:
             Judged.of_part(dataset, dataset.train.taking(fold.judged), goal.metric)
             for fold in dataset.folds
         )
-        return cls(goal, n_rows, repeats, (None,) * len(n_rows), judged)
+        return cls(goal, n_rows, repeats, (None,) * len(n_rows), judged, len(dataset.classes))
 
     @property
     def asks_outputs(self) -> bool:
         """Whether the study's metric is told by the folds' outputs together."""
         return bool(self.judged) and self.judged[0].wants_metric
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether what a fold says as it is taken is kept."""
+        n_outputs = max(1, self.n_classes)
+        return bool(self.judged) and (self.asks_outputs or sum(self.n_rows) * n_outputs <= MAX_KEPT)
 
     def after(
         self, step: int, metrics: Sequence[Metrics], outputs: Sequence[Floats] = ()

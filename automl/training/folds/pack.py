@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ class FoldPack:
         self._start = Course.of(dataset, self._problem.goal)
         self._n_folds = len(dataset.folds)
         self._trials: dict[int, _Trial] = {}
+        lanes.keeps_outputs = self._start.keeps_outputs
 
     @property
     def _problem(self) -> Problem:
@@ -136,19 +137,21 @@ class FoldPack:
             if isinstance(metrics, DivergedError):
                 return metrics
             by_fold.append(metrics)
-        outputs = self._outputs(number, range(self._n_folds) if self._start.asks_outputs else ())
+        outputs = self._outputs(number) if self._start.asks_outputs else []
         course, now = trial.course.after(trial.epoch, by_fold, outputs)
         kept = list(trial.kept)
-        for fold, said in zip(now, self._outputs(number, now), strict=True):
+        for fold in now:
             lane = number * self._n_folds + fold
             member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
-            kept[fold], course = checkpoint.snapshot(member), course.saying(fold, said)
+            kept[fold] = checkpoint.snapshot(member)
+            if course.keeps_outputs:
+                course = course.saying(fold, self._lanes.judged_outputs(lane))
         report = course.pooled(by_fold, outputs)
         return _Trial(trial.epoch + 1, course, trial.patience.after(report), kept), report
 
-    def _outputs(self, number: int, folds: Iterable[int]) -> list[Floats]:
-        """What some of a trial's folds say now of the rows that judge them."""
-        return [self._lanes.judged_outputs(number * self._n_folds + fold) for fold in folds]
+    def _outputs(self, number: int) -> list[Floats]:
+        """What a trial's folds say now of the rows that judge them."""
+        return [self._lanes.judged_outputs(lane) for _, lane in self._lanes_of(number)]
 
     def _lanes_of(self, number: int) -> list[tuple[int, int]]:
         """Each fold with the number of its lane."""

@@ -162,6 +162,8 @@ class PackTrainer(ABC):
         self._lanes: dict[int, Lane] = {}
         self._places: Places[Any] | None = None
         self._before: dict[str, torch.Tensor] = {}
+        self.keeps_outputs = False
+        """Of folds, whether `judged_outputs` may be asked for."""
         self._outputs: torch.Tensor | None = None
         """(K, C, N) of the last look."""
 
@@ -311,6 +313,8 @@ class PackTrainer(ABC):
     def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
         """`Places.evaluate`, where there are rows to judge by."""
         n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
+        if self._folds and not self.keeps_outputs:
+            return places.evaluate(None)
         if self._folds:
             shape = n_lanes, self._n_outputs, max(len(fold.judged) for fold in self._folds)
             self._outputs = self.problem.room(*shape, device=self._device)
