@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automl.config import Task
-from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX
+from automl.config.losses import SQUARED_ERROR, ValueLoss
+from automl.config.metrics import EACH_EPOCH, PREFIX, metrics_of
 from automl.data.dataset import Dataset, Part, Targets
 from automl.data.scores import Floats, predictions
 
@@ -29,6 +30,7 @@ class Judged:
     target_scale: float
     metric: str
     """`study.metric`."""
+    loss: ValueLoss = SQUARED_ERROR
 
     @classmethod
     def of(cls, dataset: Dataset, metric: str) -> Judged:
@@ -38,13 +40,14 @@ class Judged:
     @classmethod
     def of_part(cls, dataset: Dataset, part: Part, metric: str) -> Judged:
         """Rows of the data set."""
-        return cls(dataset.task, part.y, dataset.target_mean, dataset.target_scale, metric)
+        unit = dataset.target_mean, dataset.target_scale
+        return cls(dataset.task, part.y, *unit, metric, dataset.loss)
 
     @property
     def wants_metric(self) -> bool:
         """Whether the study goes by one that is no sum over rows which each epoch has anyway."""
         name = self.metric.removeprefix(PREFIX)
-        known = self.metric.startswith(PREFIX) and name in METRICS[self.task]
+        known = self.metric.startswith(PREFIX) and name in metrics_of(self.task, self.loss)
         return known and self.metric not in EACH_EPOCH[self.task] and len(self.y) > 0
 
     def metric_of(self, outputs: Floats) -> dict[str, float]:
@@ -61,14 +64,14 @@ class Judged:
 
     def every(self, outputs: Floats) -> dict[str, float]:
         """All metrics that the rows tell."""
-        found = self._scored(outputs, METRICS[self.task])
+        found = self._scored(outputs, metrics_of(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
             return {}
         scale = self.target_mean, self.target_scale
-        of = predictions(self.task, outputs.astype(np.float64), self.y, *scale)
+        of = predictions(self.task, outputs.astype(np.float64), self.y, *scale, self.loss)
         return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
 
 

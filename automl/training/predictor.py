@@ -71,6 +71,7 @@ class Predictor:
         """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
         self._scale = model_file.number(state, "target_scale")
+        self._loss = model_file.loss_of(state)
         # Here, because training processes import this module too: scikit-learn takes 1.6 s.
         from automl.data.preprocessing import Preprocessing
 
@@ -178,7 +179,8 @@ class Predictor:
         return self.read(frame), targets
 
     def _predictions(self, rows: Rows, y: Targets) -> Predictions:
-        return predictions(self.task, self.outputs(rows), y, self._mean, self._scale)
+        unit = self._mean, self._scale
+        return predictions(self.task, self.outputs(rows), y, *unit, self._loss)
 
 
 def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:

@@ -43,10 +43,13 @@ class Fitting:
 
     @property
     def targets(self) -> npt.NDArray[Any]:
-        """(N,) of the training rows: class numbers, or float64 in units of the target's scale."""
+        """(N,) of the training rows: class numbers, or float64 in units of the target's scale;
+        counts as they are."""
         data = self.data
         if data.task is Task.classification:
             return data.train.y
+        if data.loss.name == "poisson":
+            return data.train.y.astype(np.float64)
         return (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
 
     @property
@@ -144,7 +147,7 @@ def _metrics(data: Dataset, grown: Grown, judged: Judged) -> dict[str, float]:
     """As networks report them; a final training may have no validation rows."""
     unit = (data.target_mean, data.target_scale)
     outputs, targets = grown.train
-    of_train = predictions(data.task, outputs, targets, *unit).scored(["loss"])
+    of_train = predictions(data.task, outputs, targets, *unit, data.loss).scored(["loss"])
     return {"train_loss": of_train["loss"], **judged.each_epoch(grown.validation)}
 
 

@@ -64,6 +64,7 @@ class TableFamily(Family):
                 f"training.{changed[0]}={getattr(value, 'value', value)}: it is about how networks "
                 "are trained, and this model is none. Leave it out, or take model=mlp."
             )
+        self.check_loss(training)
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """Memory by arithmetic; scikit-learn trains on the CPU alone."""

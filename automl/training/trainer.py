@@ -79,7 +79,8 @@ class Problem:
 
     @cached_property
     def loss(self) -> Loss:
-        return make_loss(self.training.loss_target, self.outputs, self.n_outputs)
+        own = self.training.value_loss
+        return make_loss(self.training.loss_target, self.outputs, self.n_outputs, own)
 
     def training_loss(self, params: TrainingParams, device: torch.device) -> Loss:
         """What a trial descends: with the classes weighed, where its params say so."""

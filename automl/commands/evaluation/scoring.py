@@ -54,7 +54,9 @@ def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Sc
 
 
 def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
-    table = open_evaluation(config.data, record.settings.get("data.test_path"))
+    table = open_evaluation(
+        config.data, record.settings.get("data.test_path"), config.training.value_loss
+    )
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)

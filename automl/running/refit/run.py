@@ -94,7 +94,7 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
 
     config = prepared.config
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
-    dataset = load_dataset(config.data, wanted)
+    dataset = replace(load_dataset(config.data, wanted), loss=config.training.value_loss)
     return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
 
 
@@ -116,6 +116,7 @@ def _checked(
     from automl.data.load import load_dataset
 
     dataset = load_dataset(config.data, RefitRows(TRAIN))
+    dataset = replace(dataset, loss=config.training.value_loss)
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check
+from automl.errors import ConfigError
 from automl.training.family import Family, PackKey, families
 from automl.training.params import CLASS_WEIGHT, CLASS_WEIGHT_RULE, check_value
 from automl.trial import UNKNOWN, Params, ParamValue, Request, Work
@@ -82,6 +83,17 @@ class AutoFamily(Family):
             for param in family.param_names()[0] or ()
         ]
         return (FAMILY, CLASS_WEIGHT, *taken), (FAMILY,)
+
+    def check_training(self, training: TrainingConfig) -> None:
+        """Raises ConfigError, with the families that can."""
+        members = self._members()
+        having = [name for name, one in members.items() if training.loss in one.losses]
+        if training.loss_target is None and len(having) < len(members):
+            some = f"model.families=[{','.join(having)}]" if having else "another model"
+            lacking = ", ".join(name for name in members if name not in having)
+            raise ConfigError(
+                f"training.loss={training.loss}: {lacking} cannot descend it: take {some}."
+            )
 
     def check_value(self, name: str, value: ParamValue) -> None:
         if name == CLASS_WEIGHT:

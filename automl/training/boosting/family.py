@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import TrainingConfig, check
+from automl.config import LOSSES, TrainingConfig, check
 from automl.training.params import (
     CLASS_WEIGHT,
     CLASS_WEIGHT_RULE,
@@ -72,6 +72,7 @@ class BoostingFamily(TableFamily):
 
     heavy = "automl.training.boosting.heavy"
     rules: ClassVar[Mapping[str, Rule]] = _RULES
+    losses = LOSSES
 
     iterations_per_epoch: int = 10
     """Corrections between two reports; a whole trial has `training.epochs` times as many, and keeps

@@ -200,6 +200,13 @@ def _tree_of(predictor: Any) -> Trees:
     )
 
 
+def _loss_of(data: Dataset) -> dict[str, Any]:
+    """As scikit-learn calls it."""
+    if data.loss.name == "quantile":
+        return {"loss": "quantile", "quantile": data.loss.quantile}
+    return {"loss": data.loss.name}
+
+
 def unfitted(fitting: Fitting) -> Any:
     """Not yet fitted."""
     from sklearn import ensemble
@@ -214,9 +221,9 @@ def unfitted(fitting: Fitting) -> Any:
         else ensemble.HistGradientBoostingRegressor
     )
     n_iterations = fitting.n_rounds * family.iterations_per_epoch
-    weighs = {"class_weight": fitting.class_weight} if of_classes else {}
+    own = {"class_weight": fitting.class_weight} if of_classes else _loss_of(fitting.data)
     return kind(
-        **weighs,
+        **own,
         learning_rate=float(params.learning_rate),
         max_iter=n_iterations,
         max_leaf_nodes=params.max_leaf_nodes,

@@ -34,7 +34,7 @@ def write(asked: EnsembleFile) -> Made:
     if not outputs:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     said = np.stack([_said(of, data) for of in outputs.values()])
-    chosen = select(said, data.judged.y.astype(np.float64), data.task)
+    chosen = select(said, data.judged.y.astype(np.float64), data.task, data.loss)
     trials = [list(outputs)[i] for i in chosen.members]
     weights = [chosen.weights[i] for i in chosen.members]
     contents = [read(Path(asked.models[trial])) for trial in trials]
@@ -83,4 +83,4 @@ def _said(outputs: Floats, data: Dataset) -> Floats:
 
 def _scores(outputs: Floats, data: Dataset) -> dict[str, float]:
     unit = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, data.judged.y, *unit).scored()
+    return predictions(data.task, outputs, data.judged.y, *unit, data.loss).scored()

@@ -49,7 +49,7 @@ class MLPPackTrainer(PackTrainer):
         self._data = DataTensors(train, validation, data.folds)
         weighs = weighs_classes and problem.class_weights
         weights = torch.tensor(problem.class_weights, device=self._device) if weighs else None
-        self._loss = make_pack_loss(problem.task, weights)
+        self._loss = make_pack_loss(problem.task, weights, problem.training.value_loss)
 
     def make_places(self, lanes: Mapping[int, Lane]) -> MLPPlaces:
         by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
