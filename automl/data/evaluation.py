@@ -109,17 +109,20 @@ def score(
     seed: int,
     refit: tuple[int, Floats] | None = None,
     ensemble: Floats | None = None,
+    thresholds: Mapping[str, float | Floats | None] | None = None,
 ) -> Evaluated:
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
     of the folds that left a row out), by trial, of the refit of a trial and of the ensemble;
     baselines beside them. The first is what the others are compared with: the ensemble or the
-    refit, where there is one."""
+    refit, where there is one. `thresholds` are of those models that have one, by name."""
     named = {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
     named |= {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
     predicted = {
-        name: predictions(rows.task, of, rows.y, *rows.unit, rows.loss)
+        name: predictions(
+            rows.task, of, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
+        )
         for name, of in {**named, **rows.baselines}.items()
     }
     scores = {name: of.scored() for name, of in predicted.items()}

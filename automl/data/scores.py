@@ -20,6 +20,7 @@ from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.config.metrics import METRICS, metrics_of
 from automl.data.dataset import Targets
 from automl.data.ranking import Groups, Ranked
+from automl.data.thresholds import labels_by
 from automl.data.value_losses import per_row
 from automl.errors import AutoMLError
 
@@ -69,12 +70,16 @@ class ClassPredictions(Predictions):
 
     names = METRICS[Task.classification]
 
-    def __init__(self, outputs: Floats, y: Targets) -> None:
-        """`outputs` (N, C) are scores whose softmax are the classes' probabilities."""
+    def __init__(
+        self, outputs: Floats, y: Targets, threshold: float | Floats | None = None
+    ) -> None:
+        """`outputs` (N, C) are scores whose softmax are the classes' probabilities; `threshold`:
+        see `thresholds.py`, one or (N,) of each row."""
         top = outputs.max(axis=1, keepdims=True)
         logs = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
         self._outputs, self._logs, self._y = outputs, logs, y
-        self._labels = outputs.argmax(axis=1)
+        said = outputs if threshold is None else np.exp(logs)
+        self._labels = labels_by(said, threshold)
 
     @property
     def n_rows(self) -> int:
@@ -195,8 +200,9 @@ def predictions(
     target_mean: float,
     target_scale: float,
     loss: ValueLoss = SQUARED_ERROR,
+    threshold: float | Floats | None = None,
 ) -> Predictions:
-    """Of what a model gives for rows: see `family.Model.outputs`.
+    """Of what a model gives for rows: see `family.Model.outputs`; `threshold` is of two classes.
 
     Raises AutoMLError where that are no numbers.
     """
@@ -206,7 +212,7 @@ def predictions(
             "score: take another trial."
         )
     if task is Task.classification:
-        return ClassPredictions(outputs, y)
+        return ClassPredictions(outputs, y, threshold)
     values = outputs[:, 0] * target_scale + target_mean
     return ValuePredictions(values, y, target_scale, loss)
 

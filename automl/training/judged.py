@@ -11,12 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from automl.config import Task
 from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.config.metrics import EACH_EPOCH, PREFIX, metrics_of
 from automl.data.dataset import Dataset, Part, Targets
 from automl.data.scores import Floats, predictions
+from automl.data.thresholds import best_threshold, second_of_two, thresholds_elsewhere
+from automl.training.model_state import THRESHOLD
+
+OF_THRESHOLD = "val_f1"
+"""The metric of a study whose labels go by a threshold of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +59,8 @@ class Judged:
     def metric_of(self, outputs: Floats) -> dict[str, float]:
         """The study's metric by outputs (N, C) as `family.Model.outputs` gives them; NaN where the
         rows do not tell it."""
-        return self._scored(outputs, [self.metric.removeprefix(PREFIX)])
+        names = [self.metric.removeprefix(PREFIX)]
+        return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
         """What a report holds, `train_loss` beside it: the loss, what people read, and the study's
@@ -67,11 +74,28 @@ class Judged:
         found = self._scored(outputs, metrics_of(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
+    def beside(self, outputs: Floats) -> dict[str, float]:
+        """What a model file says besides the model, by its outputs for the rows: of two classes,
+        where F1 is what counts, the probability from which on a row is of the second."""
+        if not (len(self.y) and self._has_threshold(outputs)):
+            return {}
+        return {THRESHOLD: best_threshold(second_of_two(outputs.astype(np.float64)), self._classes)}
+
+    def _has_threshold(self, outputs: Floats) -> bool:
+        return self.metric == OF_THRESHOLD and outputs.shape[1] == 2
+
+    @property
+    def _classes(self) -> npt.NDArray[np.int64]:
+        return self.y.astype(np.int64)
+
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
             return {}
         scale = self.target_mean, self.target_scale
-        of = predictions(self.task, outputs.astype(np.float64), self.y, *scale, self.loss)
+        outputs, threshold = outputs.astype(np.float64), None
+        if self._has_threshold(outputs):
+            threshold = thresholds_elsewhere(second_of_two(outputs), self._classes)
+        of = predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
         return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from automl.config import Task
 from automl.config.losses import OF_VALUES, SQUARED_ERROR, ValueLoss
 from automl.config.refit import ROWS
+from automl.training.model_state import THRESHOLD
 from automl.training.refitted import Refitted
 from automl.trial import ParamValue
 
@@ -46,6 +47,15 @@ def task_of(state: Mapping[str, Any]) -> Task:
     tasks = [task.value for task in Task if task is not Task.auto]
     check(isinstance(name, str) and name in tasks, "no task", name)
     return Task(name)
+
+
+def threshold_of(state: Mapping[str, Any], n_outputs: int) -> float | None:
+    """See `model_state.THRESHOLD`."""
+    if THRESHOLD not in state:
+        return None
+    threshold = number(state, THRESHOLD)
+    check(n_outputs == 2 and 0 <= threshold <= 1, "no threshold", threshold)
+    return threshold
 
 
 def loss_of(state: Mapping[str, Any]) -> ValueLoss:

@@ -16,6 +16,10 @@ FORMAT = "automl-model-2"
 ARRAY_FORMAT = "automl-model-arrays-1"
 """Likewise of a model of data of the user's own."""
 
+THRESHOLD = "threshold"
+"""Of two classes: from which probability on a row is of the second; where there is none, the
+likelier one is said."""
+
 SHARED = frozenset(
     (
         "format",

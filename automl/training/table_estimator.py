@@ -136,7 +136,10 @@ class _Reporting:
             grown.round,
             metrics,
             checkpoint=lambda: {"epoch": grown.round, **patience.state(), **grown.get_state()},
-            best=lambda: model_state(self._fitting.family, self._fitting.data, grown.get_model()),
+            best=lambda: {
+                **model_state(self._fitting.family, self._fitting.data, grown.get_model()),
+                **judged.beside(grown.validation),
+            },
             scores=Scores(judged, lambda: grown.validation),
         )
         if patience.is_over:

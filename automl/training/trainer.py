@@ -129,6 +129,12 @@ class Problem:
             return None
         return Scores(self.judged, lambda: outputs.double().cpu().numpy())
 
+    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
+        """See `Judged.beside`; of outputs (N, C) for the validation part."""
+        if self.judged is None or outputs is None:
+            return {}
+        return self.judged.beside(outputs.double().cpu().numpy())
+
     def room_for_outputs(self, *shape: int, device: torch.device) -> torch.Tensor | None:
         """For those of the validation part, 0; None: nobody asks for them."""
         if self.judged is None:
@@ -215,6 +221,10 @@ class Trainer:
     def scores(self) -> Scores | None:
         """What computes all metrics of the last epoch; None: there are no more of them."""
         return self.problem.all_metrics(self._outputs)
+
+    def beside(self) -> dict[str, float]:
+        """What a model file says besides the model as it is after the last epoch."""
+        return self.problem.beside(self._outputs)
 
     @property
     def has_stopped(self) -> bool:

@@ -189,7 +189,10 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     assert begun.config.study.name is not None
     data = "" if prepared.dataset is None else prepared.dataset.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
-    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, refitted)))
+    best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
+    searched = str(best) if prepared.dataset is not None and best.exists() else None
+    asked = RefitFile(str(path), seeds, begun.config.study.name, refitted, searched)
+    call_in_child(Entry(WRITE, asked))
     say_on_stdout(f"refitted model: {os.path.relpath(path)}")
 
 

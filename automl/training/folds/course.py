@@ -121,9 +121,7 @@ class Course:
         """What the trial reports of a step."""
         found = pooled(metrics, self.n_rows)
         if self.asks_outputs:
-            found[self.goal.metric] = self._of_divisions(Judged.metric_of, outputs)[
-                self.goal.metric
-            ]
+            found |= self._of_divisions(Judged.metric_of, outputs)
         return found
 
     @property
@@ -136,10 +134,17 @@ class Course:
         outputs = [one.outputs for one in taken if one.outputs is not None]
         if not self.judged or len(outputs) < len(taken):
             return means
-        if self.asks_outputs:
-            means.pop(self.goal.metric, None)
-        found = self._of_divisions(Judged.every, outputs) | means
+        own = self._of_divisions(Judged.metric_of, outputs) if self.asks_outputs else {}
+        found = self._of_divisions(Judged.every, outputs) | means | own
         return found if self.goal.metric in found else None
+
+    @property
+    def beside(self) -> dict[str, float]:
+        """What a model file says besides the models, by what each says as it is taken."""
+        outputs = [t.outputs for t in self.taken if t is not None and t.outputs is not None]
+        if not self.asks_outputs or len(outputs) < len(self.taken):
+            return {}
+        return together(self.judged).beside(np.concatenate(outputs))
 
     def _is_finite(self, own: Metrics) -> bool:
         """Of a fold by itself; one whose rows are of one class has no area under a curve."""
@@ -206,4 +211,4 @@ def told(course: Course, kept: Sequence[Any], whole: Whole) -> Told | None:
     if metrics is None:
         return None
     step = max(taken.step for taken in course.taken if taken is not None)
-    return Told(step, metrics, whole(kept))
+    return Told(step, metrics, {**whole(kept), **course.beside})

@@ -231,6 +231,10 @@ class PackTrainer(ABC):
         """What computes all metrics of a lane's last epoch; None: there are no more of them."""
         return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
 
+    def beside(self, number: int) -> dict[str, float]:
+        """See `Trainer.beside`."""
+        return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
+
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
         return None if self._outputs is None else self._outputs[position].T.clone()
