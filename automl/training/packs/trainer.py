@@ -162,8 +162,7 @@ class PackTrainer(ABC):
         self._lanes: dict[int, Lane] = {}
         self._places: Places[Any] | None = None
         self._before: dict[str, torch.Tensor] = {}
-        self.keeps_outputs = False
-        """Of folds, whether `judged_outputs` may be asked for."""
+        self.keeps_outputs = False  # of folds, for `judged_outputs`
         self._outputs: torch.Tensor | None = None
         """(K, C, N) of the last look."""
 
@@ -241,10 +240,9 @@ class PackTrainer(ABC):
 
     def judged_outputs(self, number: int) -> npt.NDArray[np.float64]:
         """(N, C) of a lane that is a fold, for the rows that judge it, by its last epoch."""
-        lane, position = self._lanes[number], self._require_places().positions[number]
-        outputs = self._outputs_of(position)
-        assert outputs is not None, "kept of folds"
-        return outputs[: self._n_judged(lane)].double().cpu().numpy()
+        outputs = self._outputs_of(self._require_places().positions[number])
+        assert outputs is not None, "its pack keeps them"
+        return outputs[: self._n_judged(self._lanes[number])].double().cpu().numpy()
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
@@ -316,25 +314,20 @@ class PackTrainer(ABC):
 
     def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
         """`Places.evaluate`, where there are rows to judge by."""
-        n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
-        if self._folds and not self.keeps_outputs:
-            return places.evaluate(None)
-        if self._folds:
-            shape = n_lanes, self._n_outputs, max(len(fold.judged) for fold in self._folds)
-            self._outputs = self.problem.room(*shape, device=self._device)
-            return places.evaluate(self._outputs)
-        if self._n_validation:
-            if isinstance(n_outputs, int):
-                shape = n_lanes, n_outputs, self._n_validation
-                self._outputs = self.problem.room_for_outputs(*shape, device=self._device)
+        n_rows = max((len(fold.judged) for fold in self._folds), default=self._n_validation)
+        if n_rows:
+            self._outputs = self._room(len(places.lanes), n_rows)
             return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
 
-    @property
-    def _n_outputs(self) -> int:
-        assert isinstance(self.problem.n_outputs, int), "of a table, as all that has folds"
-        return self.problem.n_outputs
+    def _room(self, n_lanes: int, n_rows: int) -> torch.Tensor | None:
+        """For what the lanes say of so many rows; None: nobody asks for it."""
+        n_outputs = self.problem.n_outputs
+        if not isinstance(n_outputs, int) or (self._folds and not self.keeps_outputs):
+            return None
+        make = self.problem.room if self._folds else self.problem.room_for_outputs
+        return make(n_lanes, n_outputs, n_rows, device=self._device)
 
     @property
     def _n_batches(self) -> int:

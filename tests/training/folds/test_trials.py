@@ -30,7 +30,7 @@ from automl.training.plan import TrainingPlan
 from automl.training.predictor import Predictor, load
 from automl.training.python.family import PythonFamily
 from automl.training.session import TrainingSession
-from automl.trial import Direction, Failed, Finished, Interrupted, Pruned, Verdict
+from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
 from tests.training import networks
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 from tests.training.packs.test_pack import Sweep, Trials
@@ -399,39 +399,6 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     np.testing.assert_allclose(found / found.sum(1, keepdims=True), expected, rtol=1e-6)
     values = [checkpoint.load(Path(models[number]))["value"] for number in made.members]
     assert made.scores["loss"] <= max(values)
-
-
-OF_RANKS: dict[str, tuple[Family, dict[str, Any], type[FoldsEstimator]]] = {
-    "pack": (MLPFamily(), PARAMS, FoldsEstimator),
-    "calls": (MLPFamily(), PARAMS, CallByCall),
-    "stacked": (*FAMILIES["python"], FoldsEstimator),
-    "arrays": (families()["trees"](), {}, FoldsEstimator),
-}
-
-
-@pytest.mark.parametrize("way", OF_RANKS)
-def test_any_metric_is_that_of_all_rows_left_out(tmp_path: Path, way: str, disc5: Dataset) -> None:
-    """An area under a curve is no mean of those of the folds."""
-    family, params, kind = OF_RANKS[way]
-    plan = replace(plan_of(disc5, family), metric="val_auc", direction=Direction.maximize)
-    whole = run(disc5, tmp_path / "whole", params, plan=plan, kind=kind)
-    assert isinstance(whole.outcome, Finished), whole.outcome
-    assert all(0 < metrics["val_auc"] <= 1 for _, metrics in whole.reports)
-    path = tmp_path / "whole" / "trial-00000" / "best.pt"
-    model = load(path, build=networks.normed if way == "stacked" else None)
-    assert isinstance(model, Predictor)
-    outputs = judged_outputs(model.trained, disc5)
-    scored = predictions(disc5.task, outputs, disc5.judged.y, *model.unit).scored()
-    assert whole.outcome.value == pytest.approx(scored["auc"], abs=1e-9)
-    assert model.metrics == pytest.approx(
-        {f"val_{n}": v for n, v in scored.items()} | {"train_loss": model.metrics["train_loss"]},
-        abs=1e-6,
-    ), "all of them are told"
-    run(disc5, tmp_path / "parts", params, plan=plan, kind=kind, verdicts={1: Verdict.STOP})
-    parts = run(disc5, tmp_path / "parts", params, plan=plan, kind=kind)
-    assert parts.reports == whole.reports
-    assert isinstance(parts.outcome, Finished)
-    assert parts.outcome.value == whole.outcome.value
 
 
 @pytest.mark.parametrize("name", ["linear", "trees", "boosting"])
