@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from automl.data.dataset import Targets
+
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 _N_PARTS = 5
@@ -22,11 +24,11 @@ def labels_by(scores: Floats, threshold: float | Floats | None) -> Places:
     return (scores[:, 1] > threshold).astype(np.int64)
 
 
-def best_threshold(probabilities: Floats, y: Places) -> float:
+def best_threshold(probabilities: Floats, y: Targets) -> float:
     """By which F1, the mean of both classes', is highest for rows with these probabilities (N,) of
     the second class; half-way between two rows, and of several the nearest to a half."""
     order = np.argsort(-probabilities, kind="stable")
-    said, true = probabilities[order], y[order]
+    said, true = probabilities[order], y[order].astype(np.int64)
     n_rows, n_second = len(y), int(true.sum())
     n_said = np.arange(n_rows + 1)
     right = np.concatenate([[0], np.cumsum(true)])  # of those said to be the second
@@ -41,7 +43,7 @@ def best_threshold(probabilities: Floats, y: Places) -> float:
     return float(cuts[best[np.abs(cuts[best] - 0.5).argmin()]])
 
 
-def thresholds_elsewhere(probabilities: Floats, y: Places) -> Floats:
+def thresholds_elsewhere(probabilities: Floats, y: Targets) -> Floats:
     """(N,) for each row the best threshold of rows that it is none of: every fifth row's is that of
     the others, so that F1 by them flatters nobody."""
     parts = np.arange(len(y)) % _N_PARTS

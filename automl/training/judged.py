@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from automl.config import Task
 from automl.config.losses import SQUARED_ERROR, ValueLoss
@@ -79,14 +78,10 @@ class Judged:
         where F1 is what counts, the probability from which on a row is of the second."""
         if not (len(self.y) and self._has_threshold(outputs)):
             return {}
-        return {THRESHOLD: best_threshold(second_of_two(outputs.astype(np.float64)), self._classes)}
+        return {THRESHOLD: best_threshold(second_of_two(outputs.astype(np.float64)), self.y)}
 
     def _has_threshold(self, outputs: Floats) -> bool:
         return self.metric == OF_THRESHOLD and outputs.shape[1] == 2
-
-    @property
-    def _classes(self) -> npt.NDArray[np.int64]:
-        return self.y.astype(np.int64)
 
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
@@ -94,7 +89,7 @@ class Judged:
         scale = self.target_mean, self.target_scale
         outputs, threshold = outputs.astype(np.float64), None
         if self._has_threshold(outputs):
-            threshold = thresholds_elsewhere(second_of_two(outputs), self._classes)
+            threshold = thresholds_elsewhere(second_of_two(outputs), self.y)
         of = predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
         return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from automl.commands.evaluation.rows import check_arrays, check_data, scorable
 from automl.commands.which_model import (
     Choice,
@@ -90,8 +88,7 @@ def _threshold(model: Predictor, outputs: Floats, table: Evaluation) -> float | 
     """That of its labels; where it was found on these rows, each row's by the others."""
     if model.threshold is None or table.kind.unseen:
         return model.threshold
-    y = table.part.y.astype(np.int64)
-    return thresholds_elsewhere(second_of_two(outputs), y)
+    return thresholds_elsewhere(second_of_two(outputs), table.part.y)
 
 
 def _outputs(model: Predictor, table: Evaluation) -> Floats:

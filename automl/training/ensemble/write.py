@@ -58,8 +58,7 @@ def write(asked: EnsembleFile) -> Made:
 
 def _threshold(outputs: Floats, data: Dataset) -> dict[str, float]:
     """That of its labels, as its members have one."""
-    y = data.judged.y.astype(np.int64)
-    return {THRESHOLD: best_threshold(second_of_two(outputs), y)}
+    return {THRESHOLD: best_threshold(second_of_two(outputs), data.judged.y)}
 
 
 def _outputs(asked: EnsembleFile) -> tuple[dict[int, Floats], dict[int, float]]:
@@ -95,6 +94,5 @@ def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, 
     unit = data.target_mean, data.target_scale
     threshold = None
     if by_threshold:
-        y = data.judged.y.astype(np.int64)
-        threshold = thresholds_elsewhere(second_of_two(outputs), y)
+        threshold = thresholds_elsewhere(second_of_two(outputs), data.judged.y)
     return predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
