@@ -27,6 +27,7 @@ class TableFamily(Family):
     """It trains round by round, an epoch each, and reports after each."""
 
     library: ClassVar[str] = "sklearn"
+    weighs_classes = True
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, Rule]]
     """Of its params, which are these."""
@@ -71,6 +72,7 @@ class TableFamily(Family):
                 f"training.{changed[0]}={getattr(value, 'value', value)}: it is about how networks "
                 "are trained, and this model is none. Leave it out, or take model=mlp."
             )
+        self.check_loss(training)
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """Memory by arithmetic; scikit-learn trains on the CPU alone."""

@@ -355,3 +355,19 @@ def test_a_number_of_trees_is_one_at_least() -> None:
         TreesFamily(trees_per_epoch=0)
     with pytest.raises(ConfigError, match=r"^model.iterations_per_epoch=0: "):
         BoostingFamily(iterations_per_epoch=0)
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path) -> None:
+    data = mixed(tmp_path, 2)
+    few = np.flatnonzero(data.train.y == 1)[::10]
+    rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
+    uneven = replace(data, train=data.train.taking(rows))
+    frame = mixed_frame(2, seed=1)
+    shares = [
+        trained(tmp_path / weight, name, uneven, {"class_weight": weight})[0]
+        .predict_probabilities(frame)[:, 1]
+        .mean()
+        for weight in ("none", "balanced")
+    ]
+    assert shares[1] > 1.3 * shares[0]
