@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from automl.data.bins import Edges
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.facts import Size
@@ -44,8 +45,15 @@ class Network(Protocol):
 class Networks(Protocol):
     """Makes the networks of a family."""
 
-    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Network:
-        """The network that a trial's params ask for."""
+    def network(
+        self,
+        family: Any,
+        params: Any,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: Callable[[], Edges],
+    ) -> Network:
+        """The network that a trial's params ask for; `get_edges`: see `Problem`."""
 
 
 class NetworkModel:

@@ -38,12 +38,14 @@ _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # some 100 MiB.
 _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
 
+PLAIN, PIECEWISE_LINEAR = ENCODINGS = ("plain", "piecewise_linear")
 CLASS_WEIGHTS = ("none", "balanced")
 MLP_RULES = {
     **RULES,
     "depth": (is_whole(0), "a whole number from 0"),
     "width": (is_whole(1), "a whole number from 1"),
     "dropout": (is_number(0, below=1), "a number from 0 to below 1"),
+    "encoding": (lambda value: value in ENCODINGS, f"one of {', '.join(ENCODINGS)}"),
     CLASS_WEIGHT: (lambda value: value in CLASS_WEIGHTS, f"one of {', '.join(CLASS_WEIGHTS)}"),
 }
 
@@ -65,6 +67,9 @@ class MLPParams(TrainingParams):
     """Units per hidden layer (growth constant)."""
     dropout: float = 0.0
     """Share of each hidden layer's units that a training step leaves out."""
+    encoding: str = PLAIN
+    """plain: numbers as they are standardised; piecewise_linear: each as how far it fills each of
+    its bins, whose edges are quantiles of the training rows (Gorishniy et al., 2022)."""
     class_weight: str = "none"
     """balanced: a row counts the more in the training loss the rarer its class is, all classes the
     same together; none: each row the same."""
@@ -100,6 +105,7 @@ class MLPKey(NetworkKey):
     """Where layers grow, lanes have the same depth; else their depths may differ."""
     weighs_classes: bool = False
     """A pack has one loss."""
+    encoding: str = PLAIN
 
     @property
     def n_lanes(self) -> int:
@@ -128,7 +134,7 @@ class MLPFamily(NetworkFamily):
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """With growth doubling there is no width to choose."""
         own = ("depth", "width") if self.growth is Growth.constant else ("depth",)
-        return (*own, *TRAINING_NAMES, "dropout", CLASS_WEIGHT), ()
+        return (*own, *TRAINING_NAMES, "dropout", "encoding", CLASS_WEIGHT), ()
 
     def check_value(self, name: str, value: ParamValue) -> None:
         check_value(name, value, MLP_RULES)
@@ -170,7 +176,7 @@ class MLPFamily(NetworkFamily):
         n_steps = math.ceil(n_train / batch)
         n_looks = len(dataset.validation) / n_steps
         flops = n_weights * (6 * batch + 2 * n_looks + _OPTIMIZER_FLOPS)
-        return Work(training.epochs * n_steps, flops)
+        return Work(training.n_epochs * n_steps, flops)
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
         """Alone trains a linear model (depth 0), what accumulates gradients (it has batches too
@@ -190,13 +196,17 @@ class MLPFamily(NetworkFamily):
             width=0 if growing else padded_width(mlp.width),
             depth=mlp.depth if growing else None,
             weighs_classes=mlp.weighs_classes,
+            encoding=mlp.encoding,
         )
 
     def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
-        """Units of each layer, inputs and outputs included."""
+        """Units of each layer, inputs and outputs included; with bins, at most."""
+        from automl.data.bins import N_BINS
         from automl.data.one_hot import n_features
 
         n_inputs = n_features(dataset.columns)
+        if mlp.encoding == PIECEWISE_LINEAR:
+            n_inputs += (N_BINS - 1) * len(dataset.columns.numbers)
         return (n_inputs, *mlp.hidden_widths(self.growth), dataset.n_outputs)
 
     def identity(self) -> Mapping[str, Any]:
