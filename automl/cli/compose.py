@@ -152,8 +152,8 @@ def _mentions_hydra(file: Path) -> bool:
 
 def _with_what_goes_with_the_model(given: HydraInput) -> HydraInput:
     """Where nobody chose another than the built-in network's space, the model's own is taken;
-    `objective=optuna` needs none written. Of several families each trains as long as it says,
-    where nobody says another length.
+    `objective=optuna` needs none written. Some train as long as their families say, where nobody
+    says another length.
 
     Their files cannot say so: wherever an application has put ours, they would have to name the
     place.
@@ -172,7 +172,7 @@ def _with_what_goes_with_the_model(given: HydraInput) -> HydraInput:
     found = []
     if not says_space and chosen.get("space") == DEFAULT_SPACE != space:
         found.append(f"space={space}")
-    if chosen.get("model") == OWN_LENGTHS and composed.training.epochs == TrainingConfig.epochs:
+    if chosen.get("model") in OWN_LENGTHS and composed.training.epochs == TrainingConfig.epochs:
         found.append("training.epochs=null")
     return HydraInput(given.config_name, (*found, *lines), given.config_dir)
 

@@ -240,7 +240,7 @@ class Prepared:
         if self.choice is None or self.dataset is None:
             return {}
         found: dict[ParamValue, Pruner] = {}
-        for name, family in self.plan.family.members.items():
+        for name, family in self.plan.family.by_choice.items():
             training = family.trained(self.plan.training)
             n_first = family.n_first_reports(training, self.dataset.of_one_model.n_train)
             found[name] = self.config.pruner.for_length(family.n_reports(training), n_first)

@@ -140,7 +140,7 @@ class Family(ModelConfig, ABC):
     """The param by which each trial says which family it is of; None: all are of this one."""
 
     @property
-    def members(self) -> Mapping[str, Family]:
+    def by_choice(self) -> Mapping[str, Family]:
         """What the values of `choice` stand for."""
         return {}
 

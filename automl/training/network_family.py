@@ -17,7 +17,7 @@ from automl.trial import Params
 MOST_EPOCHS, PATIENCE_STEPS = 200, 1000
 """Of a network whose length nobody says: so many epochs at most, as long as so many steps bring
 anything better. On small tables these are many epochs, on large ones few."""
-_FIRST_STEPS, _USUAL_BATCH = 250, 64
+_FIRST_STEPS, _SMALL_BATCH = 125, 32
 """Networks are compared from so many steps on, at batches of such a size."""
 
 
@@ -68,7 +68,7 @@ class NetworkFamily(Family):
         """Of a length that is said, as it is; else by steps."""
         if training.patience_steps is None:
             return 1
-        return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _USUAL_BATCH))
+        return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _SMALL_BATCH))
 
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
         checked = self.checked_params(params, training)

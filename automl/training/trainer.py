@@ -22,7 +22,7 @@ from automl.data.bins import Edges
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
 from automl.training.judged import Judged
-from automl.training.losses import Loss, make_loss, weighted
+from automl.training.losses import EachMember, Loss, TrainingLoss, make_loss, weighted
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
@@ -204,7 +204,9 @@ class Trainer:
         self._optimizer = make_optimizer(self._flat, params)
         self._warm_up, self._ranks = warm_up, ranks
         self._average = self._flat.values.clone() if params.ema_decay > 0 else None
-        self._training_loss = problem.training_loss(params, self._device)
+        self._training_loss: TrainingLoss = problem.training_loss(params, self._device)
+        if self.network.n_members > 1:
+            self._training_loss = EachMember(self._training_loss)
         self._outputs: torch.Tensor | None = None
 
     @property
@@ -327,7 +329,9 @@ class Trainer:
     def _evaluate(self, sums: torch.Tensor) -> None:
         self._ranks.follow_first(self.model.buffers())
         self.model.eval()
-        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        n_rows = self.problem.n_look_rows(
+            self._batch_size, _EVALUATION_ROWS // self.network.n_members
+        )
         self._outputs = self._room_for_outputs()
         begin = 0
         for piece in self._data.validation.pieces(n_rows):

@@ -144,6 +144,7 @@ class Normed:
 
     n_inputs: Size = 6
     n_outputs: Size = 2
+    n_members = 1
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         torch.manual_seed(seed)

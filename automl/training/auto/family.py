@@ -64,7 +64,7 @@ class AutoFamily(Family):
         return None
 
     @property
-    def members(self) -> Mapping[str, Family]:
+    def by_choice(self) -> Mapping[str, Family]:
         """Each with its defaults."""
         return {name: families()[name]() for name in self.families}
 
@@ -73,24 +73,24 @@ class AutoFamily(Family):
         return training
 
     def n_reports(self, training: TrainingConfig) -> int:
-        return max(one.n_reports(one.trained(training)) for one in self.members.values())
+        return max(one.n_reports(one.trained(training)) for one in self.by_choice.values())
 
     def of(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY))
-        return self.members[name], own_params(name, params)
+        return self.by_choice[name], own_params(name, params)
 
     @property
     def uses_torch(self) -> bool:
-        return any(family.uses_torch for family in self.members.values())
+        return any(family.uses_torch for family in self.by_choice.values())
 
     @property
     def modules(self) -> Sequence[str]:
-        return (self.heavy, *(family.heavy for family in self.members.values()))
+        return (self.heavy, *(family.heavy for family in self.by_choice.values()))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         taken = [
             f"{name}_{param}"
-            for name, family in self.members.items()
+            for name, family in self.by_choice.items()
             for param in family.param_names()[0] or ()
         ]
         return (FAMILY, *taken), (FAMILY,)
@@ -104,12 +104,12 @@ class AutoFamily(Family):
             return
         family, _, param = name.partition("_")
         try:
-            self.members[family].check_value(param, value)
+            self.by_choice[family].check_value(param, value)
         except ValueError as error:
             raise ValueError(f"{family}_{error}") from error
 
     def check_space(self, names: tuple[str, ...]) -> None:
-        for name, family in self.members.items():
+        for name, family in self.by_choice.items():
             family.check_space(tuple(own_params(name, dict.fromkeys(names, 0))))
 
     def whole_space(
@@ -150,7 +150,7 @@ class AutoFamily(Family):
 
     def portfolio(self) -> Sequence[Params]:
         """One of each family first, the cheap ones first; then the others' in turn."""
-        lists = {name: family.portfolio() for name, family in self.members.items()}
+        lists = {name: family.portfolio() for name, family in self.by_choice.items()}
         longest = max(map(len, lists.values()))
         return [
             {FAMILY: name} | {f"{name}_{param}": value for param, value in points[i].items()}
@@ -160,7 +160,7 @@ class AutoFamily(Family):
         ]
 
     def identity(self) -> Mapping[str, Any]:
-        members = self.members.items()
+        members = self.by_choice.items()
         return {"families": {name: dict(family.identity()) for name, family in members}}
 
     def _hung(self, name: str, entry: Any) -> Any:
