@@ -242,7 +242,7 @@ class Prepared:
         found: dict[ParamValue, Pruner] = {}
         for name, family in self.plan.family.by_choice.items():
             training = family.trained(self.plan.training)
-            n_first = family.n_first_reports(training, self.dataset.of_one_model.n_train)
+            n_first = family.n_first_reports(training, self.dataset.n_train)
             found[name] = self.config.pruner.for_length(family.n_reports(training), n_first)
         return found
 
