@@ -55,12 +55,13 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
     """Params and length of the final training; `sizes` is None for an objective of the user's,
     which knows them itself."""
     what = f"refit of trial {winner.number} of study {config.study.name}"
-    epochs = _most_epochs(config, winner.params)
     if sizes is None:
         note = f"{what}: your own training, {taken.why}, with trial.refit"
         plan, decay = RefitPlan(), config.training.ema_decay
+        epochs = config.training.epochs or 1  # whatever it says, it is no matter
         return Again(winner.number, winner.params, epochs, decay, plan, taken, (note,))
     keeps_last = config.refit.hold_out is None
+    epochs = _most_epochs(config, winner.params)
     if keeps_last:
         assert winner.best_step is not None, "the built-in training reports"
         epochs = _epochs(config, winner.best_step, winner.params, sizes)
