@@ -28,11 +28,11 @@ from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
-from automl.cli.schemas import DEFAULT_SPACE, groups, keys_of, register_schemas
+from automl.cli.schemas import DEFAULT_SPACE, OWN_LENGTHS, groups, keys_of, register_schemas
 from automl.cli.space import is_about_space, rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
-from automl.config import Config
+from automl.config import Config, TrainingConfig
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
 
@@ -92,7 +92,7 @@ def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base,
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
     if base.study is None and application is None:
-        given = _with_space_of_its_own(given)
+        given = _with_what_goes_with_the_model(given)
     return base, _without_inline_space(given)
 
 
@@ -150,16 +150,15 @@ def _mentions_hydra(file: Path) -> bool:
         return False  # if it is needed, Hydra says so
 
 
-def _with_space_of_its_own(given: HydraInput) -> HydraInput:
-    """Where nobody chose the built-in network's space, the model's own is taken; `objective=optuna`
-    needs none written.
+def _with_what_goes_with_the_model(given: HydraInput) -> HydraInput:
+    """Where nobody chose another than the built-in network's space, the model's own is taken;
+    `objective=optuna` needs none written. Some train as long as their families say, where nobody
+    says another length.
 
     Their files cannot say so: wherever an application has put ours, they would have to name the
     place.
     """
     lines = given.overrides
-    if any(line == "~space" or line.startswith("space=") for line in lines):
-        return given
     asks = any("objective=" in line or "model=" in line for line in lines)
     if given.config_name == "sweep" and not asks:
         return given  # the table of contents asks for none: no need to compose
@@ -169,9 +168,13 @@ def _with_space_of_its_own(given: HydraInput) -> HydraInput:
         composed = hydra.compose(given.config_name, others, return_hydra_config=True)
     chosen = composed.hydra.runtime.choices
     space = _space_for(chosen.get("objective"), chosen.get("model"))
-    if chosen.get("space") != DEFAULT_SPACE or space == DEFAULT_SPACE:
-        return given
-    return HydraInput(given.config_name, (f"space={space}", *lines), given.config_dir)
+    says_space = any(line == "~space" or line.startswith("space=") for line in lines)
+    found = []
+    if not says_space and chosen.get("space") == DEFAULT_SPACE != space:
+        found.append(f"space={space}")
+    if chosen.get("model") in OWN_LENGTHS and composed.training.epochs == TrainingConfig.epochs:
+        found.append("training.epochs=null")
+    return HydraInput(given.config_name, (*found, *lines), given.config_dir)
 
 
 def _space_for(objective: str | None, model: str | None) -> str:

@@ -22,6 +22,9 @@ SUFFIX = "_schema"
 DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
 
+OWN_LENGTHS = ("auto", "tabm")
+"""The options of `model` that train as long as their families say."""
+
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
     "model": families(),
     "sampler": samplers(),

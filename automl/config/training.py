@@ -26,8 +26,9 @@ class Schedule(enum.Enum):
 class TrainingConfig:
     """The built-in training."""
 
-    epochs: int = 20
-    """Passes over the training part."""
+    epochs: int | None = 20
+    """Passes over the training part; null: as many as the family takes by itself, a network up to
+    200 with `patience_steps=1000`, others 20. `model=auto` has null where nobody says another."""
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space goes before it, as for the other settings down to `accumulate_steps`."""
@@ -40,6 +41,9 @@ class TrainingConfig:
     patience_epochs: int | None = None
     """A trial ends after so many epochs without a better value of `study.metric`; none: it trains
     all its epochs."""
+    patience_steps: int | None = None
+    """Where `patience_epochs` is none: a network's trial ends after so many steps of the optimizer
+    without a better value, in whole epochs, at least four."""
     accumulate_steps: int = 1
     """Batches whose gradients are taken together for one step of the optimizer."""
     loss: str = "auto"
@@ -55,19 +59,26 @@ class TrainingConfig:
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
-        check(self.epochs >= 1, "training.epochs", self.epochs, "must be at least 1.")
+        check(
+            self.epochs is None or self.epochs >= 1,
+            "training.epochs",
+            self.epochs,
+            "must be at least 1, or null.",
+        )
         check(
             0 <= self.ema_decay < 1,
             "training.ema_decay",
             self.ema_decay,
             "must be from 0 (no average) to below 1.",
         )
-        check(
-            self.patience_epochs is None or self.patience_epochs >= 1,
-            "training.patience_epochs",
-            self.patience_epochs,
-            "must be at least 1, or null.",
-        )
+        for name in ("patience_epochs", "patience_steps"):
+            value = getattr(self, name)
+            check(
+                value is None or value >= 1,
+                f"training.{name}",
+                value,
+                "must be at least 1, or null.",
+            )
         check(
             self.accumulate_steps >= 1,
             "training.accumulate_steps",
@@ -99,6 +110,12 @@ class TrainingConfig:
             self.checkpoint_every_seconds,
             "must be 0 (every epoch) or more.",
         )
+
+    @property
+    def n_epochs(self) -> int:
+        """Of settings whose length is known: see `Family.trained`."""
+        assert self.epochs is not None, "a family has said how long it trains"
+        return self.epochs
 
     @property
     def loss_target(self) -> str | None:

@@ -135,6 +135,8 @@ class Dataset:
     steps, whatever their sizes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Columns that are taken otherwise than as numbers or categories because they look so."""
+    whole: Dataset | None = field(default=None, repr=False)
+    """What it is a fold of; never sent to another process."""
     loss: ValueLoss = SQUARED_ERROR
     """What models of it descend and are judged by, where numbers are predicted."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
@@ -175,7 +177,9 @@ class Dataset:
         if number not in self._folds:
             fold = self.folds[number]
             train, judged = self.train.taking(fold.train), self.train.taking(fold.judged)
-            self._folds[number] = replace(self, train=train, validation=judged, folds=())
+            self._folds[number] = replace(
+                self, train=train, validation=judged, folds=(), whole=self
+            )
         return self._folds[number]
 
     @property
@@ -192,5 +196,14 @@ class Dataset:
         train, validation = self._views[encode]
         return train, validation
 
+    def learned(self, learn: Callable[[Columns, Rows], View]) -> View:
+        """What `learn` finds in the rows that the columns were learned from, which is the same for
+        all folds; looked for at the first call."""
+        of = self.whole or self
+        if learn not in of._views:
+            of._views[learn] = learn(of.columns, of.train.rows)
+        found: View = of._views[learn]
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_views": {}, "_folds": {}}
+        return {**vars(self), "_views": {}, "_folds": {}, "whole": None}

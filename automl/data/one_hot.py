@@ -22,20 +22,25 @@ def n_features(columns: Columns) -> int:
     return marked + sum(column.n_codes for column in columns.categories)
 
 
-def one_hot(columns: Columns, rows: Rows) -> npt.NDArray[np.float32]:
-    """(N, D): numbers, indicators of missing ones, categories."""
-    features = np.zeros((len(rows), n_features(columns)), dtype=np.float32)
-    n_numbers = len(columns.numbers)
-    missing = np.isnan(rows.numbers)
+def scaled_numbers(columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
+    """(N, number columns): missing cells filled, all standardised and clipped."""
     fill, mean, scale = (
         np.array([getattr(column, name) for column in columns.numbers])
         for name in ("fill", "mean", "scale")
     )
-    filled = np.where(missing, fill, rows.numbers)
-    features[:, :n_numbers] = ((filled - mean) / scale).clip(-CLIP, CLIP)
+    filled = np.where(np.isnan(rows.numbers), fill, rows.numbers)
+    scaled: npt.NDArray[np.float64] = ((filled - mean) / scale).clip(-CLIP, CLIP)
+    return scaled
+
+
+def one_hot(columns: Columns, rows: Rows) -> npt.NDArray[np.float32]:
+    """(N, D): numbers, indicators of missing ones, categories."""
+    features = np.zeros((len(rows), n_features(columns)), dtype=np.float32)
+    n_numbers = len(columns.numbers)
+    features[:, :n_numbers] = scaled_numbers(columns, rows)
     marked = [i for i, column in enumerate(columns.numbers) if column.has_indicator]
     begin = n_numbers + len(marked)
-    features[:, n_numbers:begin] = missing[:, marked]
+    features[:, n_numbers:begin] = np.isnan(rows.numbers[:, marked])
     for place, column in enumerate(columns.categories):
         codes = rows.codes[:, place]
         known = np.flatnonzero(codes < column.n_codes)

@@ -78,7 +78,7 @@ def worker_limits(prepared: Prepared, max_workers: int) -> WorkerLimits:
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
         max_devices=prepared.config.admission.devices_per_trial,
-        judging=Judging(prepared.config.study.metric, prepared.pruner.rungs),
+        judging=Judging(prepared.config.study.metric, prepared.rungs),
     )
 
 
@@ -117,6 +117,7 @@ def open_parts(
             may_change=FUNCTION if prepared.called and prepared.called.changed else None,
             asks_for_params=prepared.asks_for_params,
             choice=prepared.choice,
+            pruners=prepared.pruners,
             portfolio=prepared.portfolio,
         )
         stack.callback(study.close)

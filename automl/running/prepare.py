@@ -5,7 +5,7 @@ Everything here reads; what it returns is what a sweep is made from.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.going_on import refuse_uncalled
 from automl.running.settings import identity_of, option_name
-from automl.search.pruners.pruner import Pruner
+from automl.search.pruners.pruner import AnyRungs, Pruner
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
 from automl.tracking.inside.process import InsideConfig, is_installed
@@ -58,7 +58,7 @@ from automl.training.plan import (
     check_values,
     declare,
 )
-from automl.trial import Entry, Params, Work
+from automl.trial import Entry, Params, ParamValue, Work
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Trials asked for before the head could start: what a sampler that learns knows no better for."""
@@ -215,13 +215,6 @@ class Prepared:
         return LOOKAHEAD_LEARNING if learns else LOOKAHEAD
 
     @property
-    def n_reports(self) -> int | None:
-        """Of a whole trial; None: only its author knows."""
-        if self.config.objective.kind is ObjectiveKind.builtin:
-            return self.plan.family.n_reports(self.config.training)
-        return None
-
-    @property
     def devices(self) -> DevicesConfig:
         """Where trials may go: of a family that has no GPU's use none is looked at."""
         kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
@@ -237,7 +230,27 @@ class Prepared:
         """As the config says, with the length of a trial where it is known."""
         pruner = self.config.pruner
         assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
-        return pruner if self.n_reports is None else pruner.for_length(self.n_reports)
+        n_reports = self.plan.n_reports
+        return pruner if n_reports is None else pruner.for_length(n_reports)
+
+    @property
+    def pruners(self) -> Mapping[ParamValue, Pruner]:
+        """That of each kind of trials, where there are several: with the length of such a one."""
+        assert isinstance(self.config.pruner, Pruner), "Hydra makes it by its schema"
+        if self.choice is None or self.dataset is None:
+            return {}
+        found: dict[ParamValue, Pruner] = {}
+        for name, family in self.plan.family.by_choice.items():
+            training = family.trained(self.plan.training)
+            n_first = family.n_first_reports(training, self.dataset.n_train)
+            found[name] = self.config.pruner.for_length(family.n_reports(training), n_first)
+        return found
+
+    @property
+    def rungs(self) -> Callable[[int, int], Sequence[int]]:
+        """Where any trial may be judged."""
+        pruners = self.pruners
+        return AnyRungs(tuple(pruners.values())) if pruners else self.pruner.rungs
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -320,6 +333,7 @@ def prepare(
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
+            space = parse_space(config.model.whole_space(config.space, dataset.n_train))
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)

@@ -281,8 +281,11 @@ class Sweep:
 
     def _progress(self, trial: int) -> float | None:
         """How much of a running trial's reports have come; None: not known."""
-        report, n_reports = self.carrier.latest.get(trial), self.parts.prepared.n_reports
-        if report is None or n_reports is None:
+        report = self.carrier.latest.get(trial)
+        if report is None:
+            return None
+        n_reports = self.parts.prepared.plan.n_reports_of(self.parts.study.params(trial))
+        if n_reports is None:
             return None
         return min(1.0, (report.step + 1) / n_reports)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from automl.record.judging import RANKED, is_returned, may_win, rank
 from automl.search.pruners.pruner import Pruner
 from automl.search.thinning import Point, Thinning
-from automl.trial import Direction, Params, TrialState
+from automl.trial import Direction, Params, ParamValue, TrialState
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,17 @@ class _Course:
 class Standings:
     """All trials of a study. Numbers are consecutive from 0."""
 
-    def __init__(self, direction: Direction, pruner: Pruner, choice: str | None = None) -> None:
-        """`choice` is the param that says what kind a trial is of: rungs compare one kind alone."""
+    def __init__(
+        self,
+        direction: Direction,
+        pruner: Pruner,
+        choice: str | None = None,
+        pruners: Mapping[ParamValue, Pruner] | None = None,
+    ) -> None:
+        """`choice` is the param that says what kind a trial is of: rungs compare one kind alone,
+        and stand where the kind's own of `pruners` has them, if there is one."""
         self._sign = 1.0 if direction is Direction.minimize else -1.0
-        self._pruner, self._choice = pruner, choice
+        self._pruner, self._choice, self._pruners = pruner, choice, pruners or {}
         self._params: list[Params] = []
         self._courses: dict[int, _Course] = {}
         self._rungs: dict[Hashable, list[float]] = {}
@@ -127,7 +134,8 @@ class Standings:
         if math.isfinite(key):
             course.best_finite_key = min(course.best_finite_key, key)
         # A resumed trial repeats steps that the storage was not given: their rungs are behind it.
-        rungs = self._pruner.rungs(course.last_step, step) if step > course.last_step else ()
+        pruner = self._pruner_of(number)
+        rungs = pruner.rungs(course.last_step, step) if step > course.last_step else ()
         for rung in rungs:
             # A trial is worth its best report, so one that overfits later is not stopped for it.
             insort(self._rungs.setdefault(self._place(number, rung), []), course.best_key)
@@ -144,15 +152,22 @@ class Standings:
         course = self._courses.get(number)
         if course is None:
             return False
+        pruner = self._pruner_of(number)
         for rung, key in course.unjudged:
-            if self._pruner.prunes(key, course.best_key, self._rungs[self._place(number, rung)]):
+            if pruner.prunes(key, course.best_key, self._rungs[self._place(number, rung)]):
                 course.pruned = True
         course.unjudged.clear()
         return course.pruned
 
+    def _kind(self, number: int) -> ParamValue:
+        return None if self._choice is None else self._params[number].get(self._choice)
+
+    def _pruner_of(self, number: int) -> Pruner:
+        return self._pruners.get(self._kind(number), self._pruner)
+
     def _place(self, number: int, rung: int) -> Hashable:
         """Where a trial meets others: a step means another thing to another kind of trial."""
-        return rung if self._choice is None else (self._params[number].get(self._choice), rung)
+        return rung if self._choice is None else (self._kind(number), rung)
 
     def replay(self, number: int, reports: Iterable[tuple[int, float]]) -> None:
         """Record what a trial reported to an earlier sweep, whose verdicts it has had.

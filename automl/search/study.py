@@ -126,6 +126,7 @@ class Study:
         may_change: str | None = None,
         asks_for_params: bool = False,
         choice: str | None = None,
+        pruners: Mapping[ParamValue, Pruner] | None = None,
         portfolio: Sequence[Params] = (),
     ) -> Study:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
@@ -134,14 +135,14 @@ class Study:
         the study lacks, because it is older, has its value of `defaults`. Keys that begin with
         `may_change` may be others, and are from now on. Where the objective `asks_for_params`,
         trials may have others than those of the space. `choice` is the param that says what kind
-        a trial is of: each is judged among its own. `portfolio` is tried after what is enqueued, as
-        far as the space has it. Raises ConfigError
+        a trial is of: each is judged among its own, by that of `pruners` if there is one.
+        `portfolio` is tried after what is enqueued, as far as the space has it. Raises ConfigError
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
         for number, params in enumerate(config.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = Standings(config.towards, pruner, choice)
+        standings = Standings(config.towards, pruner, choice, pruners)
         first = [*config.enqueue, *(params for params in portfolio if space.has(params))]
         opened = open_storage(config.storage, directory)
         try:

@@ -14,7 +14,7 @@ import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from automl.training.reports import Goal
     from automl.training.told import Told
 
+
+OWN_EPOCHS = 20
+"""Reports of a trial where nobody says another number, and a family has no other."""
 
 Builder: TypeAlias = Callable[..., Any]
 """(n_inputs, n_outputs, **arguments) → a `torch.nn.Module` of the user's."""
@@ -110,9 +113,22 @@ class Family(ModelConfig, ABC):
                 f"that do: {', '.join(having)}."
             )
 
+    def trained(self, training: TrainingConfig) -> TrainingConfig:
+        """The settings with the length that a trial of this family has, where none is said."""
+        return replace(training, epochs=training.epochs or OWN_EPOCHS)
+
     def n_reports(self, training: TrainingConfig) -> int:
-        """Of a whole trial."""
-        return training.epochs
+        """Of a whole trial, of settings that say its length."""
+        return training.n_epochs
+
+    def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
+        """Before so many reports a trial on so many rows is no matter to compare."""
+        return 1
+
+    def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
+        """Reports without a better value after which a trial ends; None: it trains to its end.
+        `n_rows` are those of an epoch."""
+        return training.patience_epochs
 
     library: ClassVar[str] = "torch"
     """What it trains with. A process that trains families of other libraries alone never loads
@@ -137,12 +153,20 @@ class Family(ModelConfig, ABC):
     choice: ClassVar[str | None] = None
     """The param by which each trial says which family it is of; None: all are of this one."""
 
+    @property
+    def by_choice(self) -> Mapping[str, Family]:
+        """What the values of `choice` stand for."""
+        return {}
+
     def of(self, params: Params) -> tuple[Family, Params]:
         """The family that a trial is of, and its params as that one names them."""
         return self, params
 
-    def whole_space(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The space as it is searched, of what was written."""
+    def whole_space(
+        self, entries: Mapping[str, Any], n_rows: int | None = None
+    ) -> Mapping[str, Any]:
+        """The space as it is searched, of what was written; `n_rows` are those of an epoch, None:
+        not known yet, which changes no name."""
         return entries
 
     def portfolio(self) -> Sequence[Params]:

@@ -18,14 +18,18 @@ from automl.data.facts import Outputs, Size
 from automl.training.resolve import resolve_loss
 
 
-class Loss(Protocol):
-    """A loss with what counts as a miss. Sums are over rows, of means over a row's targets."""
+class TrainingLoss(Protocol):
+    """What training descends."""
 
     def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
         """Raise ValueError where the network does not give what the loss takes."""
 
     def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Over a batch."""
+
+
+class Loss(TrainingLoss, Protocol):
+    """A loss with what counts as a miss. Sums are over rows, of means over a row's targets."""
 
     def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The sum over rows."""
@@ -129,6 +133,19 @@ class UsersLoss:
         return total if self._ours is None else self._ours.misses(out, y, total)
 
 
+class EachMember:
+    """Of a network that gives several outputs for a row, (B, K, …): each is judged by itself."""
+
+    def __init__(self, loss: TrainingLoss) -> None:
+        self._loss = loss
+
+    def check(self, out: torch.Tensor, y: torch.Tensor) -> None:
+        self._loss.check(*_as_rows(out, y))
+
+    def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self._loss.mean(*_as_rows(out, y))
+
+
 def make_loss(
     target: str | None, outputs: Outputs, n_outputs: Size, value_loss: ValueLoss = SQUARED_ERROR
 ) -> Loss:
@@ -163,6 +180,11 @@ def weighted(loss: Loss, weights: torch.Tensor) -> Loss:
 def _as_targets(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A single number of each row without its dimension: else (B, 1) and (B,) make (B, B)."""
     return out.squeeze(1) if y.ndim == 1 else out
+
+
+def _as_rows(out: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, K, …) and (B,) as (B · K, …) and (B · K,)."""
+    return out.flatten(0, 1), y.repeat_interleave(out.shape[1], 0)
 
 
 def _by_row(total: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

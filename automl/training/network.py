@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from automl.data.bins import Edges
 from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.facts import Size
@@ -31,6 +32,11 @@ class Network(Protocol):
     def n_outputs(self) -> Size:
         """Columns of what it gives: classes, or 1; or a row's shape."""
 
+    @property
+    def n_members(self) -> int:
+        """Above 1 its module gives, while it trains, what each of so many says (B, n_members, …),
+        else their mean."""
+
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """The module with weights that follow from `seed`."""
 
@@ -44,8 +50,15 @@ class Network(Protocol):
 class Networks(Protocol):
     """Makes the networks of a family."""
 
-    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Network:
-        """The network that a trial's params ask for."""
+    def network(
+        self,
+        family: Any,
+        params: Any,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: Callable[[], Edges],
+    ) -> Network:
+        """The network that a trial's params ask for; `get_edges`: see `Problem`."""
 
 
 class NetworkModel:
@@ -83,9 +96,10 @@ class NetworkModel:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
-        begins = range(0, max(1, len(rows)), _ROWS_AT_ONCE)
+        n_at_once = _ROWS_AT_ONCE // self._network.n_members
+        begins = range(0, max(1, len(rows)), n_at_once)
         # Each part is encoded where the one before was: new memory for all costs five times more.
-        return np.concatenate([self._encoded(columns, rows[b:][:_ROWS_AT_ONCE]) for b in begins])
+        return np.concatenate([self._encoded(columns, rows[b:][:n_at_once]) for b in begins])
 
     def _encoded(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         return self.outputs_of(torch.from_numpy(one_hot(columns, rows)), len(rows) or 1)

@@ -6,7 +6,7 @@ Made ready once per process with a data set; then called for each trial, from an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from automl.config import Precision, TrainingConfig
+from automl.data.bins import Edges, bin_edges
 from automl.data.dataset import Dataset
 from automl.data.facts import Size
 from automl.data.one_hot import n_features
@@ -85,7 +86,7 @@ class NetworkEstimator:
     @property
     def n_epochs(self) -> int:
         """The most of a trial."""
-        return self.problem.training.epochs
+        return self.problem.training.n_epochs
 
     @contextmanager
     def trainer(
@@ -175,6 +176,7 @@ def _problem_of(
         *common,
         judged=Judged.of(data, goal.metric) if len(data.validation) and not data.folds else None,
         class_weights=class_weights(data),
+        get_edges=partial(data.learned, bin_edges),
         epoch_rows=data.epoch_rows,
     )
 
@@ -188,8 +190,15 @@ class NetworkSide(ABC, Generic[FamilyT, ParamsT, KeyT]):
     """The heavy side of a family of networks; see `family.HeavySide`."""
 
     @abstractmethod
-    def network(self, family: FamilyT, params: ParamsT, n_inputs: Size, n_outputs: Size) -> Network:
-        """The network that a trial's params ask for."""
+    def network(
+        self,
+        family: FamilyT,
+        params: ParamsT,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: Callable[[], Edges],
+    ) -> Network:
+        """See `network.Networks`."""
 
     @abstractmethod
     def network_of(

@@ -4,8 +4,9 @@ differ in the network that a trial's params ask for.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
@@ -13,6 +14,12 @@ from automl.config.losses import EVERYBODYS
 from automl.training.family import Family
 from automl.training.params import TrainingParams, with_settings
 from automl.trial import Params
+
+MOST_EPOCHS, PATIENCE_STEPS = 200, 1000
+"""Of a network whose length nobody says: so many epochs at most, as long as so many steps bring
+anything better. On small tables these are many epochs, on large ones few."""
+_FIRST_STEPS, _SMALL_BATCH = 125, 32
+"""Networks are compared from so many steps on, at batches of such a size."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,22 @@ class NetworkFamily(Family):
             return self.params(with_settings(given, training))
         except (TypeError, ValueError):
             return None
+
+    def trained(self, training: TrainingConfig) -> TrainingConfig:
+        if training.epochs is not None:
+            return training
+        steps = training.patience_steps or PATIENCE_STEPS
+        return replace(training, epochs=MOST_EPOCHS, patience_steps=steps)
+
+    def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
+        """Of a length that is said, as it is; else by steps."""
+        if training.patience_steps is None:
+            return 1
+        return math.ceil(_FIRST_STEPS / math.ceil(n_rows / _SMALL_BATCH))
+
+    def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
+        checked = self.checked_params(params, training)
+        return None if checked is None else checked.limit_epochs(training.patience_steps, n_rows)
 
     def check_space(self, names: tuple[str, ...]) -> None:
         return None

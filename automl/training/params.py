@@ -12,6 +12,8 @@ from automl.trial import Params, ParamValue
 
 CLASS_WEIGHT = "class_weight"
 """A param of those families that can weigh classes."""
+LEAST_PATIENCE = 4
+"""Epochs that `patience_steps` are at least: large tables have more steps in each."""
 CLASS_WEIGHTS = ("none", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
@@ -48,6 +50,17 @@ class TrainingParams:
     def __post_init__(self) -> None:
         for name in TRAINING_NAMES:
             check_value(name, getattr(self, name))
+
+    def n_epoch_steps(self, n_rows: int) -> int:
+        """Steps of the optimizer in an epoch of so many rows."""
+        n_batches = math.ceil(n_rows / min(self.batch_size, n_rows))
+        return math.ceil(n_batches / self.accumulate_steps)
+
+    def limit_epochs(self, patience_steps: int | None, n_rows: int) -> int | None:
+        """Epochs without a better value after which a trial ends; None: it trains to its end."""
+        if self.patience_epochs is not None or patience_steps is None:
+            return self.patience_epochs
+        return max(LEAST_PATIENCE, math.ceil(patience_steps / self.n_epoch_steps(n_rows)))
 
     @property
     def weighs_classes(self) -> bool:

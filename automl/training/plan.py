@@ -100,7 +100,7 @@ class TrainingPlan:
             objective=config.objective,
             data=config.data,
             family=config.model,
-            training=config.training,
+            training=config.model.trained(config.training),
             metric=config.study.metric,
             direction=config.study.towards,
             space=space,
@@ -162,6 +162,20 @@ class TrainingPlan:
             return None
         work = self.family.work(params, dataset.of_one_model, self.training)
         return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
+
+    @property
+    def n_reports(self) -> int | None:
+        """Of a whole trial, at most; None: only its author knows."""
+        if self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        return self.family.n_reports(self.training)
+
+    def n_reports_of(self, params: Params) -> int | None:
+        """Likewise of this one."""
+        if self.objective.kind is not ObjectiveKind.builtin:
+            return None
+        family, _ = self.family.of(params)
+        return family.n_reports(family.trained(self.training))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 ON_CPU = frozenset({DeviceKind.CPU})
 _BASE_BYTES = 64 * 2**20
 """What scikit-learn and its libraries take besides the data, and small change."""
-_FOR_NETWORKS = ("precision", "schedule", "ema_decay", "accumulate_steps", "loader_workers")
+_FOR_NETWORKS = (
+    "precision",
+    "schedule",
+    "ema_decay",
+    "accumulate_steps",
+    "patience_steps",
+    "loader_workers",
+)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,10 +18,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from automl.config import Precision, Task, TrainingConfig
+from automl.data.bins import Edges
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
 from automl.training.judged import Judged, Scores
-from automl.training.losses import Loss, make_loss, weighted
+from automl.training.losses import EachMember, Loss, TrainingLoss, make_loss, weighted
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
 from automl.training.optimizers import FlatParameters, make_optimizer
@@ -70,6 +71,8 @@ class Problem:
     """What the validation part tells; None: the losses alone, and what they are made of."""
     class_weights: tuple[float, ...] = ()
     """What a row of each class counts, so that all classes count the same; empty for numbers."""
+    get_edges: Callable[[], Edges] = tuple
+    """The bins of a table's numbers, for networks that ask for them."""
     epoch_rows: int | None = None
     """Rows of an epoch; None: all that train."""
 
@@ -146,19 +149,15 @@ class Problem:
         where = device if math.prod(shape) <= _OUTPUTS_ON_DEVICE else torch.device("cpu")
         return torch.zeros(shape, dtype=self.dtype, device=where)
 
-    def patience(self, params: TrainingParams) -> Patience:
-        """That of a trial at its start; without rows to tell a better epoch by, it never ends."""
-        limit = None if self.goal.keeps_last else params.patience_epochs
-        return Patience(self.goal, limit)
+    def patience(self, params: TrainingParams, n_rows: int) -> Patience:
+        """That of a trial at its start, with so many rows in an epoch; without rows to tell a
+        better one by, it never ends."""
+        limit = params.limit_epochs(self.training.patience_steps, n_rows)
+        return Patience(self.goal, None if self.goal.keeps_last else limit)
 
     def n_epoch_rows(self, n_train: int) -> int:
         """Rows of an epoch, of so many that train."""
         return n_train if self.epoch_rows is None else self.epoch_rows
-
-    def n_epoch_steps(self, params: TrainingParams, n_train: int) -> int:
-        """Steps of the optimizer in an epoch of so many rows."""
-        n_batches = math.ceil(n_train / min(params.batch_size, n_train))
-        return math.ceil(n_batches / params.accumulate_steps)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -171,7 +170,8 @@ class Problem:
 
     def network(self, params: TrainingParams) -> Network:
         """The network that a trial's params ask for."""
-        return self.networks.network(self.family, params, self.n_inputs, self.n_outputs)
+        sizes = (self.n_inputs, self.n_outputs)
+        return self.networks.network(self.family, params, *sizes, self.get_edges)
 
 
 class Trainer:
@@ -195,8 +195,8 @@ class Trainer:
         self._data, self._device, self._seed = data, torch.device(device), seed
         self._n_epoch_rows = problem.n_epoch_rows(len(data.train))
         self._batch_size = min(params.batch_size, self._n_epoch_rows)
-        self._n_epoch_steps = problem.n_epoch_steps(params, self._n_epoch_rows)
-        self._patience = problem.patience(params)
+        self._n_epoch_steps = params.n_epoch_steps(self._n_epoch_rows)
+        self._patience = problem.patience(params, self._n_epoch_rows)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
             problem.dtype, self._device, stream_seed(seed, Stream.WEIGHTS)
@@ -214,7 +214,9 @@ class Trainer:
         self._optimizer = make_optimizer(self._flat, params)
         self._warm_up, self._ranks = warm_up, ranks
         self._average = self._flat.values.clone() if params.ema_decay > 0 else None
-        self._training_loss = problem.training_loss(params, self._device)
+        self._training_loss: TrainingLoss = problem.training_loss(params, self._device)
+        if self.network.n_members > 1:
+            self._training_loss = EachMember(self._training_loss)
         self._outputs: torch.Tensor | None = None
 
     @property
@@ -330,7 +332,7 @@ class Trainer:
             self._average.lerp_(self._flat.values, rate)
 
     def _lr_factor(self, step: int) -> float:
-        n_steps = self.problem.training.epochs * self._n_epoch_steps
+        n_steps = self.problem.training.n_epochs * self._n_epoch_steps
         factor = lr_factor(self.params.schedule, step, n_steps)
         if self._warm_up is not None:
             epoch, done = divmod(step, self._n_epoch_steps)
@@ -341,7 +343,9 @@ class Trainer:
     def _evaluate(self, sums: torch.Tensor) -> None:
         self._ranks.follow_first(self.model.buffers())
         self.model.eval()
-        n_rows = self.problem.n_look_rows(self._batch_size, _EVALUATION_ROWS)
+        n_rows = self.problem.n_look_rows(
+            self._batch_size, _EVALUATION_ROWS // self.network.n_members
+        )
         self._outputs = self._room_for_outputs()
         begin = 0
         for piece in self._data.validation.pieces(n_rows):

@@ -39,7 +39,7 @@ from automl.trial import Direction
 PLAN = TrainingPlan(
     ObjectiveConfig(), DataConfig(), MLPFamily(), TrainingConfig(), "val_loss", Direction.minimize
 )
-N_EPOCHS = PLAN.training.epochs
+N_EPOCHS = PLAN.training.n_epochs
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,21 @@ def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> N
     assert of_network == composed().config.space
 
 
+def test_a_batch_ensemble_has_the_space_of_networks_in_auto(composed: Compose) -> None:
+    own = composed("model=tabm").config.space
+    assert own["width"] == {"low": 64, "high": 512, "log": True}
+    auto = composed("model=auto").config.space
+    for name, entry in own.items():
+        for family in ("mlp", "tabm"):
+            found = auto[f"{family}_{name}"]
+            if name == "batch_size":
+                assert found == "by_rows"
+            elif name == "weight_decay":
+                assert found == {**entry, "when": {f"{family}_optimizer": "adamw"}}
+            else:
+                assert found == entry
+
+
 def test_a_model_of_a_config_of_ones_own_takes_its_space(composed: Compose, folder: Path) -> None:
     (folder / "mine").mkdir()
     (folder / "mine" / "own.yaml").write_text("defaults: [sweep, {override model: trees}, _self_]")
@@ -189,7 +204,7 @@ def test_a_model_of_a_config_of_ones_own_takes_its_space(composed: Compose, fold
         ("space=3", "the search space is a mapping"),
         (
             "space=wide",
-            "Options of space: auto, boosting, doubling, empty, grid, linear, mlp, mlp_full, trees",
+            "Options of space: auto, boosting, doubling, empty, grid, linear, mlp, mlp_full, tabm",
         ),
         ("~space.nope", "'space.nope' does not exist"),
     ],

@@ -7,9 +7,11 @@ from collections import Counter
 import pytest
 
 from automl.search.pruners.halving import Halving
+from automl.search.pruners.none import NoPruner
 from automl.search.rising import N_FIRST, Course, next_kind
 from automl.search.samplers.tpe import TPE
-from automl.trial import Params, Verdict
+from automl.search.standings import Standings
+from automl.trial import Direction, Params, Verdict
 from tests.search.conftest import Studies, ask, finish, report
 
 KINDS = ("linear", "trees", "mlp")
@@ -126,6 +128,18 @@ def test_rungs_compare_one_kind_alone(studies: Studies) -> None:
     assert verdicts[4:] == [Verdict.GO_ON, Verdict.PRUNE]
     for one in asked:
         finish(study, one.number, 1.0 + one.number)
+
+
+def test_each_kind_is_judged_where_its_own_pruner_has_rungs() -> None:
+    early, late = (Halving(min_steps=n, factor=2, min_trials=2) for n in (1, 3))
+    table = Standings(Direction.minimize, NoPruner(), "family", {"trees": early, "mlp": late})
+    numbers = [table.start({"family": kind}) for kind in (*("trees", "mlp", "linear") * 2,)]
+    stopped: dict[int, list[int]] = {}
+    for step in range(4):
+        for number in numbers:
+            table.record(number, step, float(number))
+        stopped[step] = [number for number in numbers if table.judge(number)]
+    assert stopped == {0: [3], 1: [3], 2: [3, 4], 3: [3, 4]}
 
 
 def test_the_portfolio_goes_after_what_is_enqueued_as_far_as_the_space_has_it(

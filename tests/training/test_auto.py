@@ -37,8 +37,9 @@ def test_the_params_of_a_family_hang_on_it_wherever_they_come_from() -> None:
     assert space.has({"family": "mlp", "mlp_depth": 3, "mlp_lr": 0.15})
 
 
-def test_the_whole_portfolio_is_in_the_space_that_is_searched() -> None:
-    config = compose(parse(["model=auto", "space=auto"])).config
+@pytest.mark.parametrize("more", [[], ["model.families=[mlp,tabm]"]])
+def test_the_whole_portfolio_is_in_the_space_that_is_searched(more: list[str]) -> None:
+    config = compose(parse(["model=auto", "space=auto", *more])).config
     prepared = prepare(config)
     assert prepared.portfolio
     for params in prepared.portfolio:

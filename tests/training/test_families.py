@@ -21,6 +21,7 @@ from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.training.session import open_session
+from automl.training.tabm.family import TabMFamily
 from automl.training.trees.family import TreesFamily
 from automl.trial import Finished, Interrupted, Params, RequestSource, Verdict
 from tests.features import x_of
@@ -32,6 +33,7 @@ N_EPOCHS = 4
 CASES: dict[str, tuple[Family, Params]] = {
     "mlp": (MLPFamily(), {"depth": 1, "width": 8, "lr": 0.01, "batch_size": 50}),
     "python": (PythonFamily(target="tests.training.networks:normed"), {"width": 8, "lr": 0.01}),
+    "tabm": (TabMFamily(members=3), {"depth": 2, "width": 8, "dropout": 0.2, "batch_size": 50}),
     "linear": (LinearFamily(), {"l2": 0.5}),
     "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
     "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),

@@ -64,6 +64,7 @@ def test_dropout_draws_from_its_generator_and_keeps_the_mean() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(out[0], out[1])
     assert not torch.equal(out[0], out[2])
+    assert isinstance(model, MLP)
     with torch.no_grad():
         model.layers[-1].weight.fill_(1.0)  # type: ignore[operator]
         assert dropped(1).item() == pytest.approx(model.eval()(x).item(), rel=0.15)

@@ -144,6 +144,7 @@ class Normed:
 
     n_inputs: Size = 6
     n_outputs: Size = 2
+    n_members = 1
 
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         torch.manual_seed(seed)
@@ -159,7 +160,9 @@ class Normed:
 class NormedSide:
     """See `network.Networks`."""
 
-    def network(self, family: Any, params: Any, n_inputs: Size, n_outputs: Size) -> Normed:
+    def network(
+        self, family: Any, params: Any, n_inputs: Size, n_outputs: Size, get_edges: object
+    ) -> Normed:
         return Normed()
 
 
@@ -182,14 +185,14 @@ def test_the_learning_rate_rises_to_what_the_params_say() -> None:
 
 def test_a_schedule_rises_with_the_batch() -> None:
     both = trainer({"schedule": "cosine"}, data(64))
-    n_steps = both.problem.training.epochs * 2
+    n_steps = both.problem.training.n_epochs * 2
     assert both._lr_factor(1) == 0.4375 * lr_factor("cosine", 1, n_steps)
 
 
 def test_where_nothing_is_held_out_no_patience_ends_it() -> None:
     goal = Goal("train_loss", Direction.minimize, keeps_last=True)
     problem = replace(trainer({}, data(64)).problem, goal=goal)
-    waiting = problem.patience(problem.params({**PARAMS, "patience_epochs": 1}))
+    waiting = problem.patience(problem.params({**PARAMS, "patience_epochs": 1}), 64)
     assert not waiting.after({"train_loss": 1.0}).after({"train_loss": 2.0}).is_over
 
 

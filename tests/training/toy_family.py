@@ -115,7 +115,7 @@ class MeanSide:
         packs_large: bool,
         n_threads: int,
     ) -> MeanEstimator:
-        return MeanEstimator(family, dataset, training.epochs)
+        return MeanEstimator(family, dataset, training.n_epochs)
 
     def read_model(
         self, state: Mapping[str, Any], *, file_bytes: int, build: Builder | None

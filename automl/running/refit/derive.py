@@ -57,11 +57,11 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
     what = f"refit of trial {winner.number} of study {config.study.name}"
     if sizes is None:
         note = f"{what}: your own training, {taken.why}, with trial.refit"
-        training = config.training
-        plan, decay = RefitPlan(), training.ema_decay
-        return Again(winner.number, winner.params, training.epochs, decay, plan, taken, (note,))
+        plan, decay = RefitPlan(), config.training.ema_decay
+        epochs = config.training.epochs or 1  # whatever it says, it is no matter
+        return Again(winner.number, winner.params, epochs, decay, plan, taken, (note,))
     keeps_last = config.refit.hold_out is None
-    epochs = config.training.epochs
+    epochs = _most_epochs(config, winner.params)
     if keeps_last:
         assert winner.best_step is not None, "the built-in training reports"
         epochs = _epochs(config, winner.best_step, winner.params, sizes)
@@ -83,6 +83,11 @@ def _epochs(config: Config, best_step: int, params: Params, sizes: Sizes) -> int
     if _is_network(config, params):
         return epochs_of(best_step, sizes, batch_size_of(params))
     return best_step + 1
+
+
+def _most_epochs(config: Config, params: Params) -> int:
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    return config.model.of(params)[0].trained(config.training).n_epochs
 
 
 def _is_network(config: Config, params: Params) -> bool:

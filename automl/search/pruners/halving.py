@@ -45,9 +45,11 @@ class Halving(Pruner):
         check(self.factor >= 2, "pruner.factor", self.factor, "must be at least 2.")
         check(self.min_trials >= 1, "pruner.min_trials", self.min_trials, "must be at least 1.")
 
-    def for_length(self, n_steps: int) -> Halving:
+    def for_length(self, n_steps: int, n_first: int = 1) -> Halving:
         """What the user set counts more."""
-        return self if self.max_steps is not None else replace(self, max_steps=n_steps)
+        if self.max_steps is not None:
+            return self
+        return replace(self, max_steps=n_steps, min_steps=max(self.min_steps, n_first))
 
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
         max_steps = self.max_steps

@@ -33,6 +33,19 @@ class Pruner(PrunerConfig, ABC):
         Equals never stop each other.
         """
 
-    def for_length(self, n_steps: int) -> Pruner:
-        """The same for trials that are known to have `n_steps` steps when they are not stopped."""
+    def for_length(self, n_steps: int, n_first: int = 1) -> Pruner:
+        """The same for trials that are known to have `n_steps` steps when they are not stopped,
+        and of whose first `n_first` none is worth judging."""
         return self
+
+
+@dataclass(frozen=True)
+class AnyRungs:
+    """The rungs of several kinds of trials, for processes that train them all."""
+
+    pruners: tuple[Pruner, ...]
+
+    def __call__(self, last_step: int, step: int) -> Sequence[int]:
+        """See `Pruner.rungs`."""
+        found = {rung for pruner in self.pruners for rung in pruner.rungs(last_step, step)}
+        return sorted(found)

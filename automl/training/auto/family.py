@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FAMILY = "family"
 """The param that names the family of a trial."""
+BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
+"""An entry of the space: those of these choices with so many steps in an epoch, and the first."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +66,42 @@ class AutoFamily(Family):
     def users_target(self) -> None:
         return None
 
+    @property
+    def by_choice(self) -> Mapping[str, Family]:
+        """Each with its defaults."""
+        return {name: families()[name]() for name in self.families}
+
+    def trained(self, training: TrainingConfig) -> TrainingConfig:
+        """Each member says its own length."""
+        return training
+
+    def n_reports(self, training: TrainingConfig) -> int:
+        return max(one.n_reports(one.trained(training)) for one in self.by_choice.values())
+
     def of(self, params: Params) -> tuple[Family, Params]:
         name = str(params.get(FAMILY))
-        return self._members()[name], own_params(name, params)
+        return self.by_choice[name], own_params(name, params)
 
     @property
     def uses_torch(self) -> bool:
-        return any(family.uses_torch for family in self._members().values())
+        return any(family.uses_torch for family in self.by_choice.values())
 
     @property
     def modules(self) -> Sequence[str]:
-        members = self._members().values()
+        members = self.by_choice.values()
         return (self.heavy, *(name for family in members for name in family.modules))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         taken = [
             f"{name}_{param}"
-            for name, family in self._members().items()
+            for name, family in self.by_choice.items()
             for param in family.param_names()[0] or ()
         ]
         return (FAMILY, CLASS_WEIGHT, *taken), (FAMILY,)
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raises ConfigError, with the families that can."""
-        members = self._members()
+        members = self.by_choice
         having = [name for name, one in members.items() if training.loss in one.losses]
         if training.loss_target is None and len(having) < len(members):
             some = f"model.families=[{','.join(having)}]" if having else "another model"
@@ -108,15 +122,17 @@ class AutoFamily(Family):
             return
         family, _, param = name.partition("_")
         try:
-            self._members()[family].check_value(param, value)
+            self.by_choice[family].check_value(param, value)
         except ValueError as error:
             raise ValueError(f"{family}_{error}") from error
 
     def check_space(self, names: tuple[str, ...]) -> None:
-        for name, family in self._members().items():
+        for name, family in self.by_choice.items():
             family.check_space(tuple(own_params(name, dict.fromkeys(names, 0))))
 
-    def whole_space(self, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    def whole_space(
+        self, entries: Mapping[str, Any], n_rows: int | None = None
+    ) -> Mapping[str, Any]:
         """`family` where it is not written, and for each param the condition that hangs it there.
 
         A condition of its own may name others of the family by the family's names.
@@ -126,20 +142,20 @@ class AutoFamily(Family):
             family, _, _ = name.partition("_")
             is_left_out = family in families() and family not in self.families
             if name != FAMILY and not is_left_out:
-                whole[name] = self._hung(name, entry)
+                whole[name] = self._hung(name, batch_sizes(n_rows) if entry == BY_ROWS else entry)
         return whole
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         if params.get(FAMILY) not in self.families:
             return UNKNOWN
         family, own = self.of(params)
-        return family.request(own, dataset, training)
+        return family.request(own, dataset, family.trained(training))
 
     def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
         if params.get(FAMILY) not in self.families:
             return None
         family, own = self.of(params)
-        return family.work(own, dataset, training)
+        return family.work(own, dataset, family.trained(training))
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
@@ -147,12 +163,12 @@ class AutoFamily(Family):
         if params.get(FAMILY) not in self.families:
             return None
         family, own = self.of(params)
-        key = family.pack_key(own, training, on_host=on_host)
+        key = family.pack_key(own, family.trained(training), on_host=on_host)
         return None if key is None else FamilyKey(str(params[FAMILY]), key)
 
     def portfolio(self) -> Sequence[Params]:
         """One of each family first, the cheap ones first; then the others' in turn."""
-        lists = {name: family.portfolio() for name, family in self._members().items()}
+        lists = {name: family.portfolio() for name, family in self.by_choice.items()}
         longest = max(map(len, lists.values()))
         return [
             {FAMILY: name} | {f"{name}_{param}": value for param, value in points[i].items()}
@@ -162,12 +178,8 @@ class AutoFamily(Family):
         ]
 
     def identity(self) -> Mapping[str, Any]:
-        members = self._members().items()
+        members = self.by_choice.items()
         return {"families": {name: dict(family.identity()) for name, family in members}}
-
-    def _members(self) -> Mapping[str, Family]:
-        """Each with its defaults."""
-        return {name: families()[name]() for name in self.families}
 
     def _hung(self, name: str, entry: Any) -> Any:
         """The entry of a param, there only in trials of its family; else as it was written."""
@@ -178,6 +190,12 @@ class AutoFamily(Family):
             entry = {"choices": entry} if isinstance(entry, list | tuple) else {"choices": [entry]}
         when = dict(entry.get("when") or {})
         return {**entry, "when": {**when, FAMILY: family}}
+
+
+def batch_sizes(n_rows: int | None) -> list[int]:
+    """Those of which an epoch has some steps: else no number of epochs were many."""
+    smallest, *larger = BATCH_SIZES
+    return [smallest, *(n for n in larger if n_rows is None or LEAST_STEPS * n <= n_rows)]
 
 
 def own_params(family: str, params: Params) -> dict[str, ParamValue]:

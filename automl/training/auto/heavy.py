@@ -50,10 +50,11 @@ class AutoEstimator:
         with self._lock:
             if name not in self._opened:
                 cls = families()[name]
+                family = cls()
                 self._opened[name] = heavy_side(cls).open_estimator(
-                    cls(),
+                    family,
                     self._dataset,
-                    self._training,
+                    family.trained(self._training),
                     self._goal,
                     packs_large=self._packs_large,
                     n_threads=self._n_threads,

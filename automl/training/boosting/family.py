@@ -94,7 +94,7 @@ class BoostingFamily(TableFamily):
         gradients = n_rows * n_outputs * 8 * 6
         histograms = 2 * params.max_leaf_nodes * n_columns * _BINS * _BIN_BYTES
         trees = (
-            params.max_leaf_nodes * self.iterations_per_epoch * training.epochs * n_outputs * 160
+            params.max_leaf_nodes * self.iterations_per_epoch * training.n_epochs * n_outputs * 160
         )
         return rows + gradients + histograms + trees
 

@@ -111,9 +111,10 @@ class FoldsEstimator:
         return checkpoint.snapshot
 
     def _patience(self, trial: TrialContext) -> Patience:
-        own = self._plan.family.of(trial.params)[1]
-        given: Any = own.get("patience_epochs", self._plan.training.patience_epochs)
-        return Patience(self._plan.goal, given)
+        family, own = self._plan.family.of(trial.params)
+        training = family.trained(self._plan.training)
+        n_rows = self._dataset.n_train
+        return Patience(self._plan.goal, family.patience_epochs(own, training, n_rows))
 
     def _mean(self, trial: TrialContext, members: Sequence[Any]) -> dict[str, Any]:
         family = self._plan.family.of(trial.params)[0]

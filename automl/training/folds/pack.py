@@ -44,7 +44,7 @@ class FoldPack:
         """`member`: what `best.pt` holds of one network with its weights."""
         self._lanes, self._member, self._whole = lanes, member, whole
         self._start = Course.of(dataset, self._problem.goal)
-        self._n_folds = len(dataset.folds)
+        self._n_folds, self._n_rows = len(dataset.folds), dataset.n_train
         self._trials: dict[int, _Trial] = {}
         lanes.keeps_outputs = self._start.keeps_outputs
 
@@ -56,7 +56,9 @@ class FoldPack:
         self, number: int, params: TrainingParams, seed: int, state: Mapping[str, Any] | None
     ) -> int:
         """See `PackTrainer.add`."""
-        trial = _Trial(0, self._start, self._problem.patience(params), [None] * self._n_folds)
+        trial = _Trial(
+            0, self._start, self._problem.patience(params, self._n_rows), [None] * self._n_folds
+        )
         if state is not None:
             trial.epoch = int(state["epoch"]) + 1
             trial.course = self._start.restored(state["course"])

@@ -100,7 +100,7 @@ class _Probe:
         n_train = len(dataset.train)
         params = plan.family.params(with_settings(self._setup.trial_params, plan.training))
         n_rows = min(params.batch_size * params.accumulate_steps, n_train)
-        return trial_seconds(self._calls, plan.training.epochs, -(-n_train // n_rows))
+        return trial_seconds(self._calls, plan.training.n_epochs, -(-n_train // n_rows))
 
     def _open(self) -> None:
         session = self._setup.session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -39,11 +40,13 @@ _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # some 100 MiB.
 _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
 
+PLAIN, PIECEWISE_LINEAR = ENCODINGS = ("plain", "piecewise_linear")
 MLP_RULES = {
     **RULES,
     "depth": (is_whole(0), "a whole number from 0"),
     "width": (is_whole(1), "a whole number from 1"),
     "dropout": (is_number(0, below=1), "a number from 0 to below 1"),
+    "encoding": (lambda value: value in ENCODINGS, f"one of {', '.join(ENCODINGS)}"),
     CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
@@ -65,6 +68,9 @@ class MLPParams(TrainingParams):
     """Units per hidden layer (growth constant)."""
     dropout: float = 0.0
     """Share of each hidden layer's units that a training step leaves out."""
+    encoding: str = PLAIN
+    """plain: numbers as they are standardised; piecewise_linear: each as how far it fills each of
+    its bins, whose edges are quantiles of the training rows (Gorishniy et al., 2022)."""
     class_weight: str = "none"
     """balanced: a row counts the more in the training loss the rarer its class is, all classes the
     same together; none: each row the same."""
@@ -100,6 +106,7 @@ class MLPKey(NetworkKey):
     """Where layers grow, lanes have the same depth; else their depths may differ."""
     weighs_classes: bool = False
     """A pack has one loss."""
+    encoding: str = PLAIN
 
     @property
     def n_lanes(self) -> int:
@@ -112,33 +119,34 @@ class MLPKey(NetworkKey):
 
 
 @dataclass
-class MLPFamily(NetworkFamily):
-    """A multilayer perceptron: linear layers with ReLU between them."""
+class LayersFamily(NetworkFamily):
+    """Linear layers with ReLU between them, once or in several members."""
 
-    heavy = "automl.training.mlp.heavy"
     weighs_classes = True
-
-    growth: Growth = Growth.constant
-    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
 
     @property
     def users_target(self) -> None:
         return None
 
+    @property
+    def n_members(self) -> int:
+        """That share what they have in common."""
+        return 1
+
+    @abstractmethod
+    def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
+        """Units of each hidden layer, from the input on."""
+
+    def n_weights(self, widths: Sequence[int]) -> int:
+        """Of layers of so many units, inputs and outputs included."""
+        return sum((a + 1) * b for a, b in pairwise(widths))
+
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """With growth doubling there is no width to choose."""
-        own = ("depth", "width") if self.growth is Growth.constant else ("depth",)
-        return (*own, *TRAINING_NAMES, "dropout", CLASS_WEIGHT), ()
+        own = ("depth", "width", *TRAINING_NAMES, "dropout", "encoding", CLASS_WEIGHT)
+        return own, ()
 
     def check_value(self, name: str, value: ParamValue) -> None:
         check_value(name, value, MLP_RULES)
-
-    def check_space(self, names: tuple[str, ...]) -> None:
-        if self.growth is Growth.doubling and "width" in names:
-            raise ConfigError(
-                "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is "
-                "no width to search. Use space=doubling, or take it out with ~space.width."
-            )
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """The data, weights with gradient and optimizer state, the activations of a batch and their
@@ -149,11 +157,11 @@ class MLPFamily(NetworkFamily):
         item_bytes = 8 if mlp.precision == Precision.float64.value else 4
         n_train, n_validation = len(dataset.train), len(dataset.validation)
         widths = self._widths(mlp, dataset)
-        n_inputs, n_weights = widths[0], _n_weights(widths)
+        n_inputs, n_weights = widths[0], self.n_weights(widths)
         n_copies = 3 if mlp.optimizer == "sgd" else 4  # weights, gradient, one or two moments
         n_copies += 2 if mlp.ema_decay > 0 else 0  # the average, and the weights while it is judged
         # Per layer: input, linear output, ReLU, mask, product, and gradients of two of them.
-        n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7
+        n_activations = min(mlp.batch_size, n_train) * sum(widths) * 7 * self.n_members
         n_evaluation = min(_EVALUATION_ROWS, n_validation) * max(widths) * 3
         n_data = (n_train + n_validation) * (n_inputs + 2)
         n_items = n_data + n_weights * n_copies + n_activations + n_evaluation
@@ -165,12 +173,57 @@ class MLPFamily(NetworkFamily):
         mlp = self.checked_params(params, training)
         if mlp is None:
             return None
-        n_weights, n_train = _n_weights(self._widths(mlp, dataset)), len(dataset.train)
+        n_weights, n_train = self.n_weights(self._widths(mlp, dataset)), len(dataset.train)
         batch = min(mlp.batch_size * mlp.accumulate_steps, n_train)
         n_steps = math.ceil(n_train / batch)
         n_looks = len(dataset.validation) / n_steps
-        flops = n_weights * (6 * batch + 2 * n_looks + _OPTIMIZER_FLOPS)
-        return Work(training.epochs * n_steps, flops)
+        flops = n_weights * (self.n_members * (6 * batch + 2 * n_looks) + _OPTIMIZER_FLOPS)
+        return Work(training.n_epochs * n_steps, flops)
+
+    def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
+        """Units of each layer, inputs and outputs included; with bins, at most."""
+        from automl.data.bins import N_BINS
+        from automl.data.one_hot import n_features
+
+        n_inputs = n_features(dataset.columns)
+        if mlp.encoding == PIECEWISE_LINEAR:
+            n_inputs += (N_BINS - 1) * len(dataset.columns.numbers)
+        return (n_inputs, *self.hidden_widths(mlp), dataset.n_outputs)
+
+    def checked_params(self, given: Params, training: TrainingConfig) -> MLPParams | None:
+        mlp = super().checked_params(given, training)
+        assert mlp is None or isinstance(mlp, MLPParams)
+        return mlp
+
+    def params(self, given: Params) -> MLPParams:
+        return MLPParams.of(given)
+
+
+@dataclass
+class MLPFamily(LayersFamily):
+    """A multilayer perceptron."""
+
+    heavy = "automl.training.mlp.heavy"
+
+    growth: Growth = Growth.constant
+    """constant: every hidden layer is `width` wide; doubling: 2, 4, 8, 16, … (no `width`)."""
+
+    def hidden_widths(self, params: MLPParams) -> tuple[int, ...]:
+        return params.hidden_widths(self.growth)
+
+    def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """With growth doubling there is no width to choose."""
+        names, required = super().param_names()
+        if self.growth is Growth.doubling:
+            names = tuple(name for name in names if name != "width")
+        return names, required
+
+    def check_space(self, names: tuple[str, ...]) -> None:
+        if self.growth is Growth.doubling and "width" in names:
+            raise ConfigError(
+                "space.width: with model.growth=doubling layers are 2, 4, 8, … wide and there is "
+                "no width to search. Use space=doubling, or take it out with ~space.width."
+            )
 
     def pack_key(self, params: Params, training: TrainingConfig, *, on_host: bool) -> MLPKey | None:
         """Alone trains a linear model (depth 0), what accumulates gradients (it has batches too
@@ -190,29 +243,11 @@ class MLPFamily(NetworkFamily):
             width=0 if growing else padded_width(mlp.width),
             depth=mlp.depth if growing else None,
             weighs_classes=mlp.weighs_classes,
+            encoding=mlp.encoding,
         )
-
-    def _widths(self, mlp: MLPParams, dataset: Dataset) -> tuple[int, ...]:
-        """Units of each layer, inputs and outputs included."""
-        from automl.data.one_hot import n_features
-
-        n_inputs = n_features(dataset.columns)
-        return (n_inputs, *mlp.hidden_widths(self.growth), dataset.n_outputs)
 
     def identity(self) -> Mapping[str, Any]:
         return {"growth": self.growth.name}
-
-    def checked_params(self, given: Params, training: TrainingConfig) -> MLPParams | None:
-        mlp = super().checked_params(given, training)
-        assert mlp is None or isinstance(mlp, MLPParams)
-        return mlp
-
-    def params(self, given: Params) -> MLPParams:
-        return MLPParams.of(given)
-
-
-def _n_weights(widths: Sequence[int]) -> int:
-    return sum((a + 1) * b for a, b in pairwise(widths))
 
 
 def padded_width(width: int) -> int:

@@ -7,13 +7,14 @@ dropout by a mask that is drawn in the shape (B, width) of the layer's own width
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
+
+from automl.training.mlp.encoding import EDGES, Bins, PiecewiseLinear
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class MLPShape:
     hidden_widths: tuple[int, ...]
     n_outputs: int
 
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> MLPShape:
-        """From `dataclasses.asdict`, as `best.pt` holds it."""
-        return cls(plain["n_inputs"], tuple(plain["hidden_widths"]), plain["n_outputs"])
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Units of each layer, inputs and outputs included."""
+        return (self.n_inputs, *self.hidden_widths, self.n_outputs)
 
 
 class _UndrawnLinear(nn.Linear):
@@ -41,7 +42,9 @@ class _UndrawnLinear(nn.Linear):
         return
 
 
-def _mask(x: torch.Tensor, dropout: float, generator: torch.Generator | None) -> torch.Tensor:
+def dropout_mask(
+    x: torch.Tensor, dropout: float, generator: torch.Generator | None
+) -> torch.Tensor:
     """0 for the units left out, 1 / (1 - dropout) for those kept; the same in each precision.
 
     Not by `bernoulli_`, which takes 244 µs for (256, 128) on one core, and this 100.
@@ -59,20 +62,25 @@ class MLP(nn.Module):
         dtype: torch.dtype = torch.float32,
         dropout: float = 0.0,
         generator: torch.Generator | None = None,
+        bins: Bins | None = None,
     ) -> None:
-        """While training, masks for `dropout` > 0 are drawn from `generator`."""
+        """`shape` is that behind the bins, if there are any. While training, masks for `dropout`
+        > 0 are drawn from `generator`."""
         super().__init__()
-        sizes = (shape.n_inputs, *shape.hidden_widths, shape.n_outputs)
-        self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairwise(sizes))
+        pairs = pairwise(shape.sizes)
+        self.layers = nn.ModuleList(_UndrawnLinear(a, b, dtype=dtype) for a, b in pairs)
         self.dropout, self.generator = dropout, generator
+        self.encoding = None if bins is None else PiecewiseLinear(bins.edges, dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, n_inputs) → (B, n_outputs)."""
         *hidden, last = self.layers
+        if self.encoding is not None:
+            x = self.encoding(x)
         for layer in hidden:
             x = torch.relu(layer(x))
             if self.training and self.dropout > 0:
-                x = x * _mask(x, self.dropout, self.generator)
+                x = x * dropout_mask(x, self.dropout, self.generator)
         out: torch.Tensor = last(x)
         return out
 
@@ -96,25 +104,41 @@ class MLPNetwork:
     """See `network.Network`."""
 
     shape: MLPShape
+    """Of the layers; the first takes what the bins give, if there are any."""
     dropout: float = 0.0
+    bins: Bins | None = None
 
     @property
     def n_inputs(self) -> int:
-        return self.shape.n_inputs
+        return self.shape.n_inputs if self.bins is None else self.bins.n_inputs
 
     @property
     def n_outputs(self) -> int:
         return self.shape.n_outputs
 
-    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> MLP:
-        model = MLP(self.shape, dtype, self.dropout, torch.Generator(device))
+    @property
+    def n_members(self) -> int:
+        return 1
+
+    def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
+        model = MLP(self.shape, dtype, self.dropout, torch.Generator(device), self.bins)
         draw_weights(model, torch.Generator().manual_seed(seed))
         return model.to(device)
 
     def seed_draws(self, module: nn.Module, seed: int) -> None:
-        assert isinstance(module, MLP)
-        assert module.generator is not None, "made by `build`"
-        module.generator.manual_seed(seed)
+        generator = module.generator
+        assert isinstance(generator, torch.Generator), "made by `build`"
+        generator.manual_seed(seed)
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self.shape)
+        if self.bins is None:
+            return asdict(self.shape)
+        edges = [list(edges) for edges in self.bins.edges]
+        return {**asdict(self.shape), "n_inputs": self.n_inputs, EDGES: edges}
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of its module's weights, by name."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for i, (n_in, n_out) in enumerate(pairwise(self.shape.sizes)):
+            shapes |= {f"layers.{i}.weight": (n_out, n_in), f"layers.{i}.bias": (n_out,)}
+        return shapes

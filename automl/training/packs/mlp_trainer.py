@@ -7,8 +7,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from automl.config import Precision
+from automl.training.mlp.encoding import bins_for
+from automl.training.mlp.family import PLAIN
 from automl.training.mlp.network import MLPNetwork
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, MLPLayout
@@ -37,14 +40,18 @@ class MLPPackTrainer(PackTrainer):
         *,
         device: str,
         weighs_classes: bool = False,
+        encoding: str = PLAIN,
     ) -> None:
         """`width` is that of every hidden layer with its padding; 0: nothing is padded, and all
         lanes are of one shape."""
         super().__init__(problem, batch_size, data, device=device)
         dtype = torch.bfloat16 if problem.precision is Precision.bfloat16 else problem.dtype
         self._width, self._scratch = width, Scratch(dtype, self._device)
+        assert isinstance(problem.n_inputs, int), "of a table"
+        bins = bins_for(encoding, problem.n_inputs, problem.get_edges)
+        encode = nn.Identity() if bins is None else bins.build(problem.dtype, self._device)
         train, validation = (
-            PartTensors(part.x.to(dtype), part.y) for part in (data.train, data.validation)
+            PartTensors(encode(part.x).to(dtype), part.y) for part in (data.train, data.validation)
         )
         self._data = DataTensors(train, validation, data.folds)
         weighs = weighs_classes and problem.class_weights
@@ -65,9 +72,8 @@ class MLPPackTrainer(PackTrainer):
         )
 
     def check_state(self, state: Mapping[str, Any], network: Network) -> None:
-        shape = _mlp(network).shape
-        sizes = (shape.n_inputs, *shape.hidden_widths, shape.n_outputs)
-        wanted = [size for a, b in pairwise(sizes) for size in ((b, a), (b,))]
+        sizes = pairwise(_mlp(network).shape.sizes)
+        wanted = [size for a, b in sizes for size in ((b, a), (b,))]
         found = [tuple(weight.shape) for weight in state["weights"].values()]
         if found != wanted:
             raise ValueError(

@@ -75,7 +75,7 @@ class ModulePackTrainer(PackTrainer):
         )
 
     def _ghost(self) -> Lane:
-        patience = self.problem.patience(self._ghost_params)
+        patience = self.problem.patience(self._ghost_params, self._n_train)
         return Lane(
             self._ghost_params,
             self._network,

@@ -205,7 +205,7 @@ class PackTrainer(ABC):
         return self._lanes[number].epoch
 
     def _patience(self, params: TrainingParams, fold: int | None) -> Patience:
-        own = self.problem.patience(params)
+        own = self.problem.patience(params, self._n_train)
         return own if fold is None else replace(own, limit_epochs=None)
 
     def remove(self, number: int) -> None:
@@ -353,7 +353,7 @@ class PackTrainer(ABC):
         schedule = lanes[0].params.schedule
         if schedule == Schedule.constant.value:
             return None
-        n_all = self.problem.training.epochs * self._n_batches
+        n_all = self.problem.training.n_epochs * self._n_batches
         return [
             [lr_factor(schedule, step, n_all) for step in range(n, n + self._n_batches)]
             for n in n_steps

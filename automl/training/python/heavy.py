@@ -26,7 +26,12 @@ class PythonSide(NetworkSide[PythonFamily, ModuleParams, ModuleKey]):
     """See `network.Networks`."""
 
     def network(
-        self, family: PythonFamily, params: ModuleParams, n_inputs: Size, n_outputs: Size
+        self,
+        family: PythonFamily,
+        params: ModuleParams,
+        n_inputs: Size,
+        n_outputs: Size,
+        get_edges: object = None,
     ) -> UserNetwork:
         assert family.target is not None, "PythonFamily refuses to be without"
         return UserNetwork(family.target, n_inputs, n_outputs, params.arguments)

@@ -41,6 +41,10 @@ class UserNetwork:
         n_inputs, n_outputs = (tuple(s) if isinstance(s, list) else s for s in sizes)
         return cls(plain["target"], n_inputs, n_outputs, arguments)
 
+    @property
+    def n_members(self) -> int:
+        return 1
+
     def build(self, dtype: torch.dtype, device: torch.device, seed: int) -> nn.Module:
         """Raises ConfigError where the function cannot be had, TypeError where it gives no module,
         and what the function raises."""

@@ -89,7 +89,7 @@ class TreesFamily(TableFamily):
         n_outputs = dataset.n_outputs
         n_leaves = min(params.max_leaf_nodes, n_train // params.min_samples_leaf + 1)
         nodes = 2 * n_leaves * self.trees_per_epoch
-        kept = nodes * training.epochs * (6 + 2 * n_outputs) * 2
+        kept = nodes * training.n_epochs * (6 + 2 * n_outputs) * 2
         rows = n_rows * (4 * len(dataset.columns.all) + 8 * (n_outputs * 4 + 4))
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
 

@@ -126,6 +126,7 @@ def assert_same(found: Any, expected: Any, within: float) -> None:
 FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "mlp": (MLPFamily(), PARAMS),
     "wide": (MLPFamily(), PARAMS | {"width": 130, "depth": 1}),
+    "bins": (MLPFamily(), PARAMS | {"encoding": "piecewise_linear"}),
     "averages": (MLPFamily(), PARAMS | {"ema_decay": 0.9, "schedule": "onecycle"}),
     "python": (PythonFamily(target="tests.training.networks:normed"), NORMED),
 }
