@@ -26,7 +26,7 @@ def run(config: Config, stored_config: str) -> int:
         EventLog.open(directory.files.events) as log,
     ):
         record = read_study(path)
-        event = made(prepared, path, record)
+        event = made(prepared, path, record, draws=True, say=say_on_stdout)
         if event is None:
             raise ConfigError(
                 f"study.name={path.name}: an ensemble is of two models or more, and fewer of its "

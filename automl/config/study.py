@@ -28,6 +28,13 @@ class Ensemble(enum.Enum):
     none = "none"
 
 
+class Plots(enum.Enum):
+    """Whether pictures are drawn of what an ensemble found."""
+
+    auto = "auto"
+    none = "none"
+
+
 @dataclass
 class StudyConfig:
     """The study: its name, its goal and where it is kept."""
@@ -61,6 +68,10 @@ class StudyConfig:
     ensemble: Ensemble = Ensemble.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
+    plots: Plots = Plots.auto
+    """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
+    draw what it found (columns that matter, errors by class, calibration, predicted against true)
+    as pictures on the study's run in MLflow; none: nothing is drawn."""
 
     def __post_init__(self) -> None:
         if self.name is not None:

@@ -26,6 +26,8 @@ from automl.trial import CheckpointKind, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+DRAWS_SECONDS = 60.0
+"""A sweep of so long draws what its ensemble found."""
 N_BEST_SHOWN = 5
 EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
 
@@ -106,7 +108,7 @@ class Closing:
             return
         record = read_study(path)
         try:
-            event = made(prepared, path, record)
+            event = made(prepared, path, record, draws=self._is_long, say=self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("ensemble", self._parts.config.study)
@@ -121,6 +123,11 @@ class Closing:
             self._loop.break_off(error)
         else:
             self._ensemble = lines_of(event, record, prepared.choice, path)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether pictures, which take about a second, are a small part of the sweep."""
+        return self._view(self._how()).seconds >= DRAWS_SECONDS
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery

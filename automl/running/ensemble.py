@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from automl.config import Config, ObjectiveKind, check
+from automl.config import Config, ObjectiveKind, Plots, check
 from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
+from automl.record.texts import fit_line
 from automl.running.prepare import Prepared
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
@@ -22,8 +23,12 @@ MAX_MODELS = 100
 """The best of a study that are looked at; each is read, and asked about all rows."""
 
 
-def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | None:
-    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join.
+def made(
+    prepared: Prepared, path: Path, record: StudyRecord, *, draws: bool, say: Callable[[str], None]
+) -> Ensembled | None:
+    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
+    pictures of what it found, too, as where there are some, unless
+    the study wants none.
 
     Raises AutoMLError for models that cannot be read.
     """
@@ -37,9 +42,13 @@ def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | Non
         return None
     target = prepared.plan.family.users_target
     build = None if target is None else target[1]
-    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build)
+    draws = prepared.config.study.plots is Plots.auto and (draws or files.plots.exists())
+    plots = str(files.plots) if draws else None
+    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build, plots)
     written = call_in_child(Entry(WRITE, asked))
     assert isinstance(written, Made)
+    if written.not_drawn:
+        say(f"not drawn: {fit_line(written.not_drawn)}")
     return Ensembled(
         time.time(),
         len(dataset.judged),

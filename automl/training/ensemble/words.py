@@ -19,6 +19,8 @@ class EnsembleFile:
     study: str
     build: str | None = None
     """What builds a network of the user's."""
+    plots: str | None = None
+    """The folder for pictures of what it found; None: none are drawn."""
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,5 @@ class Made:
     """On the rows by which they were chosen."""
     rows_per_second: Mapping[int, float]
     """How fast each model predicts that could be chosen."""
+    not_drawn: str = ""
+    """Which pictures that were asked for there are not, and why."""
