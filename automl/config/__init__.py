@@ -28,7 +28,7 @@ from automl.config.refit import Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, Ensemble, Plots, Portfolio, StudyConfig
-from automl.config.tracking import KeepCheckpoints, TrackingConfig
+from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 from automl.config.which_model import WhichModel
@@ -69,6 +69,7 @@ __all__ = [
     "SurveyKind",
     "Task",
     "TrackingConfig",
+    "TrackingStore",
     "TrainingConfig",
     "UIConfig",
     "WhichModel",

@@ -12,6 +12,7 @@
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
+    table-….parquet   the frame that `automl.fit` was given                          durable
     exports/          a folder per exported model                                    durable
     ensemble.pt       the weighted mean of its models                                durable
     plots/            what its ensemble found, as pictures                           may be lost

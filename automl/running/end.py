@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from automl.config import Ensemble, ObjectiveKind
+from automl.config import Ensemble, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
 from automl.record.files import STATUS
@@ -75,8 +75,9 @@ class Closing:
             self._say(f"trial {waiting.trial.number} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.held_back:
             self._say(f"go on with: {how_to_go_on(self._parts.config)}")
-        address = self._parts.delivery.address()
-        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
+        if self._parts.config.tracking.store is TrackingStore.mlflow:
+            address = self._parts.delivery.address()
+            self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
         return EXIT_CODES.get(stop, 0) if stop else 0
