@@ -15,6 +15,7 @@ from automl.running.best_table import print_best
 from automl.running.display import Display
 from automl.running.ensemble import lines_of, made
 from automl.running.going_on import how_to_go_on
+from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
 from automl.running.parts import Parts
@@ -42,6 +43,7 @@ class Closing:
         display: Display,
         view: Callable[[str], SweepView],
         pictures: Pictures,
+        growing: GrowingEnsemble,
     ) -> None:
         self._parts = parts
         self._loop = loop
@@ -49,6 +51,7 @@ class Closing:
         self._say = display.say
         self._view = view
         self._pictures = pictures
+        self._growing = growing
         self._ensemble: Sequence[str] = ()
         """What is said of it."""
         self._interrupted = False
@@ -109,7 +112,14 @@ class Closing:
             return
         record = read_study(path)
         try:
-            event = made(prepared, path, record, draws=self._is_long, say=self._say)
+            event = made(
+                prepared,
+                path,
+                record,
+                draws=self._is_long,
+                say=self._say,
+                write=self._growing.write,
+            )
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("ensemble", self._parts.config.study)

@@ -23,8 +23,27 @@ MAX_MODELS = 100
 """The best of a study that are looked at; each is read, and asked about all rows."""
 
 
+def in_child(asked: EnsembleFile) -> Made:
+    """Write the file, in a process of its own. Raises AutoMLError."""
+    made = call_in_child(Entry(WRITE, asked))
+    assert isinstance(made, Made)
+    return made
+
+
+def build_of(prepared: Prepared) -> str | None:
+    """What builds a network of the user's."""
+    target = prepared.plan.family.users_target
+    return None if target is None else target[1]
+
+
 def made(
-    prepared: Prepared, path: Path, record: StudyRecord, *, draws: bool, say: Callable[[str], None]
+    prepared: Prepared,
+    path: Path,
+    record: StudyRecord,
+    *,
+    draws: bool,
+    say: Callable[[str], None],
+    write: Callable[[EnsembleFile], Made] = in_child,
 ) -> Ensembled | None:
     """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
     pictures of what it found, too, as where there are some, unless
@@ -40,13 +59,10 @@ def made(
     there = {n: str(file) for n, file in models.items() if file.exists()}
     if len(there) < LEAST_MODELS:
         return None
-    target = prepared.plan.family.users_target
-    build = None if target is None else target[1]
     draws = prepared.config.study.plots is Plots.auto and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
-    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build, plots)
-    written = call_in_child(Entry(WRITE, asked))
-    assert isinstance(written, Made)
+    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build_of(prepared), plots)
+    written = write(asked)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
     return Ensembled(
@@ -69,14 +85,20 @@ def refuse_others(config: Config) -> None:
     )
 
 
+def score_of(scores: Mapping[str, float], metric: str) -> tuple[str, float]:
+    """By the metric of a study, where that is one of the built-in training's, else the loss."""
+    name = metric.removeprefix("val_")
+    known = name if name in scores else "loss"
+    return known, scores[known]
+
+
 def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Path) -> list[str]:
     """What is said of it."""
-    score = record.metric.name.removeprefix("val_")
-    known = score if score in event.scores else "loss"
+    known, score = score_of(event.scores, record.metric.name)
     on = f"{event.n_rows:,} rows that none of them trained on"
     best = record.best()
     than = "" if best is None else f"; the best trial's {record.metric.name} is {best.value:.5g}"
-    value = f"{known} {event.scores[known]:.5g} on {on}{than}"
+    value = f"{known} {score:.5g} on {on}{than}"
     where = os.path.relpath(StudyFiles(path).ensemble)
     return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}"]
 

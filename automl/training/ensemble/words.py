@@ -35,3 +35,32 @@ class Made:
     """How fast each model predicts that could be chosen."""
     not_drawn: str = ""
     """Which pictures that were asked for there are not, and why."""
+
+
+@dataclass(frozen=True)
+class Growing:
+    """What the process is given that makes the ensemble again and again."""
+
+    dataset: Dataset
+    build: str | None = None
+    """As of `EnsembleFile`."""
+
+
+@dataclass(frozen=True)
+class Grow:
+    """A question to it: how good are these together?"""
+
+    models: Mapping[int, str]
+    """The `best.pt` of each trial, the best first."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Its answer."""
+
+    members: Mapping[int, float]
+    """Weights by trial, the heaviest first; none where no model gives numbers."""
+    scores: Mapping[str, float]
+    """On the rows by which they were chosen."""
+    seconds: float
+    """That it took."""
