@@ -16,7 +16,8 @@ from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
 from automl.training.ensemble.found import N_REPEATS, pictures, repeats
-from automl.training.ensemble.words import EnsembleFile
+from automl.training.ensemble.grow import open_growing
+from automl.training.ensemble.words import EnsembleFile, Grow, Growing, Grown, Made
 from automl.training.ensemble.write import write
 from automl.training.mean_model import MeanModel
 from automl.training.mlp.family import MLPFamily
@@ -194,3 +195,39 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weight
     checkpoint.save(tmp_path, {"ensemble.pt": content})
     with pytest.raises(AutoMLError, match="not a model that can be used"):
         load(question.path)
+
+
+def test_one_that_grew_is_what_is_made_at_once(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
+    at_once = write(question)
+    ensemble = open_growing(Growing(question.dataset))
+    two = ensemble(Grow({n: question.models[n] for n in (0, 1)}))
+    assert isinstance(two, Grown)
+    assert set(two.members) <= {0, 1}
+    all_three = ensemble(Grow(question.models))
+    assert isinstance(all_three, Grown)
+    assert (all_three.members, all_three.scores) == (at_once.members, at_once.scores)
+    before = Path(question.path).read_bytes()
+    made = ensemble(question)
+    assert isinstance(made, Made)
+    assert (made.members, made.scores) == (at_once.members, at_once.scores)
+    assert set(made.rows_per_second) == {0, 1, 2}
+    assert load(question.path).predict(POINTS).tolist() == load_of(before, tmp_path)
+
+
+def load_of(file: bytes, folder: Path) -> list[object]:
+    (folder / "before.pt").write_bytes(file)
+    labels: list[object] = load(folder / "before.pt").predict(POINTS).tolist()
+    return labels
+
+
+def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0)
+    ensemble = open_growing(Growing(question.dataset))
+    first = ensemble(Grow(question.models))
+    for path in question.models.values():
+        Path(path).unlink()
+    again = ensemble(Grow(question.models))
+    assert isinstance(first, Grown)
+    assert isinstance(again, Grown)
+    assert again.members == first.members
