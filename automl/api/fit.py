@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from automl.data.frame import Frame
     from automl.training.predictor import Predictor
 
-MANY_TRIALS = 10_000
-"""As many as the time allows."""
-
 
 def fit(
     table: Frame | str | PathLike[str],
@@ -65,10 +62,8 @@ def fit(
 
 
 def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:
-    if n_trials is None and timeout_seconds is not None:
-        n_trials = MANY_TRIALS
-    if n_trials is not None:
-        yield f"study.n_trials={n_trials}"
+    if n_trials is not None or timeout_seconds is not None:
+        yield f"study.n_trials={override_text(n_trials)}"
     if timeout_seconds is not None:
         yield f"study.timeout_seconds={timeout_seconds}"
 

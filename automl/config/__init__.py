@@ -27,7 +27,7 @@ from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, Ensemble, Plots, Portfolio, StudyConfig
+from automl.config.study import MANY_TRIALS, STUDY_NAME, Ensemble, Plots, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
 from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
@@ -36,6 +36,7 @@ from automl.trial import Direction
 
 __all__ = [
     "LOSSES",
+    "MANY_TRIALS",
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",

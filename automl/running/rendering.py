@@ -54,8 +54,8 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     yield Text.assemble((fit_line(view.study), "bold"), "  ", (_time_text(view), "dim"))
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
-        ProgressBar(total=view.n_trials, completed=view.n_ended, width=16),
-        Text(f"{view.n_ended}/{view.n_trials}", no_wrap=True),
+        ProgressBar(total=1.0, completed=view.share_done, width=16),
+        Text(view.progress, no_wrap=True),
         _counts_text(view),
     )
     yield grid
@@ -108,7 +108,7 @@ def _time_text(view: SweepView) -> str:
 def progress_line(view: SweepView) -> str:
     """The whole view in one line."""
     counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
-    line = f"{view.n_ended}/{view.n_trials} trials"
+    line = f"{view.progress} trials"
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
         line += f"; best {best_text(view.metric, view.best)}"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from automl.config import MANY_TRIALS
 from automl.errors import ConfigError
 from automl.record.disk import open_at_once, write_atomically
 from automl.record.studies import not_readable
@@ -119,6 +120,21 @@ class SweepView:
     """What keeps events from MLflow."""
     ended: str | None = None
     """How the sweep ended; None while it runs."""
+
+    @property
+    def progress(self) -> str:
+        """`7/20`, or `7` where only time ends the study."""
+        total = f"/{self.n_trials}" if self.n_trials < MANY_TRIALS else ""
+        return f"{self.n_ended}{total}"
+
+    @property
+    def share_done(self) -> float:
+        """Of its trials, or of its time."""
+        if self.n_trials < MANY_TRIALS:
+            return self.n_ended / self.n_trials
+        if self.seconds_left is None:  # nothing has ended, or the last ones run on
+            return float(self.n_ended > 0)
+        return self.seconds / max(self.seconds + self.seconds_left, 1e-9)
 
     @property
     def n_ended(self) -> int:
