@@ -22,6 +22,7 @@ LINEAR: dict[str, Any] = {"n_trials": 1, "families": ["linear"], "overrides": FE
 ESTIMATORS = [automl.sklearn.Classifier(**LINEAR), automl.sklearn.Regressor(**LINEAR)]
 
 
+@pytest.mark.slow  # half a minute of a core
 @parametrize_with_checks(ESTIMATORS)  # type: ignore[untyped-decorator]
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     """All that apply; none is expected to fail."""
