@@ -100,7 +100,9 @@ def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Pa
     than = "" if best is None else f"; the best trial's {record.metric.name} is {best.value:.5g}"
     value = f"{known} {score:.5g} on {on}{than}"
     where = os.path.relpath(StudyFiles(path).ensemble)
-    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}"]
+    plots = StudyFiles(path).plots
+    found = [f"what it found: {os.path.relpath(plots)}"] if plots.exists() else []
+    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}", *found]
 
 
 def _named(event: Ensembled, record: StudyRecord, choice: str | None) -> str:

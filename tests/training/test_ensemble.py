@@ -231,3 +231,13 @@ def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
     assert isinstance(first, Grown)
     assert isinstance(again, Grown)
     assert again.members == first.members
+
+
+def test_what_is_not_among_the_best_any_more_is_forgotten(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
+    ensemble = open_growing(Growing(question.dataset))
+    ensemble(Grow(question.models))
+    ensemble(Grow({n: question.models[n] for n in (0, 1)}))
+    made = ensemble(replace(question, models={n: question.models[n] for n in (0, 1)}))
+    assert isinstance(made, Made)
+    assert set(made.rows_per_second) == {0, 1}

@@ -24,6 +24,7 @@ class _Ensemble:
         if isinstance(question, EnsembleFile):
             return write_of(question, self.candidates)
         begun = time.perf_counter()
+        self.candidates.forget_others(question.models)
         for trial, path in question.models.items():
             self.candidates.add(trial, path)
         joined = self.candidates.joined(question.models)

@@ -8,7 +8,7 @@ draws what they found.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +97,12 @@ class Candidates:
         self.speeds[trial] = n_asked / data.n_models / seconds
         if np.isfinite(given).all():  # one that gives no numbers is none to be chosen
             self._outputs[trial] = given
+
+    def forget_others(self, trials: Collection[int]) -> None:
+        """Those that are none of these, whose answers would take ever more memory."""
+        for trial in [trial for trial in self.speeds if trial not in trials]:
+            del self.speeds[trial]
+            self._outputs.pop(trial, None)
 
     def model(self, path: str) -> Predictor:
         """Raises AutoMLError for one that cannot be read."""
