@@ -22,8 +22,8 @@ from automl.training.ensemble.words import EnsembleFile, Grow, Growing, Grown, M
 from automl.trial import CheckpointKind, Entry
 
 GROW = "automl.training.ensemble.grow:open_growing"
-PAUSE_SECONDS = 2.0
-SHARE = 0.1
+PAUSE_SECONDS = 5.0
+SHARE = 0.05
 """Of the time, that making it again takes at most, new models aside, which are asked anyway."""
 MAX_NUMBERS = 2_000_000
 """That a model gives for all rows (16 MB): of more, the ensemble is made at the end alone."""
