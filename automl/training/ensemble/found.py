@@ -9,10 +9,11 @@ import numpy as np
 
 from automl.config import Task
 from automl.data.columns import Column, source_of
-from automl.data.dataset import Dataset, Part, Rows
+from automl.data.dataset import Dataset, Part, Rows, Targets
 from automl.data.found import calibration, confusion
 from automl.data.importance import importances
 from automl.data.scores import Floats, predictions
+from automl.data.thresholds import labels_by, second_of_two, thresholds_elsewhere
 from automl.record.files import CALIBRATION_PLOT, ERRORS_PLOT, IMPORTANCES_PLOT, PREDICTED_PLOT
 from automl.training.drawing import new_figure, png
 from automl.training.family import Model
@@ -30,15 +31,21 @@ N_POINTS = 5_000
 
 
 def pictures(
-    data: Dataset, outputs: Floats, models: Mapping[int, Model], weights: Mapping[int, float]
+    data: Dataset,
+    outputs: Floats,
+    models: Mapping[int, Model],
+    weights: Mapping[int, float],
+    *,
+    by_threshold: bool = False,
 ) -> dict[str, bytes]:
     """PNGs by the names of their files; no importances of too many columns. `outputs` are the
-    ensemble's for `data.judged`; `models` and `weights` of its members by trial."""
+    ensemble's for `data.judged`; `models` and `weights` of its members by trial. `by_threshold`:
+    its labels are."""
     drawn = {}
     if data.task is Task.regression:
         drawn[PREDICTED_PLOT] = _predicted(data, outputs)
     else:
-        drawn[ERRORS_PLOT] = _errors(data, outputs)
+        drawn[ERRORS_PLOT] = _errors(data, _labels(data, outputs, by_threshold=by_threshold))
         drawn[CALIBRATION_PLOT] = _calibration(data, outputs)
     part, asked = _unseen(data, models)
     joined = MeanModel(list(asked.values()), data.task, [weights[trial] for trial in asked])
@@ -64,7 +71,7 @@ def _importances(data: Dataset, part: Part, model: Model) -> bytes | None:
 
     def loss(rows: Rows) -> float:
         outputs = model.outputs(data.columns, rows)
-        return predictions(data.task, outputs, part.y, *unit).scored(["loss"])["loss"]
+        return predictions(data.task, outputs, part.y, *unit, data.loss).scored(["loss"])["loss"]
 
     begun = time.perf_counter()
     before = loss(part.rows)
@@ -95,8 +102,16 @@ def repeats(one_seconds: float, n_columns: int) -> int:
     return min(N_REPEATS, int(IMPORTANCE_SECONDS / max(one_seconds * n_columns, 1e-9)))
 
 
-def _errors(data: Dataset, outputs: Floats) -> bytes:
-    found = confusion(outputs.argmax(axis=1), data.judged.y, data.classes, n_most=N_CLASSES)
+def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
+    if not by_threshold:
+        return labels_by(outputs, None)
+    second = second_of_two(outputs)
+    above = thresholds_elsewhere(second, data.judged.y)
+    return labels_by(np.stack([1 - second, second], axis=1), above)
+
+
+def _errors(data: Dataset, taken: Targets) -> bytes:
+    found = confusion(taken, data.judged.y, data.classes, n_most=N_CLASSES)
     n, names = len(found.names), [_short(name) for name in found.names]
     figure = new_figure(3.5 + 0.55 * n, 2.5 + 0.5 * n)
     axes = figure.add_subplot(

@@ -18,12 +18,14 @@ from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.data.scores import Floats, predictions
 from automl.data.selection import select
+from automl.data.thresholds import best_threshold, second_of_two, thresholds_elsewhere
 from automl.errors import AutoMLError
 from automl.record.disk import replacing_folder
 from automl.record.files import IMPORTANCES_PLOT
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
+from automl.training.model_state import THRESHOLD
 from automl.training.predictor import Predictor, load_of_table
 from automl.training.refit_file import read, save, together
 from automl.training.resolve import resolve_builder
@@ -50,8 +52,10 @@ def write_of(asked: EnsembleFile, candidates: Candidates) -> Made:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     members = joined.members
     contents = [read(Path(asked.models[trial])) for trial in members]
+    state = together([content["state"] for content in contents], list(members.values()))
+    own = {} if joined.threshold is None else {THRESHOLD: joined.threshold}
     content = {
-        "state": together([content["state"] for content in contents], list(members.values())),
+        "state": {**state, **own},
         "params": {trial_name(trial): weight for trial, weight in members.items()},
         "metrics": joined.scores,
         "study": asked.study,
@@ -70,6 +74,8 @@ class Joined:
     outputs: Floats
     """(N, C) of their mean, for the rows by which they were chosen."""
     scores: Mapping[str, float]
+    threshold: float | None
+    """That of its labels, where its members have one."""
 
 
 class Candidates:
@@ -79,6 +85,7 @@ class Candidates:
         self._dataset = dataset
         self._build = None if build is None else resolve_builder(build)
         self._outputs: dict[int, Floats] = {}
+        self._have_threshold: set[int] = set()
         self.speeds: dict[int, float] = {}
         """Rows that each predicts a second, by trial."""
 
@@ -97,6 +104,8 @@ class Candidates:
         self.speeds[trial] = n_asked / data.n_models / seconds
         if np.isfinite(given).all():  # one that gives no numbers is none to be chosen
             self._outputs[trial] = given
+        if model.threshold is not None:
+            self._have_threshold.add(trial)
 
     def forget_others(self, trials: Collection[int]) -> None:
         """Those that are none of these, whose answers would take ever more memory."""
@@ -114,11 +123,16 @@ class Candidates:
         if not known:
             return None
         said = np.stack([_said(self._outputs[trial], data) for trial in known])
-        chosen = select(said, data.judged.y.astype(np.float64), data.task)
+        chosen = select(said, data.judged.y.astype(np.float64), data.task, data.loss)
         members = {known[i]: chosen.weights[i] for i in chosen.members}
         each = np.stack([self._outputs[trial] for trial in members])
         outputs = mean_outputs(each, data.task, list(members.values()))
-        return Joined(members, outputs, _scores(outputs, data))
+        by_threshold = not self._have_threshold.isdisjoint(members)
+        scores = _scores(outputs, data, by_threshold=by_threshold)
+        threshold = None
+        if by_threshold:
+            threshold = best_threshold(second_of_two(outputs), data.judged.y)
+        return Joined(members, outputs, scores, threshold)
 
 
 def _draw(asked: EnsembleFile, joined: Joined, candidates: Candidates) -> str:
@@ -130,7 +144,13 @@ def _draw(asked: EnsembleFile, joined: Joined, candidates: Candidates) -> str:
         from automl.training.ensemble.found import pictures  # loads matplotlib
 
         models = {n: candidates.model(asked.models[n]).trained for n in joined.members}
-        drawn = pictures(asked.dataset, joined.outputs, models, joined.members)
+        drawn = pictures(
+            asked.dataset,
+            joined.outputs,
+            models,
+            joined.members,
+            by_threshold=joined.threshold is not None,
+        )
         with replacing_folder(Path(asked.plots)) as folder:
             for name, png in drawn.items():
                 (folder / name).write_bytes(png)
@@ -149,6 +169,9 @@ def _said(outputs: Floats, data: Dataset) -> Floats:
     return said
 
 
-def _scores(outputs: Floats, data: Dataset) -> dict[str, float]:
+def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, float]:
     unit = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, data.judged.y, *unit).scored()
+    threshold = None
+    if by_threshold:
+        threshold = thresholds_elsewhere(second_of_two(outputs), data.judged.y)
+    return predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
