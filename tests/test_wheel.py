@@ -83,7 +83,7 @@ def test_an_application_composes_it_from_any_folder(installed: Path, tmp_path: P
         "import hydra, automl; automl.register_configs()\n"
         f"with hydra.initialize_config_dir({str(tmp_path)!r}, version_base='1.3'):\n"
         "    cfg = hydra.compose('own', ['sampler@automl.sampler=random'])\n"
-        "print(automl.__file__, cfg.automl.study.n_trials)"
+        "print(automl.__file__, cfg.automl.study.dir)"
     )
     shown = run(installed, tmp_path, "-c", code)
-    assert shown == f"{installed / 'automl' / '__init__.py'} 20\n"
+    assert shown == f"{installed / 'automl' / '__init__.py'} studies\n"

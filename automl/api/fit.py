@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from functools import cached_property
 from os import PathLike
@@ -19,13 +20,10 @@ from automl.record.studies import read_study
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from automl.data.frame import Frame
     from automl.training.predictor import Predictor
-
-MANY_TRIALS = 10_000
-"""As many as the time allows."""
 
 
 def fit(
@@ -39,41 +37,55 @@ def fit(
 ) -> FittedStudy:
     """The best model for the column `target` of a table, of any family, in the time given.
 
-    `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written beside the
-    studies. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
+    `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written into the
+    study. With the `name` of a study that is there it goes on. As many trials as `n_trials` says
     (20), or as there is time for. All rows train and judge: a trial trains folds, and its value is
     out-of-fold; above 20,000 rows it is judged by a fifth of them. `overrides` are written as on
     the command line.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
+    called = name or make_name()
     with composing:
-        exists = name is not None and is_there(name, overrides)
-        called = name or make_name()
-        if n_trials is None and timeout_seconds is not None:
-            n_trials = MANY_TRIALS
-        lines = [f"study.name={override_text(called)}"]
-        if n_trials is not None:
-            lines.append(f"study.n_trials={n_trials}")
-        if timeout_seconds is not None:
-            lines.append(f"study.timeout_seconds={timeout_seconds}")
-        path = _path_of(table, folder_of_studies(overrides), called)
-        lines += [f"data.path={override_text(str(path))}"]
-        lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
-        if not exists:
-            lines += ["data=csv", "model=auto"]
-            lines += ["data.folds=auto", "data.test_fraction=0"]  # no row is wasted
-        made = composed("resume" if exists else "sweep", [*lines, *overrides])
-    handle = carry_out_composed(made, resume=exists)
-    return FittedStudy(handle.path)
+        folder = folder_of_studies(overrides) / called
+    with _nothing_left(folder):
+        with composing:
+            exists = name is not None and is_there(name, overrides)
+            lines = [f"study.name={override_text(called)}", *_limits(n_trials, timeout_seconds)]
+            lines += [f"data.path={override_text(str(_path_of(table, folder)))}"]
+            lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
+            if not exists:
+                lines += ["data=csv", "model=auto"]
+                lines += ["data.folds=auto", "data.test_fraction=0"]  # no row is wasted
+            made = composed("resume" if exists else "sweep", [*lines, *overrides])
+        return FittedStudy(carry_out_composed(made, resume=exists).path)
 
 
-def _path_of(table: Any, folder: Path, name: str) -> Path:
+def _limits(n_trials: int | None, timeout_seconds: float | None) -> Iterator[str]:
+    if n_trials is not None or timeout_seconds is not None:
+        yield f"study.n_trials={override_text(n_trials)}"
+    if timeout_seconds is not None:
+        yield f"study.timeout_seconds={timeout_seconds}"
+
+
+@contextlib.contextmanager
+def _nothing_left(folder: Path) -> Iterator[None]:
+    """A study's folder that is made within goes again where no study came to be in it."""
+    before = folder.exists()
+    try:
+        yield
+    except BaseException:
+        if not before and not StudyFiles(folder).config.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _path_of(table: Any, folder: Path) -> Path:
     if isinstance(table, str | PathLike):
         return Path(table)
     from automl.data.written import write_frame
 
-    return write_frame(table, folder, name)
+    return write_frame(table, folder)
 
 
 class FittedStudy(StudyHandle):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from automl.commands.evaluation.keep import deliver
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, command_line
@@ -10,8 +11,6 @@ from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.ensemble import lines_of, made, refuse_others
 from automl.running.prepare import prepare
-from automl.tracking.delivery import deliver_all
-from automl.tracking.run_update import StudyRef
 from automl.tracking.say import say_on_stdout
 
 
@@ -26,7 +25,7 @@ def run(config: Config, stored_config: str) -> int:
         EventLog.open(directory.files.events) as log,
     ):
         record = read_study(path)
-        event = made(prepared, path, record)
+        event = made(prepared, path, record, draws=True, say=say_on_stdout)
         if event is None:
             raise ConfigError(
                 f"study.name={path.name}: an ensemble is of two models or more, and fewer of its "
@@ -35,6 +34,5 @@ def run(config: Config, stored_config: str) -> int:
         log.append(event)
     for line in lines_of(event, record, prepared.choice, path):
         say_on_stdout(line)
-    ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
-    deliver_all(path, config.tracking, say_on_stdout, study=ref)
+    deliver(path, config, place, say_on_stdout)
     return 0

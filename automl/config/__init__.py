@@ -28,8 +28,8 @@ from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
-from automl.config.tracking import KeepCheckpoints, TrackingConfig
+from automl.config.study import MANY_TRIALS, STUDY_NAME, Ensemble, Plots, Portfolio, StudyConfig
+from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
 from automl.config.training import Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 from automl.config.which_model import WhichModel
@@ -37,6 +37,7 @@ from automl.trial import Direction
 
 __all__ = [
     "LOSSES",
+    "MANY_TRIALS",
     "STUDY_NAME",
     "AdmissionConfig",
     "Choose",
@@ -57,6 +58,7 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveKind",
     "Parallel",
+    "Plots",
     "Portfolio",
     "Precision",
     "PredictConfig",
@@ -69,6 +71,7 @@ __all__ = [
     "SurveyKind",
     "Task",
     "TrackingConfig",
+    "TrackingStore",
     "TrainingConfig",
     "UIConfig",
     "WhichModel",

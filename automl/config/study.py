@@ -13,6 +13,10 @@ from automl.trial import Direction
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+N_TRIALS = 20
+MANY_TRIALS = 100_000
+"""Of a study that only time ends."""
+
 
 class Portfolio(enum.Enum):
     """Whether params that did well elsewhere go first."""
@@ -28,14 +32,22 @@ class Ensemble(enum.Enum):
     none = "none"
 
 
+class Plots(enum.Enum):
+    """Whether pictures are drawn of what an ensemble found."""
+
+    auto = "auto"
+    none = "none"
+
+
 @dataclass
 class StudyConfig:
     """The study: its name, its goal and where it is kept."""
 
     name: str | None = None
     """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
-    n_trials: int = 20
-    """Trials of the study in all, over every sweep; failed and pruned ones count."""
+    n_trials: int | None = None
+    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or with
+    `timeout_seconds` as many as there is time for."""
     timeout_seconds: float | None = None
     """No new trials after this many seconds of one sweep; none: no limit."""
     grace_seconds: float = 30.0
@@ -61,6 +73,10 @@ class StudyConfig:
     ensemble: Ensemble = Ensemble.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
+    plots: Plots = Plots.auto
+    """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
+    draw what it found (columns that matter, errors by class, calibration, predicted against true)
+    as pictures on the study's run in MLflow; none: nothing is drawn."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -71,7 +87,8 @@ class StudyConfig:
                 "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
                 "letter or digit.",
             )
-        check(self.n_trials >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
+        enough = self.n_trials is None or self.n_trials >= 1
+        check(enough, "study.n_trials", self.n_trials, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check(
             math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
@@ -81,6 +98,13 @@ class StudyConfig:
         )
         check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
         check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+
+    @property
+    def total(self) -> int:
+        """Trials in all; of a study that only time ends, more than there is time for."""
+        if self.n_trials is not None:
+            return self.n_trials
+        return N_TRIALS if self.timeout_seconds is None else MANY_TRIALS
 
     @property
     def towards(self) -> Direction:

@@ -21,10 +21,19 @@ class TrackingInside(enum.Enum):
     redirect = "redirect"
 
 
+class TrackingStore(enum.Enum):
+    """What shows results."""
+
+    mlflow = "mlflow"
+    none = "none"
+
+
 @dataclass
 class TrackingConfig:
     """Where results are shown."""
 
+    store: TrackingStore = TrackingStore.mlflow
+    """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
     uri: str | None = None
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all

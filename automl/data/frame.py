@@ -12,6 +12,14 @@ Frame: TypeAlias = "pd.DataFrame"
 """For those who return one."""
 
 
+def frame_of_cells(cells: Any) -> Frame:
+    """Of an array (N, D): columns x0, x1, …; those of objects by what they hold."""
+    import pandas as pd
+
+    names = [f"x{place}" for place in range(cells.shape[1])]
+    return pd.DataFrame(cells, columns=names).infer_objects()
+
+
 def frame_of(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str | list[str]
 ) -> Frame:

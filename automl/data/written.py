@@ -10,8 +10,8 @@ from automl.errors import ConfigError
 from automl.record.disk import make_folder, replacing
 
 
-def write_frame(frame: Any, folder: Path, name: str) -> Path:
-    """Write `folder/NAME-DIGEST.parquet`, or find it there: the same rows have the same file.
+def write_frame(frame: Any, folder: Path) -> Path:
+    """Write `folder/table-DIGEST.parquet`, or find it there: the same rows have the same file.
 
     The index is no column. Raises ConfigError for what is no DataFrame, and for columns that
     a file cannot hold.
@@ -32,7 +32,7 @@ def write_frame(frame: Any, folder: Path, name: str) -> Path:
         content = rows.to_parquet(None, index=False)
     except (TypeError, ValueError) as error:  # pyarrow's are both
         raise ConfigError(f"table: it cannot be written as Parquet ({error}).") from error
-    path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.parquet"
+    path = folder / f"table-{hashlib.sha256(content).hexdigest()[:8]}.parquet"
     if not path.exists():
         make_folder(folder)
         with replacing(path) as file:

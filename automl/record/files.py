@@ -12,8 +12,10 @@
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
                       or what its program wrote, and its best report                 may be lost
                       and what was logged as artifacts                               may be lost
+    table-….parquet   the frame that `automl.fit` was given                          durable
     exports/          a folder per exported model                                    durable
     ensemble.pt       the weighted mean of its models                                durable
+    plots/            what its ensemble found, as pictures                           may be lost
     refit.pt          the model of its last refit                                    durable
     refits/           a folder per refit, which is a small study by itself
     release.json      which steps of a release are done, and what they made          durable
@@ -51,6 +53,12 @@ WRITTEN_FILES = "written.log"
 LAST = "last.pt"
 BEST = "best.pt"
 ENSEMBLE = "ensemble.pt"
+PLOTS = "plots"
+IMPORTANCES_PLOT = "importances.png"
+ERRORS_PLOT = "errors.png"
+CALIBRATION_PLOT = "calibration.png"
+PREDICTED_PLOT = "predicted.png"
+PLOT_NAMES = (IMPORTANCES_PLOT, ERRORS_PLOT, CALIBRATION_PLOT, PREDICTED_PLOT)
 REFIT = "refit.pt"
 REFITS = "refits"
 RELEASE = "release.json"
@@ -105,6 +113,11 @@ class StudyFiles:
     def ensemble(self) -> Path:
         """The weighted mean of its models."""
         return self.path / ENSEMBLE
+
+    @property
+    def plots(self) -> Path:
+        """The folder of pictures of what its ensemble found: `PLOT_NAMES`."""
+        return self.path / PLOTS
 
     @property
     def refit(self) -> Path:

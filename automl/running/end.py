@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from automl.config import Ensemble, ObjectiveKind
+from automl.config import Ensemble, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
 from automl.record.files import STATUS
@@ -15,6 +15,7 @@ from automl.running.best_table import print_best
 from automl.running.display import Display
 from automl.running.ensemble import lines_of, made
 from automl.running.going_on import how_to_go_on
+from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
 from automl.running.parts import Parts
@@ -26,6 +27,8 @@ from automl.trial import CheckpointKind, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
+DRAWS_SECONDS = 60.0
+"""A sweep of so long draws what its ensemble found."""
 N_BEST_SHOWN = 5
 EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
 
@@ -40,6 +43,7 @@ class Closing:
         display: Display,
         view: Callable[[str], SweepView],
         pictures: Pictures,
+        growing: GrowingEnsemble,
     ) -> None:
         self._parts = parts
         self._loop = loop
@@ -47,6 +51,7 @@ class Closing:
         self._say = display.say
         self._view = view
         self._pictures = pictures
+        self._growing = growing
         self._ensemble: Sequence[str] = ()
         """What is said of it."""
         self._interrupted = False
@@ -73,8 +78,9 @@ class Closing:
             self._say(f"trial {waiting.trial.number} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.held_back:
             self._say(f"go on with: {how_to_go_on(self._parts.config)}")
-        address = self._parts.delivery.address()
-        self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
+        if self._parts.config.tracking.store is TrackingStore.mlflow:
+            address = self._parts.delivery.address()
+            self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
         return EXIT_CODES.get(stop, 0) if stop else 0
@@ -106,7 +112,14 @@ class Closing:
             return
         record = read_study(path)
         try:
-            event = made(prepared, path, record)
+            event = made(
+                prepared,
+                path,
+                record,
+                draws=self._is_long,
+                say=self._say,
+                write=self._growing.write,
+            )
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("ensemble", self._parts.config.study)
@@ -121,6 +134,11 @@ class Closing:
             self._loop.break_off(error)
         else:
             self._ensemble = lines_of(event, record, prepared.choice, path)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether pictures, which take about a second, are a small part of the sweep."""
+        return self._view(self._how()).seconds >= DRAWS_SECONDS
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery

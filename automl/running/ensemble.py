@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from automl.config import Config, ObjectiveKind, check
+from automl.config import Config, ObjectiveKind, Plots, check
 from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
+from automl.record.texts import fit_line
 from automl.running.prepare import Prepared
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
@@ -22,8 +23,31 @@ MAX_MODELS = 100
 """The best of a study that are looked at; each is read, and asked about all rows."""
 
 
-def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | None:
-    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join.
+def in_child(asked: EnsembleFile) -> Made:
+    """Write the file, in a process of its own. Raises AutoMLError."""
+    made = call_in_child(Entry(WRITE, asked))
+    assert isinstance(made, Made)
+    return made
+
+
+def build_of(prepared: Prepared) -> str | None:
+    """What builds a network of the user's."""
+    target = prepared.plan.family.users_target
+    return None if target is None else target[1]
+
+
+def made(
+    prepared: Prepared,
+    path: Path,
+    record: StudyRecord,
+    *,
+    draws: bool,
+    say: Callable[[str], None],
+    write: Callable[[EnsembleFile], Made] = in_child,
+) -> Ensembled | None:
+    """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
+    pictures of what it found, too, as where there are some, unless
+    the study wants none.
 
     Raises AutoMLError for models that cannot be read.
     """
@@ -35,11 +59,12 @@ def made(prepared: Prepared, path: Path, record: StudyRecord) -> Ensembled | Non
     there = {n: str(file) for n, file in models.items() if file.exists()}
     if len(there) < LEAST_MODELS:
         return None
-    target = prepared.plan.family.users_target
-    build = None if target is None else target[1]
-    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build)
-    written = call_in_child(Entry(WRITE, asked))
-    assert isinstance(written, Made)
+    draws = prepared.config.study.plots is Plots.auto and (draws or files.plots.exists())
+    plots = str(files.plots) if draws else None
+    asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build_of(prepared), plots)
+    written = write(asked)
+    if written.not_drawn:
+        say(f"not drawn: {fit_line(written.not_drawn)}")
     return Ensembled(
         time.time(),
         len(dataset.judged),
@@ -60,16 +85,24 @@ def refuse_others(config: Config) -> None:
     )
 
 
+def score_of(scores: Mapping[str, float], metric: str) -> tuple[str, float]:
+    """By the metric of a study, where that is one of the built-in training's, else the loss."""
+    name = metric.removeprefix("val_")
+    known = name if name in scores else "loss"
+    return known, scores[known]
+
+
 def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Path) -> list[str]:
     """What is said of it."""
-    score = record.metric.name.removeprefix("val_")
-    known = score if score in event.scores else "loss"
+    known, score = score_of(event.scores, record.metric.name)
     on = f"{event.n_rows:,} rows that none of them trained on"
     best = record.best()
     than = "" if best is None else f"; the best trial's {record.metric.name} is {best.value:.5g}"
-    value = f"{known} {event.scores[known]:.5g} on {on}{than}"
+    value = f"{known} {score:.5g} on {on}{than}"
     where = os.path.relpath(StudyFiles(path).ensemble)
-    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}"]
+    plots = StudyFiles(path).plots
+    found = [f"what it found: {os.path.relpath(plots)}"] if plots.exists() else []
+    return [f"{_named(event, record, choice)}: {value}", f"ensemble: {where}", *found]
 
 
 def _named(event: Ensembled, record: StudyRecord, choice: str | None) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from automl.config import MANY_TRIALS, StudyConfig
 from automl.running.going_on import how_to_go_on
 from automl.running.parts import Parts
+from automl.running.readable import clock
 from automl.trial import TrialState
 
 
@@ -20,14 +22,22 @@ def greeting(parts: Parts) -> Iterator[str]:
     if parts.config.refit.of is not None:
         yield f"if it is interrupted: {how_to_go_on(parts.config)}"
         return
-    if before >= config.n_trials and not study.counts().get(TrialState.RUNNING):
+    if before >= config.total and not study.counts().get(TrialState.RUNNING):
         yield (
-            f"study {study.name} has {before} trials already, study.n_trials={config.n_trials} "
+            f"study {study.name} has {before} trials already, study.n_trials={config.total} "
             f"asks for no more; go on with: {how_to_go_on(parts.config, n_trials=before + 20)}"
         )
         return
     yield (
-        f"study {study.name}: to {config.n_trials} trials"
+        f"study {study.name}: {how_far(config)}"
         f"{f', {before} of them from before' if before else ''}, up to "
         f"{parts.n_places} at once; if it is interrupted: {how_to_go_on(parts.config)}"
     )
+
+
+def how_far(study: StudyConfig) -> str:
+    """`to 20 trials`, or as many as there is time for."""
+    if study.total < MANY_TRIALS:
+        return f"to {study.total} trials"
+    assert study.timeout_seconds is not None, "else there is a number"
+    return f"as many trials as {clock(study.timeout_seconds)} allow"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from automl.config import Config, ExecutionKind
+from automl.config import Config, ExecutionKind, TrackingStore
 from automl.devices.cgroup import n_oom_kills
 from automl.devices.reader import DeviceReader
 from automl.errors import StorageError
@@ -25,6 +25,7 @@ from automl.running.prepare import Prepared
 from automl.search.identity import FUNCTION
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess, Delivery
+from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
 
 READY_SECONDS = 60.0
@@ -40,7 +41,7 @@ class Parts:
     reader: DeviceReader
     study: Study
     log: EventLog
-    delivery: Delivery
+    delivery: Delivery | NoDelivery
     executor: Executor
 
     @property
@@ -125,9 +126,11 @@ def open_parts(
         study.keep_uuid(place.study_uuid)
         ref = StudyRef(place.study_uuid, place.name, place.former_names)
         # Not before the study has agreed: the process makes MLflow's database where there is none.
-        delivery = Delivery.start(
-            directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
-        )
+        delivery: Delivery | NoDelivery = NoDelivery()
+        if config.tracking.store is TrackingStore.mlflow:
+            delivery = Delivery.start(
+                directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
+            )
         stack.callback(delivery.stop)
         log = EventLog.open(directory.files.events)  # while MLflow is being loaded
         stack.callback(log.close)

@@ -16,7 +16,7 @@ from automl.record.texts import fit_line
 from automl.running.device_lines import DeviceLines
 from automl.running.readable import clock, params_text
 from automl.running.running_table import RunningTable
-from automl.running.view import BestRow, SweepView, WaitingRow
+from automl.running.view import BestRow, EnsembleRow, SweepView, WaitingRow
 from automl.trial import TrialState
 
 _STATE_STYLES = {
@@ -28,11 +28,14 @@ _STATE_STYLES = {
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3
+_MAX_FAMILY_ROWS = 8
 
 
 def render(view: SweepView) -> RenderableType:
     """The whole view as one block, readable from 80 columns on."""
     parts: list[RenderableType] = [*_head(view)]
+    if view.ensemble is not None:
+        parts.extend(_ensemble(view.ensemble))
     if view.devices and view.ended is None:
         parts.append(DeviceLines(view.devices))
     if view.running:
@@ -51,13 +54,31 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     yield Text.assemble((fit_line(view.study), "bold"), "  ", (_time_text(view), "dim"))
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
-        ProgressBar(total=view.n_trials, completed=view.n_ended, width=16),
-        Text(f"{view.n_ended}/{view.n_trials}", no_wrap=True),
+        ProgressBar(total=1.0, completed=view.share_done, width=16),
+        Text(view.progress, no_wrap=True),
         _counts_text(view),
     )
     yield grid
     if view.best is not None:
         yield Text(f"best {best_text(view.metric, view.best)}", "green")
+
+
+def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
+    yield Text(ensemble_text(row), "green")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("family")
+    for name in ("best", "in the ensemble"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for family in row.families[:_MAX_FAMILY_ROWS]:
+        weight = f"{family.weight:.0%}" if family.weight else "–"
+        table.add_row(fit_line(family.name), f"{family.best:.5g}", weight)
+    yield table
+
+
+def ensemble_text(row: EnsembleRow) -> str:
+    """`ensemble loss 0.27 of 4 models`."""
+    models = "1 model" if row.n_models == 1 else f"{row.n_models} models"
+    return f"ensemble {fit_line(row.metric)} {row.value:.5g} of {models}"
 
 
 def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
@@ -87,10 +108,12 @@ def _time_text(view: SweepView) -> str:
 def progress_line(view: SweepView) -> str:
     """The whole view in one line."""
     counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
-    line = f"{view.n_ended}/{view.n_trials} trials"
+    line = f"{view.progress} trials"
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
         line += f"; best {best_text(view.metric, view.best)}"
+    if view.ensemble is not None:
+        line += f"; {ensemble_text(view.ensemble)}"
     first = view.waiting[0] if view.waiting else None
     if first is not None and not first.as_it_should:
         who = "the next trial" if first.number is None else f"trial {first.number}"

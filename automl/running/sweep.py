@@ -38,6 +38,7 @@ from automl.running.end import Closing
 from automl.running.executions import Executions
 from automl.running.failures import DeclaredTooLittle, Failures, death_line
 from automl.running.greeting import greeting
+from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
@@ -162,7 +163,7 @@ class Sweep:
             requests=parts.prepared.requests,
             ledger=self.ledger,
             limits=self.limits,
-            n_trials=config.study.n_trials,
+            n_trials=config.study.total,
             n_asked=parts.study.n_asked,
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
@@ -183,12 +184,18 @@ class Sweep:
         self._own_memory_at_start = own_memory_bytes()
         self.failures = Failures(parts.log.record.trials)
         self._declared = DeclaredTooLittle()
-        self.viewer = Viewer(parts, self.loop, self.carrier, self.failures)
+        self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
+        self.viewer = Viewer(parts, self.loop, self.carrier, self.failures, self.growing)
         self._shown_seconds = 0.0
 
     def run(self) -> int:
         """Until nothing runs and nothing more will, or what runs cannot be ended; returns the exit
         code. Raises what broke the sweep when all has ended, else TrialsLeftBehindError."""
+        with contextlib.closing(self.growing):
+            self._train()
+            return self.executions.closed_by(self._closing().finish)
+
+    def _train(self) -> None:
         with (
             contextlib.closing(self.promises),
             self._signals(),
@@ -200,8 +207,11 @@ class Sweep:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
-        closing = Closing(self.parts, self.loop, self.display, self.viewer.view, self.pictures)
-        return self.executions.closed_by(closing.finish)
+
+    def _closing(self) -> Closing:
+        return Closing(
+            self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing
+        )
 
     def _signals(self) -> AbstractContextManager[None]:
         if not in_main_thread():

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from automl.config import MANY_TRIALS
 from automl.errors import ConfigError
 from automl.record.disk import open_at_once, write_atomically
 from automl.record.studies import not_readable
@@ -59,6 +60,28 @@ class BestRow:
 
 
 @dataclass(frozen=True)
+class FamilyRow:
+    """Trials of one kind."""
+
+    name: str
+    best: float
+    """By the study's metric."""
+    weight: float
+    """What its models have in the ensemble: 0 to 1."""
+
+
+@dataclass(frozen=True)
+class EnsembleRow:
+    """What finished trials are together, so far."""
+
+    metric: str
+    value: float
+    n_models: int
+    families: tuple[FamilyRow, ...] = ()
+    """The best first."""
+
+
+@dataclass(frozen=True)
 class FailureRow:
     """Trials that failed for one cause."""
 
@@ -80,6 +103,7 @@ class SweepView:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Trials by state (`TrialState.value`)."""
     best: BestRow | None = None
+    ensemble: EnsembleRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
@@ -96,6 +120,21 @@ class SweepView:
     """What keeps events from MLflow."""
     ended: str | None = None
     """How the sweep ended; None while it runs."""
+
+    @property
+    def progress(self) -> str:
+        """`7/20`, or `7` where only time ends the study."""
+        total = f"/{self.n_trials}" if self.n_trials < MANY_TRIALS else ""
+        return f"{self.n_ended}{total}"
+
+    @property
+    def share_done(self) -> float:
+        """Of its trials, or of its time."""
+        if self.n_trials < MANY_TRIALS:
+            return self.n_ended / self.n_trials
+        if self.seconds_left is None:  # nothing has ended, or the last ones run on
+            return float(self.n_ended > 0)
+        return self.seconds / max(self.seconds + self.seconds_left, 1e-9)
 
     @property
     def n_ended(self) -> int:
@@ -141,12 +180,19 @@ def _view_of(plain: Any) -> SweepView:
         **plain
         | {
             "best": None if best is None else BestRow(**best),
+            "ensemble": _ensemble_row(plain.get("ensemble")),
             "running": tuple(RunningRow(**row) for row in plain["running"]),
             "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
             "devices": tuple(_device_row(row) for row in plain.get("devices", ())),
             "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
         }
     )
+
+
+def _ensemble_row(plain: Any) -> EnsembleRow | None:
+    if plain is None:
+        return None
+    return EnsembleRow(**plain | {"families": tuple(FamilyRow(**f) for f in plain["families"])})
 
 
 def _device_row(plain: Any) -> DeviceRow:
@@ -170,6 +216,10 @@ def _checked(view: SweepView) -> SweepView:
 
 def _numbers(view: SweepView) -> Iterator[object]:
     """Of the rows."""
+    if view.ensemble is not None:
+        yield from (view.ensemble.value, view.ensemble.n_models)
+        for family in view.ensemble.families:
+            yield from (family.best, family.weight)
     for row in view.running:
         yield from (row.number, row.seconds, row.peak_bytes)
         yield from (row.step or 0, row.request_bytes or 0, row.seconds_per_step or 0)
@@ -180,6 +230,9 @@ def _numbers(view: SweepView) -> Iterator[object]:
 
 
 def _texts(view: SweepView) -> Iterator[object]:
+    if view.ensemble is not None:
+        yield view.ensemble.metric
+        yield from (family.name for family in view.ensemble.families)
     for row in view.running:
         yield row.device
     for waiting in view.waiting:

@@ -8,18 +8,28 @@ from collections.abc import Iterator
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.running.carry import Carrier
 from automl.running.device_rows import DeviceRow, device_row
+from automl.running.ensemble import MAX_MODELS
 from automl.running.failures import Failures
+from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.parts import Parts
-from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
+from automl.running.view import BestRow, EnsembleRow, RunningRow, SweepView, WaitingRow
 from automl.trial import Reported, TrialState
 
 
 class Viewer:
     """Looks at one sweep; for the main thread."""
 
-    def __init__(self, parts: Parts, loop: Loop, carrier: Carrier, failures: Failures) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        loop: Loop,
+        carrier: Carrier,
+        failures: Failures,
+        ensemble: GrowingEnsemble,
+    ) -> None:
         self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
+        self._ensemble = ensemble
         self._began_seconds = time.monotonic()
         self._n_ended_before = self.n_ended
 
@@ -42,6 +52,7 @@ class Viewer:
             metric=parts.config.study.metric,
             counts=counts,
             best=None if best is None else BestRow(best.number, best.value, best.params),
+            ensemble=self._ensemble_row() if ended is None else None,
             running=tuple(self._running_rows()),
             waiting=tuple(self._waiting_rows()),
             devices=tuple(self._device_rows()),
@@ -68,6 +79,12 @@ class Viewer:
                 peak_bytes=self._carrier.peaks.get(number, 0),
                 seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
             )
+
+    def _ensemble_row(self) -> EnsembleRow | None:
+        """Looked after, too: it grows as often as it is shown."""
+        ranking = self._parts.study.ranking(MAX_MODELS)
+        self._ensemble.look(ranking, time.monotonic())
+        return self._ensemble.row(ranking, self._parts.config.study.metric)
 
     def _device_rows(self) -> Iterator[DeviceRow]:
         reading = self._loop.reading

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind
+from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind, TrackingStore
 from automl.execution.process import preload
 from automl.tracking.delivery import DelivererProcess, spawn
 from automl.tracking.uri import resolve_uri
@@ -20,13 +20,17 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 
 @contextmanager
-def warmed_up(config: Config) -> Iterator[DelivererProcess]:
-    """Gives the delivering process; one that is not needed after all is ended.
+def warmed_up(config: Config) -> Iterator[DelivererProcess | None]:
+    """Gives the delivering process, if there is something to deliver to; one that is not needed
+    after all is ended.
 
     Raises ConfigError for a tracking URI that cannot be.
     """
     if config.execution.kind is not ExecutionKind.inline:
         preload(*_for_training(config), *_for_surveys(config))
+    if config.tracking.store is TrackingStore.none:
+        yield None
+        return
     with spawn(Path.cwd(), resolve_uri(config.tracking)) as deliverer:
         try:
             yield deliverer

@@ -146,7 +146,7 @@ def _is_on(row: RunningRow, device: DeviceRow) -> bool:
 def _queue(sweep: SweepView, now: float) -> Iterator[Text]:
     text = Text(fit_line(sweep.study), "bold")
     n_running = len(sweep.running)
-    text.append(f"  {sweep.n_ended}/{sweep.n_trials} trials, {n_running} running", "not bold")
+    text.append(f"  {sweep.progress} trials, {n_running} running", "not bold")
     if (age := now - sweep.time) > OLD_SECONDS:
         text.append(f", as of {clock(age)} ago", "magenta not bold")
     yield text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from automl.record.files import PLOTS
 from automl.tracking.cleaning import clean_key, clean_tags, finite, to_ms
 from automl.tracking.run_update import KIND, STUDY, MetricPoint, RunUpdate, StudyRef
 from automl.trial import Ensembled, trial_name
@@ -12,8 +13,11 @@ ENSEMBLE = "automl.ensemble"
 """The tag that names the members with their weights."""
 
 
-def of_ensemble(event: Ensembled, study: StudyRef, file: Sequence[str]) -> RunUpdate:
-    """What is new about the study's run; `file` is the ensemble's path below the study."""
+def of_ensemble(
+    event: Ensembled, study: StudyRef, file: Sequence[str], plots: Sequence[str]
+) -> RunUpdate:
+    """What is new about the study's run; `file` is the ensemble's path below the study, `plots`
+    are those of the pictures of what it found."""
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
     # A later one has a later time at the same step, and is the one that is shown.
     points = [
@@ -30,4 +34,5 @@ def of_ensemble(event: Ensembled, study: StudyRef, file: Sequence[str]) -> RunUp
         tags=clean_tags({ENSEMBLE: f"{members}; chosen by {event.n_rows:,} rows"}),
         metrics=tuple(points),
         files=file,
+        own_files=[(path, PLOTS) for path in plots],
     )

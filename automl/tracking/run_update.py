@@ -75,6 +75,7 @@ class RunUpdate:
     files: Sequence[str] = field(default=())
     """What else is stored, beside the checkpoints' folder; paths likewise."""
     own_files: Sequence[tuple[str, str]] = field(default=())
-    """What the trial made of files itself: paths below the study, and folders of the run."""
+    """What has a folder of its own in the run, such as what a trial made of files itself: paths
+    below the study, and those folders."""
     refused: Sequence[str] = field(default=())
     """What of the events is not stored, in words."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from automl.config import KeepCheckpoints
 from automl.record.events import read_events
-from automl.record.files import StudyFiles
+from automl.record.files import PLOT_NAMES, StudyFiles
 from automl.record.study import StudyFold, fold
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.ensembled import of_ensemble
@@ -256,7 +256,9 @@ class StudyDelivery:
 
     def _deliver_ensemble(self, study: StudyRun, experiment: str, parent: str) -> None:
         if self._ensemble is not None:
-            update = of_ensemble(self._ensemble, study.ref, self._own_file(self._files.ensemble))
+            file = self._own_file(self._files.ensemble)
+            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
+            update = of_ensemble(self._ensemble, study.ref, file, plots)
             self._write(experiment, parent, update, created=False)
             self._ensemble = None
 
@@ -266,7 +268,8 @@ class StudyDelivery:
 
     def _own_file(self, path: Path) -> Sequence[str]:
         """A file of the study; a link could name any file of ours in one that was given to us."""
-        return (path.name,) if path.is_file() and not path.is_symlink() else ()
+        own = path.is_file() and not path.is_symlink()
+        return (path.relative_to(self._files.path).as_posix(),) if own else ()
 
     # --- its trials ------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
     automl.fit(frame, "kind", n_trials=2, name="kinds", overrides=FEW)
     study = automl.fit(frame, "kind", n_trials=3, name="kinds")
     assert len(study.trials()) == 3
+    (written,) = (folder / "studies").rglob("*.parquet")
+    assert written.parent == study.path
     with pytest.raises(ConfigError, match="data"):
         automl.fit(frame[:200], "kind", n_trials=4, name="kinds")
     with pytest.raises(ConfigError, match=r"data\.target"):
@@ -70,7 +72,7 @@ def test_a_file_is_read_where_it_lies(folder: Path) -> None:
     table().to_csv("kinds.csv", index=False)
     study = automl.fit("kinds.csv", "kind", n_trials=2, overrides=FEW)
     assert len(study.trials()) == 2
-    assert not list((folder / "studies").glob("*.parquet"))
+    assert not list((folder / "studies").rglob("*.parquet"))
 
 
 def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
@@ -83,4 +85,6 @@ def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
         automl.fit(frame, "kind", n_trials=1)
     with pytest.raises(ConfigError, match="table: a ndarray; give a pandas DataFrame, or the path"):
         automl.fit(frame[["a"]].to_numpy(), "a")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="price"):
+        automl.fit(frame[["a"]], "price", n_trials=1)
     assert not list((folder / "studies").glob("*")), "nothing is left"

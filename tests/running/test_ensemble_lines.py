@@ -28,5 +28,15 @@ def test_it_is_said_by_the_metric_of_the_study() -> None:
     assert said("train_loss", three) == f"{of}: loss 0.25 {rows} train_loss is 0.5"
 
 
+def test_where_its_pictures_are_is_said(tmp_path: Path) -> None:
+    made = Ensembled(9.0, 1000, {0: 1.0}, {"loss": 0.25}, {})
+    record = fold([SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})])
+    assert len(lines_of(made, record, None, tmp_path)) == 2
+    (tmp_path / "plots").mkdir()
+    said = lines_of(made, record, None, tmp_path)[-1]
+    assert said.startswith("what it found: ")
+    assert said.endswith("/plots")
+
+
 def test_one_alone_is_no_mean() -> None:
     assert said("val_loss", {1: 1.0}).startswith("ensemble of trial 1 alone, which no other makes")

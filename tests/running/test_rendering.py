@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from automl.running.rendering import progress_line, render
-from automl.running.view import BestRow, RunningRow, SweepView, WaitingRow
+from automl.running.view import BestRow, EnsembleRow, FamilyRow, RunningRow, SweepView, WaitingRow
 
 UUID = "GPU-8f3a12b4-0000-1111-2222-333344445555"
 VIEW = SweepView(
@@ -97,6 +97,20 @@ def test_a_running_trial_shows_what_it_holds_of_what_it_asked_for() -> None:
     narrow = text(replace(VIEW, running=rows), 46)
     assert "GiB" not in narrow
     assert "val_loss 0.2346" in narrow
+
+
+def test_the_ensemble_stands_with_what_each_family_has_in_it() -> None:
+    families = (FamilyRow("boosting", 0.0330119, 0.62), FamilyRow("mlp", 0.05, 0.0))
+    view = replace(VIEW, best=BEST, ensemble=EnsembleRow("loss", 0.0312, 3, families))
+    lines = [line.rstrip() for line in text(view, 80).splitlines()]
+    at = lines.index("ensemble loss 0.0312 of 3 models")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        ["family", "best", "in", "the", "ensemble"],
+        ["boosting", "0.033012", "62%"],
+        ["mlp", "0.05", "–"],
+    ]
+    assert "; ensemble loss 0.0312 of 3 models" in progress_line(view)
+    assert "ensemble" not in text(replace(VIEW, best=BEST), 80)
 
 
 def test_many_running_trials_are_cut_and_counted() -> None:

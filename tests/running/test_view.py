@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from automl.config import MANY_TRIALS
 from automl.errors import ConfigError
 from automl.running.device_rows import DeviceRow
 from automl.running.view import (
     MAX_BYTES,
     BestRow,
+    EnsembleRow,
     FailureRow,
+    FamilyRow,
     RunningRow,
     SweepView,
     WaitingRow,
@@ -30,6 +33,7 @@ VIEW = SweepView(
     metric="val_loss",
     counts={"running": 1, "finished": 3, "pruned": 4, "failed": 1, "interrupted": 2},
     best=BestRow(3, 0.033, {"depth": 3, "lr": 0.0283, "optimizer": "sgd", "nesterov": True}),
+    ensemble=EnsembleRow("loss", 0.03, 2, (FamilyRow("mlp", 0.033, 1.0),)),
     devices=(DeviceRow("host", "cpu", 2**34, 2**30, load=0.5, cuda_number=0, pids=(1, 2)),),
     running=(RunningRow(8, "cpu", {"depth": 4}, 12.5, None, {}, 2**30, 2**29, 0.5),),
     waiting=(WaitingRow(None, "waiting: 1 trials run"), WaitingRow(9, "waiting: 3.0 GiB asked")),
@@ -39,7 +43,9 @@ VIEW = SweepView(
 )
 
 
-@pytest.mark.parametrize("view", [VIEW, replace(VIEW, best=None, running=(), ended="done")])
+@pytest.mark.parametrize(
+    "view", [VIEW, replace(VIEW, best=None, ensemble=None, running=(), ended="done")]
+)
 def test_a_view_comes_back_from_its_file(tmp_path: Path, view: SweepView) -> None:
     path = tmp_path / "status.json"
     write_view(path, view)
@@ -48,6 +54,14 @@ def test_a_view_comes_back_from_its_file(tmp_path: Path, view: SweepView) -> Non
 
 def test_only_final_states_count_as_ended() -> None:
     assert VIEW.n_ended == 8
+
+
+def test_where_only_time_ends_a_study_its_time_is_what_goes_by() -> None:
+    assert (VIEW.progress, VIEW.share_done) == ("8/20", 0.4)
+    timed = replace(VIEW, n_trials=MANY_TRIALS, seconds_left=225.0)
+    assert (timed.progress, timed.share_done) == ("8", 0.25)
+    assert replace(timed, seconds_left=None).share_done == 1, "the last ones run on"
+    assert replace(timed, seconds_left=None, counts={}).share_done == 0
 
 
 def test_infinite_values_survive(tmp_path: Path) -> None:
@@ -83,9 +97,11 @@ def changed(**values: object) -> str:
         changed(waiting=[{"number": 3, "reason": ["x"]}]),
         changed(devices=[{"uuid": "x", "name": "y", "total_bytes": "z", "pids": []}]),
         changed(devices=[asdict(VIEW.devices[0]) | {"pids": ["1"]}]),
+        changed(ensemble=asdict(EnsembleRow("loss", 1, 2)) | {"value": "low"}),
+        changed(ensemble=asdict(EnsembleRow("loss", 1, 2, (FamilyRow("mlp", 1, None),)))),  # type: ignore[arg-type]
         changed(study="x" * MAX_BYTES),
     ],
-    ids=range(19),
+    ids=range(21),
 )
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "status.json"

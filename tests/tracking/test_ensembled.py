@@ -63,3 +63,31 @@ def test_a_file_that_is_gone_or_elsewhere_is_not_sent(
     assert deliver(study) == []
     assert "ensemble.pt" not in files(shown)
     assert shown.run(NAME).data.metrics["ensemble_loss"] == 0.25
+
+
+def test_pictures_of_what_it_found_stand_in_a_folder(
+    study: Path, shown: Shown, tmp_path: Path
+) -> None:
+    (study / "plots").mkdir()
+    (study / "plots" / "errors.png").write_bytes(b"png")
+    (study / "plots" / "secret.txt").write_bytes(b"of whoever made the study")
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    (study / "plots" / "calibration.png").symlink_to(secret)
+    write(study, *SWEEP, EVENT)
+    assert deliver(study) == []
+    run_id = shown.run(NAME).info.run_id
+    paths = [info.path for info in shown.client.list_artifacts(run_id, "plots")]
+    assert paths == ["plots/errors.png"]
+    assert Path(shown.client.download_artifacts(run_id, paths[0])).read_bytes() == b"png"
+
+
+def test_a_folder_of_pictures_that_is_a_link_is_not_followed(
+    study: Path, shown: Shown, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "errors.png").write_bytes(b"secret")
+    (study / "plots").symlink_to(tmp_path / "elsewhere")
+    write(study, *SWEEP, EVENT)
+    deliver(study)
+    assert shown.client.list_artifacts(shown.run(NAME).info.run_id, "plots") == []

@@ -10,12 +10,16 @@ import pytest
 import torch
 
 from automl.config import DataConfig, Task
-from automl.data.dataset import Dataset, Part
+from automl.data.columns import Columns
+from automl.data.dataset import Dataset, Fold, Part, Rows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.training import checkpoint
-from automl.training.ensemble.words import EnsembleFile
+from automl.training.ensemble.found import N_REPEATS, pictures, repeats
+from automl.training.ensemble.grow import open_growing
+from automl.training.ensemble.words import EnsembleFile, Grow, Growing, Grown, Made
 from automl.training.ensemble.write import write
+from automl.training.mean_model import MeanModel
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.network import MLPNetwork, MLPShape
 from automl.training.model_state import model_state
@@ -95,6 +99,79 @@ def test_values_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> None:
     np.testing.assert_allclose(found, np.average(each, axis=0, weights=weights), rtol=1e-6)
 
 
+@pytest.mark.parametrize("task", [Task.classification, Task.regression])
+def test_what_it_found_is_drawn_in_place_of_what_was(
+    tmp_path: Path, disc: Dataset, task: Task
+) -> None:
+    names = {"importances.png", "errors.png", "calibration.png"}
+    if task is Task.regression:
+        y = np.random.default_rng(1).standard_normal(len(disc.validation)).astype(np.float32)
+        part = Part(disc.validation.rows, y)
+        disc = replace(disc, task=task, classes=(), train=part, validation=part, target="$y_")
+        names = {"importances.png", "predicted.png"}
+    question = asked(tmp_path, disc, 4.0, 6.0)
+    folder = tmp_path / "plots"
+    folder.mkdir()
+    (folder / "of_before.png").touch()
+    assert write(replace(question, plots=str(folder))).not_drawn == ""
+    drawn = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(drawn) == names
+    assert all(png.startswith(b"\x89PNG") for png in drawn.values())
+
+
+def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
+    tmp_path: Path, disc: Dataset
+) -> None:
+    """And so are those of all pictures."""
+    n = len(disc.validation)
+    halves = np.arange(n // 2), np.arange(n // 2, n)
+    folds = tuple(Fold(train, judged) for judged, train in (halves, halves[::-1]))
+    nothing = disc.validation.taking(np.arange(0))
+    data = replace(disc, train=disc.validation, validation=nothing, folds=folds)
+    seen: list[np.ndarray] = []
+
+    class Model:
+        """Notes what it is asked about."""
+
+        n_outputs, module = 2, None
+
+        def to(self, device: str) -> None: ...
+
+        def check_columns(self, columns: Columns) -> None: ...
+
+        def outputs(self, columns: Columns, rows: Rows) -> np.ndarray:
+            seen.append(rows.numbers)
+            return np.stack([-rows.numbers[:, 0], rows.numbers[:, 0]], axis=1).astype(np.float64)
+
+    class Unasked(Model):
+        """Of the other fold."""
+
+        def outputs(self, columns: Columns, rows: Rows) -> np.ndarray:
+            raise AssertionError("it has trained on these rows")
+
+    one, other = (MeanModel([Model(), Unasked()], data.task) for _ in range(2))
+    outputs = np.zeros((n, 2))
+    pictures(data, outputs, {0: one, 1: other}, {0: 0.7, 1: 0.3})
+    judged = disc.validation.rows.numbers[halves[0]]
+    assert len(seen) == 2 * (1 + 1 + 2 * N_REPEATS), "of two columns, and twice unshuffled"
+    for rows in seen:
+        np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(judged, axis=0))
+
+
+def test_more_columns_are_shuffled_less_often() -> None:
+    assert repeats(0.01, 14) == N_REPEATS
+    assert repeats(0.1, 100) == 2
+    assert repeats(0.1, 1000) == 0
+    assert repeats(0.1, 0) == 0
+
+
+def test_pictures_that_cannot_be_drawn_end_nothing(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0)
+    made = write(replace(question, plots=str(tmp_path / "no" / "plots")))
+    assert "what it found (FileNotFoundError" in made.not_drawn
+    assert load(question.path).params
+
+
 def test_a_model_that_cannot_be_read_is_named_and_the_file_of_before_stands(
     tmp_path: Path, disc: Dataset
 ) -> None:
@@ -118,3 +195,49 @@ def test_weights_that_are_none_are_refused(tmp_path: Path, disc: Dataset, weight
     checkpoint.save(tmp_path, {"ensemble.pt": content})
     with pytest.raises(AutoMLError, match="not a model that can be used"):
         load(question.path)
+
+
+def test_one_that_grew_is_what_is_made_at_once(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
+    at_once = write(question)
+    ensemble = open_growing(Growing(question.dataset))
+    two = ensemble(Grow({n: question.models[n] for n in (0, 1)}))
+    assert isinstance(two, Grown)
+    assert set(two.members) <= {0, 1}
+    all_three = ensemble(Grow(question.models))
+    assert isinstance(all_three, Grown)
+    assert (all_three.members, all_three.scores) == (at_once.members, at_once.scores)
+    before = Path(question.path).read_bytes()
+    made = ensemble(question)
+    assert isinstance(made, Made)
+    assert (made.members, made.scores) == (at_once.members, at_once.scores)
+    assert set(made.rows_per_second) == {0, 1, 2}
+    assert load(question.path).predict(POINTS).tolist() == load_of(before, tmp_path)
+
+
+def load_of(file: bytes, folder: Path) -> list[object]:
+    (folder / "before.pt").write_bytes(file)
+    labels: list[object] = load(folder / "before.pt").predict(POINTS).tolist()
+    return labels
+
+
+def test_a_model_is_asked_once(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0)
+    ensemble = open_growing(Growing(question.dataset))
+    first = ensemble(Grow(question.models))
+    for path in question.models.values():
+        Path(path).unlink()
+    again = ensemble(Grow(question.models))
+    assert isinstance(first, Grown)
+    assert isinstance(again, Grown)
+    assert again.members == first.members
+
+
+def test_what_is_not_among_the_best_any_more_is_forgotten(tmp_path: Path, disc: Dataset) -> None:
+    question = asked(tmp_path, disc, 4.0, 6.0, 1.0)
+    ensemble = open_growing(Growing(question.dataset))
+    ensemble(Grow(question.models))
+    ensemble(Grow({n: question.models[n] for n in (0, 1)}))
+    made = ensemble(replace(question, models={n: question.models[n] for n in (0, 1)}))
+    assert isinstance(made, Made)
+    assert set(made.rows_per_second) == {0, 1}

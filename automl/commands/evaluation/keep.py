@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.config import Config
+from automl.config import Config, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.directory import StudyDirectory, command_line
 from automl.record.events import EventLog
@@ -33,7 +33,9 @@ def keep(event: Evaluated | Tuned, config: Config) -> bool:
 
 
 def deliver(directory: Path, config: Config, place: Place | None, say: Say) -> None:
-    """Give it to MLflow. Raises AutoMLError, with the remedy."""
+    """Give it to MLflow, where results go there. Raises AutoMLError, with the remedy."""
+    if config.tracking.store is TrackingStore.none:
+        return
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     try:
         deliver_all(directory, config.tracking, say, study=ref)

@@ -121,9 +121,9 @@ def _checked(
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
     folder = Path(own.study.dir) / own.study.name
-    if not _has_ended(folder, own.study.n_trials):
+    if not _has_ended(folder, own.study.total):
         say_on_stdout(
-            f"trial {winner.number} was searched on a part of the rows: {own.study.n_trials} trials"
+            f"trial {winner.number} was searched on a part of the rows: {own.study.total} trials"
             f" on all {sizes.now:,} that train check its learning rate and weight decay"
         )
         code = run_sweep(own, stored_config, refit=Refit(RefitPlan(), dataset))

@@ -19,6 +19,8 @@ class EnsembleFile:
     study: str
     build: str | None = None
     """What builds a network of the user's."""
+    plots: str | None = None
+    """The folder for pictures of what it found; None: none are drawn."""
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,34 @@ class Made:
     """On the rows by which they were chosen."""
     rows_per_second: Mapping[int, float]
     """How fast each model predicts that could be chosen."""
+    not_drawn: str = ""
+    """Which pictures that were asked for there are not, and why."""
+
+
+@dataclass(frozen=True)
+class Growing:
+    """What the process is given that makes the ensemble again and again."""
+
+    dataset: Dataset
+    build: str | None = None
+    """As of `EnsembleFile`."""
+
+
+@dataclass(frozen=True)
+class Grow:
+    """A question to it: how good are these together?"""
+
+    models: Mapping[int, str]
+    """The `best.pt` of each trial, the best first."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Its answer."""
+
+    members: Mapping[int, float]
+    """Weights by trial, the heaviest first; none where no model gives numbers."""
+    scores: Mapping[str, float]
+    """On the rows by which they were chosen."""
+    seconds: float
+    """That it took."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 
-from matplotlib.figure import Figure
-
+from automl.training.drawing import new_figure, png
 from automl.training.export.tuning.choice import Measured
 from automl.training.export.tuning.timing import BATCHES
 
 
 def draw(seen: Sequence[Measured], written: str) -> bytes:
     """A PNG; ways that are not within the tolerance are dotted, `written` is the thick one."""
-    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure = new_figure(9, 6)
     axes = figure.add_subplot(
         title="Throughput by way of running the model",
         xlabel="rows in a call",
@@ -36,6 +34,4 @@ def draw(seen: Sequence[Measured], written: str) -> bytes:
     axes.set_xticks(BATCHES, [f"{n:,}" for n in BATCHES])
     axes.grid(visible=True, alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
-    png = BytesIO()
-    figure.savefig(png, format="png", dpi=120)
-    return png.getvalue()
+    return png(figure)

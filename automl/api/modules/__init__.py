@@ -1,0 +1,1 @@
+"""Modules of the package by their short names: `automl.sklearn` is `sklearn.py` here."""
