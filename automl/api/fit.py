@@ -61,8 +61,7 @@ def fit(
         lines += [f"data.path={override_text(str(path))}"]
         lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
         if not exists:
-            lines += ["data=csv", "model=auto"]
-            lines += ["data.folds=auto", "data.test_fraction=0"]  # no row is wasted
+            lines.append("data=csv")
         made = composed("resume" if exists else "sweep", [*lines, *overrides])
     handle = carry_out_composed(made, resume=exists)
     return FittedStudy(handle.path)

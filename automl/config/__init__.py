@@ -106,11 +106,13 @@ class Config:
     """`devices` shows them until Ctrl-C, with the trials on them."""
 
     def __post_init__(self) -> None:
-        """Decide `study.direction`: by the metric's name, where the metric is ours."""
+        """Decide what is left open: `study.direction` by the metric's name, where the metric is
+        ours; how a table is split by the model."""
         if self.study.direction is None:
             ours = self.objective.kind is ObjectiveKind.builtin
             found = direction_of(self.study.metric) if ours else Direction.minimize
             self.study = replace(self.study, direction=found)
+        self.data = self.data.split_for(of_any_family=self.model.choice is not None)
 
     @property
     def may_survey(self) -> bool:

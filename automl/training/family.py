@@ -120,9 +120,6 @@ class Family(ModelConfig, ABC):
     weighs_classes: ClassVar[bool] = False
     """Whether it has the param `class_weight`."""
 
-    choice: ClassVar[str | None] = None
-    """The param by which each trial says which family it is of; None: all are of this one."""
-
     def of(self, params: Params) -> tuple[Family, Params]:
         """The family that a trial is of, and its params as that one names them."""
         return self, params
