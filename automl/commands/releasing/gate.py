@@ -47,7 +47,7 @@ def pass_unseen(
         if name not in event.models
     )
     say(
-        f"{refit_name(trial)} has seen all rows, and cannot be compared with its trial; that one on "
-        f"{event.rows}: {beside}. Rows that came later compare them: data.test_path=FILE"
+        f"{refit_name(trial)} has seen all rows, and cannot be compared with its trial; beside "
+        f"that, on {event.rows}, {beside}. Rows that came later compare them: data.test_path=FILE"
     )
     return f"not compared: {own}'s {metric} stands for it, {shown(event.scores[own][metric])}"
