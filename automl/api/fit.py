@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from automl.data.frame import Frame
     from automl.training.predictor import Predictor
 
-MANY_TRIALS = 10_000
-"""As many as the time allows."""
-
 
 def fit(
     table: Frame | str | PathLike[str],
@@ -50,13 +47,13 @@ def fit(
     with composing:
         exists = name is not None and is_there(name, overrides)
         called = name or make_name()
-        if n_trials is None and timeout_seconds is not None:
-            n_trials = MANY_TRIALS
         lines = [f"study.name={override_text(called)}"]
         if n_trials is not None:
             lines.append(f"study.n_trials={n_trials}")
         if timeout_seconds is not None:
             lines.append(f"study.timeout_seconds={timeout_seconds}")
+            if n_trials is None:
+                lines.append("study.n_trials=null")  # whatever the study was begun with
         path = _path_of(table, folder_of_studies(overrides), called)
         lines += [f"data.path={override_text(str(path))}"]
         lines += [f"data.target={override_text(target)}"]  # another than the study's is refused

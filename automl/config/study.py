@@ -14,6 +14,11 @@ from automl.trial import Direction
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+DEFAULT_TRIALS = 20
+MANY_TRIALS = 10_000
+"""As many as the time allows."""
+
+
 class Portfolio(enum.Enum):
     """Whether params that did well elsewhere go first."""
 
@@ -34,8 +39,9 @@ class StudyConfig:
 
     name: str | None = None
     """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
-    n_trials: int = 20
-    """Trials of the study in all, over every sweep; failed and pruned ones count."""
+    n_trials: int | None = None
+    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or, of
+    model=auto on a table (data=csv) with a time limit, as many as it allows."""
     timeout_seconds: float | None = None
     """No new trials after this many seconds of one sweep; none: no limit."""
     grace_seconds: float = 30.0
@@ -71,7 +77,7 @@ class StudyConfig:
                 "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
                 "letter or digit.",
             )
-        check(self.n_trials >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
+        check(self.n_wanted >= 1, "study.n_trials", self.n_trials, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check(
             math.isfinite(self.grace_seconds) and self.grace_seconds >= 0,
@@ -81,6 +87,11 @@ class StudyConfig:
         )
         check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
         check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+
+    @property
+    def n_wanted(self) -> int:
+        """Trials in all; a `Config`, which knows of what, has decided it."""
+        return DEFAULT_TRIALS if self.n_trials is None else self.n_trials
 
     @property
     def towards(self) -> Direction:

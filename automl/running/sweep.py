@@ -162,7 +162,7 @@ class Sweep:
             requests=parts.prepared.requests,
             ledger=self.ledger,
             limits=self.limits,
-            n_trials=config.study.n_trials,
+            n_trials=config.study.n_wanted,
             n_asked=parts.study.n_asked,
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,

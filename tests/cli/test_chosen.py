@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from automl.cli.chosen import chosen_by
-from automl.config import Config
+from automl.config import MANY_TRIALS, Config
 from automl.training.auto.family import AutoFamily
 from automl.training.mlp.family import MLPFamily
 from automl.training.trees.family import TreesFamily
@@ -53,6 +53,17 @@ def test_other_choices(
     assert type(config.model) is model
     assert split_of(config) == split
     assert ("mlp_lr" in config.space) == (model is AutoFamily)
+
+
+def test_with_a_time_limit_there_are_as_many_trials_as_it_allows(composed: Compose) -> None:
+    limit = "study.timeout_seconds=60"
+    assert composed(*TABLE).config.study.n_trials == 20
+    found = composed(*TABLE, limit)
+    assert found.config.study.n_trials == MANY_TRIALS
+    assert yaml.safe_load(found.stored_config)["study"]["n_trials"] is None
+    assert composed(*TABLE, limit, "study.n_trials=5").config.study.n_trials == 5
+    for others in ((*TABLE, "model=mlp"), ("model=auto",)):
+        assert composed(*others, limit).config.study.n_trials == 20
 
 
 def test_the_network_on_a_table_is_what_it_was(composed: Compose) -> None:

@@ -118,7 +118,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         (
             "study.n_trials=abc",
             "study.n_trials=abc: Value 'abc' of type 'str' could not be converted to Integer. "
-            "It takes int, such as study.n_trials=20.",
+            "It takes int | None.",
         ),
         ("study.n_trials=1.5", "could not be converted to Integer"),
         ("study.n_trials=0", "study.n_trials=0: must be at least 1"),

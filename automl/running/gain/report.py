@@ -99,7 +99,7 @@ def tasks_of(
 def machine_of(config: Config) -> Machine:
     """What bounds how many trials run at once."""
     admission, study = config.admission, config.study
-    most = min(admission.max_concurrent_trials or study.n_trials, study.n_trials)
+    most = min(admission.max_concurrent_trials or study.n_wanted, study.n_wanted)
     return Machine(usable_cores(), most, precision_stays=study.name is not None)
 
 

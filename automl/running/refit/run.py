@@ -120,7 +120,7 @@ def _checked(
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
     folder = Path(own.study.dir) / own.study.name
-    if not _has_ended(folder, own.study.n_trials):
+    if not _has_ended(folder, own.study.n_wanted):
         say_on_stdout(
             f"trial {winner.number} was searched on a part of the rows: {own.study.n_trials} trials"
             f" on all {sizes.now:,} that train check its learning rate and weight decay"
