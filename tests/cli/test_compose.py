@@ -114,7 +114,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ),
         ("execution=cloud", "Options of execution: auto, inline, workers"),
         ("~sampler", "sampler: nothing is chosen"),
-        ("~study.n_trials", "a setting cannot be removed"),
+        ("~study.seed", "a setting cannot be removed"),
         (
             "study.n_trials=abc",
             "study.n_trials=abc: Value 'abc' of type 'str' could not be converted to Integer. "
