@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -40,6 +39,7 @@ from automl.execution.protocol import (
 )
 from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
+from automl.record.stopping import leave_to_sweep
 from automl.record.texts import fit, fit_line
 from automl.trial import (
     Given,
@@ -55,6 +55,7 @@ from automl.trial import (
     TrialEvent,
     TrialSpec,
     Verdict,
+    one_by_one,
 )
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -69,7 +70,7 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run in the child process, which ends at once where this fails."""
     die_with_parent()
     begin_life()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    leave_to_sweep()
     try:
         _serve(setup, pipe, bell)
     except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on
@@ -188,7 +189,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, reporter.one, reporter)
+        session.run(work.spec, work.placement, one_by_one(reporter), reporter)
     else:
         session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
 
@@ -238,10 +239,6 @@ class Reporter:
                 self._outbox.put(events)
             self._take_sent()
             return self._verdicts
-
-    def one(self, event: TrialEvent) -> Verdict:
-        """For a trial that trains alone."""
-        return self([event]).get(event.trial, Verdict.GO_ON)
 
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""
