@@ -52,7 +52,7 @@ class DataConfig:
     """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
     are numbers or categories, as in studies of before."""
     test_path: str | None = None
-    """A test table of its own; none: a test part is split off `path`, if `test_fraction` says so."""
+    """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float = 0.2
     """Share of the rows that choose among trials."""
     test_fraction: float | None = 0.2
