@@ -75,7 +75,7 @@ def table_of(
 def _baseline(dataset: Dataset) -> tuple[str, Scores]:
     ((name, outputs),) = simplest(dataset, dataset.judged.rows).items()
     unit = dataset.target_mean, dataset.target_scale
-    return name, predictions(dataset.task, outputs, dataset.judged.y, *unit).scored()
+    return name, predictions(dataset.task, outputs, dataset.judged.y, *unit, dataset.loss).scored()
 
 
 def _shown(metric: str, known: set[str]) -> list[str]:

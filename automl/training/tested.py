@@ -36,10 +36,9 @@ def score(asked: TestRows) -> Tested:
     from automl.training.predictor import load_of_table
 
     data, part, _ = load_with_test(asked.data, asked.data.test_path)
-    unit = data.target_mean, data.target_scale
+    model = load_of_table(asked.path)
+    unit = data.target_mean, data.target_scale, model.value_loss
     (constant,) = simplest(data, part.rows).values()
-    said = load_of_table(asked.path).outputs(part.rows)
-    scores, baseline = (
-        predictions(data.task, outputs, part.y, *unit).scored() for outputs in (said, constant)
-    )
-    return Tested(len(part), scores, baseline)
+    own = predictions(data.task, model.outputs(part.rows), part.y, *unit, model.threshold)
+    baseline = predictions(data.task, constant, part.y, *unit)
+    return Tested(len(part), own.scored(), baseline.scored())

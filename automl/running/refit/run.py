@@ -94,7 +94,7 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
 
     config = prepared.config
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
-    dataset = load_dataset(config.data, wanted)
+    dataset = replace(load_dataset(config.data, wanted), loss=config.training.value_loss)
     return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
 
 
@@ -116,6 +116,7 @@ def _checked(
     from automl.data.load import load_dataset
 
     dataset = load_dataset(config.data, RefitRows(TRAIN))
+    dataset = replace(dataset, loss=config.training.value_loss)
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
@@ -188,7 +189,10 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     assert begun.config.study.name is not None
     data = "" if prepared.dataset is None else prepared.dataset.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
-    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, refitted)))
+    best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
+    searched = str(best) if prepared.dataset is not None and best.exists() else None
+    asked = RefitFile(str(path), seeds, begun.config.study.name, refitted, searched)
+    call_in_child(Entry(WRITE, asked))
     say_on_stdout(f"refitted model: {os.path.relpath(path)}")
     if (note := _stands_for(own, begun, prepared)) is not None:
         say_on_stdout(note)
