@@ -113,6 +113,21 @@ def test_a_model_is_exported_and_registered(name: str, table: Path, call: Call) 
     assert "champion" in done.stdout
 
 
+def test_what_several_families_found_is_exported_and_released(table: Path, call: Call) -> None:
+    """Trials of folds, and their ensemble."""
+    pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+    words = ("model=auto", "study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
+    folds = ("data.folds=3", "model.families=[linear,trees]", "space=auto", "pruner=none")
+    done = call(*words, *folds, "devices=host", "execution=inline")
+    assert (done.code, done.stderr) == (0, "")
+    done = call("export", "study.name=t", "export.model=ensemble", "export.to=out")
+    assert (done.code, done.stderr) == (0, "")
+    assert "all labels the same" in done.stdout
+    done = call("release", "study.name=t")
+    assert (done.code, done.stderr) == (0, "")
+    assert "version 1 of t" in done.stdout
+
+
 def test_what_asks_for_gpus_is_refused(table: Path, call: Call) -> None:
     words = ("model=trees", "study.name=t", *TABLE)
     for setting in ("devices=nvml", "devices.choose=gpu"):
