@@ -55,8 +55,7 @@ def fit(
             lines += [f"data.path={override_text(str(_path_of(table, folder)))}"]
             lines += [f"data.target={override_text(target)}"]  # another than the study's is refused
             if not exists:
-                lines += ["data=csv", "model=auto"]
-                lines += ["data.folds=auto", "data.test_fraction=0"]  # no row is wasted
+                lines.append("data=csv")
             made = composed("resume" if exists else "sweep", [*lines, *overrides])
         return FittedStudy(carry_out_composed(made, resume=exists).path)
 

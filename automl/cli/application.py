@@ -24,9 +24,10 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from automl.cli.chosen import Chosen, added
 from automl.cli.explain import explained
 from automl.cli.paths import conf_dir
-from automl.cli.schemas import DEFAULT_SPACE, register_schemas
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, DefaultModel, register_schemas
 from automl.cli.stored import Base, replaced_by, with_defaults
 from automl.config import Config, ObjectiveKind
 from automl.errors import ConfigError
@@ -66,10 +67,31 @@ def application_base(given: object, overrides: Sequence[Override] = ()) -> Base:
     if not replaced & {"space", "objective"}:
         _refuse_default_space(config)
     raw: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    more = () if "model" in replaced else _chosen_besides(config, overrides)
+    if "model=auto" in more:
+        replaced |= {"model"}  # none of its settings was changed
+    if "space=auto" in more:
+        raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(with_defaults(config, plain))
     ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
-    return Base(APPLICATION_NAME)
+    return Base(APPLICATION_NAME, more)
+
+
+def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[str, ...]:
+    """The options to choose where the application chose no model."""
+    if OmegaConf.get_type(config, "model") is not DefaultModel:
+        return ()
+    if config.model != OmegaConf.structured(DefaultModel):
+        return ("model=mlp",)
+    names = {o.key_or_group: str(o.value()) for o in overrides}
+    chosen = Chosen(
+        names.get("data", config.data.kind.name),
+        DEFAULT_MODEL,
+        names.get("objective", config.objective.kind.name),
+        DEFAULT_SPACE if _has_default_space(config) else "",
+    )
+    return added(chosen, [o.input_line or "" for o in overrides])
 
 
 def name_of_study(given: object) -> str | None:
@@ -117,13 +139,22 @@ def _refuse_default_space(config: DictConfig) -> None:
     composed already tells no more whether it was chosen."""
     if config.objective.kind is not ObjectiveKind.optuna:
         return
-    default: Any = OmegaConf.load(conf_dir() / "space" / f"{DEFAULT_SPACE}.yaml")
-    if all(config.space.get(name) == entry for name, entry in default.items()):
+    if _has_default_space(config):
         raise ConfigError(
             f"automl.sweep(config): its space is that of the built-in network ({DEFAULT_SPACE}), "
             "and objective=optuna asks for its params itself: put `override /space@automl.space: "
             "empty` into the application's defaults (with its package in place of automl)."
         )
+
+
+def _has_default_space(config: DictConfig) -> bool:
+    if OmegaConf.is_interpolation(config, "space"):
+        return False
+    return all(config.space.get(name) == entry for name, entry in _default_space().items())
+
+
+def _default_space() -> Any:
+    return OmegaConf.load(conf_dir() / "space" / f"{DEFAULT_SPACE}.yaml")
 
 
 # --- a part that stands alone ---------------------------------------------------------------------

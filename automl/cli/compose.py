@@ -24,15 +24,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.application import application_base
 from automl.cli.arguments import Arguments
+from automl.cli.chosen import Chosen, added, chosen_by, others
 from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
-from automl.cli.schemas import DEFAULT_SPACE, OWN_LENGTHS, groups, keys_of, register_schemas
-from automl.cli.space import is_about_space, rewrite
+from automl.cli.schemas import DEFAULT_MODEL, groups, keys_of, register_schemas
+from automl.cli.space import rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
-from automl.config import Config, TrainingConfig
+from automl.config import Config, DataKind
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
 
@@ -72,7 +73,15 @@ def compose(arguments: Arguments, application: object = None) -> Composed:
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
+        _decide(composed, config)
         return Composed(arguments.command, config, stored_text(composed))
+
+
+def _decide(composed: DictConfig, config: Config) -> None:
+    """How a table is split, where that was left open: a study keeps it, whatever comes."""
+    for key in ("folds", "test_fraction"):
+        if composed.data[key] is None:
+            composed.data[key] = getattr(config.data, key)
 
 
 def folder_of_studies(overrides: Sequence[str]) -> Path:
@@ -92,7 +101,7 @@ def hydra_input(arguments: Arguments, application: object = None) -> tuple[Base,
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     given = HydraInput(base.config_name, (*rewrite(parsed), *base.overrides), config_dir)
     if base.study is None and application is None:
-        given = _with_what_goes_with_the_model(given)
+        given = _completed(given)
     return base, _without_inline_space(given)
 
 
@@ -150,39 +159,23 @@ def _mentions_hydra(file: Path) -> bool:
         return False  # if it is needed, Hydra says so
 
 
-def _with_what_goes_with_the_model(given: HydraInput) -> HydraInput:
-    """Where nobody chose another than the built-in network's space, the model's own is taken;
-    `objective=optuna` needs none written. Some train as long as their families say, where nobody
-    says another length.
+def _completed(given: HydraInput) -> HydraInput:
+    """With the options that go with those chosen, where nobody chose them."""
+    chosen = chosen_by(given.overrides) if given.config_name == "sweep" else None
+    more = added(chosen or _chosen(given), given.overrides)
+    said = [line for line in given.overrides if line != f"model={DEFAULT_MODEL}"]
+    return HydraInput(given.config_name, (*more, *said), given.config_dir)
 
-    Their files cannot say so: wherever an application has put ours, they would have to name the
-    place.
-    """
-    lines = given.overrides
-    asks = any("objective=" in line or "model=" in line for line in lines)
-    if given.config_name == "sweep" and not asks:
-        return given  # the table of contents asks for none: no need to compose
-    # What is said of its params is of the space that is yet to be chosen (`~space.kind`).
-    others = [line for line in lines if not is_about_space(line)]
+
+def _chosen(given: HydraInput) -> Chosen:
     with _initialized(given.config_dir):
-        composed = hydra.compose(given.config_name, others, return_hydra_config=True)
-    chosen = composed.hydra.runtime.choices
-    space = _space_for(chosen.get("objective"), chosen.get("model"))
-    says_space = any(line == "~space" or line.startswith("space=") for line in lines)
-    found = []
-    if not says_space and chosen.get("space") == DEFAULT_SPACE != space:
-        found.append(f"space={space}")
-    if chosen.get("model") in OWN_LENGTHS and composed.training.epochs == TrainingConfig.epochs:
-        found.append("training.epochs=null")
-    return HydraInput(given.config_name, (*found, *lines), given.config_dir)
-
-
-def _space_for(objective: str | None, model: str | None) -> str:
-    """The option of `space` that goes with them; that of a model has its name."""
-    if objective == "optuna":
-        return "empty"
-    is_there = model is not None and (conf_dir() / "space" / f"{model}.yaml").is_file()
-    return str(model) if objective == "builtin" and is_there else DEFAULT_SPACE
+        lines = others(given.overrides)
+        composed = hydra.compose(given.config_name, lines, return_hydra_config=True)
+    names = composed.hydra.runtime.choices
+    kind = OmegaConf.select(composed, "data.kind")
+    data = kind.name if isinstance(kind, DataKind) else ""
+    model, objective, space = (str(names.get(g)) for g in ("model", "objective", "space"))
+    return Chosen(data, model, objective, space, OmegaConf.select(composed, "training.epochs"))
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:

@@ -27,6 +27,8 @@ KEYS = (
     "data.target",
     "data.task",
     "data.test_path",
+    "data.test_fraction",
+    "data.folds",
     "data.sweep_rows",
     "evaluate.trials",
     "data.source",
@@ -59,6 +61,8 @@ Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
 
     python -m automl [COMMAND] [KEY=VALUE | GROUP=OPTION ...] [--OPTION ...]
 """
+
+GROUPS = "Groups (GROUP=OPTION; * is the default; model=default: auto with data=csv, else mlp)\n"
 
 TAIL = """\
 Search space (space.NAME=ENTRY; put entries with brackets in quotes)
@@ -96,7 +100,7 @@ def help_text(conf: Path, config_dir: Path | None) -> str:
     sections = (
         HEAD,
         "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in COMMANDS.values()),
-        "Groups (GROUP=OPTION; * is the default)\n" + "".join(_groups(conf, config_dir)),
+        GROUPS + "".join(_groups(conf, config_dir)),
         "Keys used most (KEY=VALUE; --cfg job prints all)\n" + "".join(_keys()),
         TAIL,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -15,6 +15,7 @@ from automl.config import Config
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 from automl.training.family import families
+from automl.training.mlp.family import MLPFamily
 
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
@@ -25,8 +26,17 @@ DEFAULT_SPACE = "mlp"
 OWN_LENGTHS = ("auto", "tabm")
 """The options of `model` that train as long as their families say."""
 
+DEFAULT_MODEL = "default"
+"""The option of `model` that it names: nobody chose one."""
+
+
+@dataclass
+class DefaultModel(MLPFamily):
+    """Stands in while a config is composed (`chosen.py`), with the keys of what most data get."""
+
+
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
-    "model": families(),
+    "model": {**families(), DEFAULT_MODEL: DefaultModel},
     "sampler": samplers(),
     "pruner": pruners(),
 }

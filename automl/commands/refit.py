@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from automl.commands.sweep import say_that_it_loads
 from automl.commands.which_model import trial_of
 from automl.config import Config
 from automl.record.studies import read_study, study_path
+from automl.record.study import StudyRecord
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -15,8 +18,9 @@ def run(config: Config, stored_config: str) -> int:
 
     refuse_unfit(config)
     path = study_path(config.study).absolute()  # an objective may go elsewhere
-    winner = trial_of(read_study(path), config.study, "refit.trial", config.refit.trial)
-    begun = Begun(config, path, winner)
+    record = read_study(path)
+    winner = trial_of(record, config.study, "refit.trial", config.refit.trial)
+    begun = Begun(as_searched(config, record), path, winner)
     say_that_it_loads()
     from automl.running.warm import warmed_up
 
@@ -24,3 +28,11 @@ def run(config: Config, stored_config: str) -> int:
         from automl.running.refit.run import refit
 
         return refit(begun, stored_config, deliverer)
+
+
+def as_searched(config: Config, record: StudyRecord) -> Config:
+    """Without a test table that came later: it is for scores, and which rows train was decided when
+    there was none."""
+    if record.settings.get("data.test_path") is not None:
+        return config
+    return replace(config, data=replace(config.data, test_path=None))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from automl.commands import refit
 from automl.commands.evaluation.keep import deliver
+from automl.commands.evaluation.rows import KnownRowsError
 from automl.commands.registration.judged import metric_of, shown
 from automl.commands.registration.package import (
     folder_of,
@@ -22,7 +23,7 @@ from automl.commands.registration.package import (
     sha256,
 )
 from automl.commands.releasing.again import same_again
-from automl.commands.releasing.gate import GateError, pass_gate
+from automl.commands.releasing.gate import GateError, pass_gate, pass_unseen
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
 from automl.commands.which_model import best_file, choose, open_model, trial_of
@@ -115,9 +116,20 @@ class _Release:
         return f"{name}: {metric} {score} on {event.rows}", _scores(event)
 
     def _evaluate_refit(self) -> tuple[str, Made]:
-        event = self._evaluate(WhichModel.refit)
+        try:
+            event = self._evaluate(WhichModel.refit)
+        except KnownRowsError:
+            event, metric = self._own_scores(), self._config.study.metric
+            return pass_unseen(event, self._trial, metric, say_on_stdout), _scores(event)
         instead = f"{command_line('register', self._config.study)} register.trial={self._trial}"
         return pass_gate(event, self._trial, self._config.study.metric, instead), _scores(event)
+
+    def _own_scores(self) -> Evaluated:
+        """The trial's, which the first step has."""
+        done = self.ledger.find("evaluate", self._key_of_trial())
+        assert done is not None, "the first step comes first"
+        events = reversed(read_study(self._path).evaluations)
+        return next(event for event in events if _scores(event) == done.made)
 
     def _evaluate(self, which: WhichModel) -> Evaluated:
         from automl.commands.evaluate import evaluate

@@ -28,7 +28,15 @@ from automl.config.pruner import PrunerConfig
 from automl.config.refit import Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
-from automl.config.study import MANY_TRIALS, STUDY_NAME, Ensemble, Plots, Portfolio, StudyConfig
+from automl.config.study import (
+    MANY_TRIALS,
+    N_TRIALS,
+    STUDY_NAME,
+    Ensemble,
+    Plots,
+    Portfolio,
+    StudyConfig,
+)
 from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
 from automl.config.training import Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
@@ -110,11 +118,18 @@ class Config:
     """`devices` shows them until Ctrl-C, with the trials on them."""
 
     def __post_init__(self) -> None:
-        """Decide `study.direction`: by the metric's name, where the metric is ours."""
+        """Decide what is left open: `study.direction` by the metric's name, where the metric is
+        ours; how a table is split, and how many trials there are, by the model."""
         if self.study.direction is None:
             ours = self.objective.kind is ObjectiveKind.builtin
             found = direction_of(self.study.metric) if ours else Direction.minimize
             self.study = replace(self.study, direction=found)
+        of_any_family = self.model.choice is not None
+        self.data = self.data.split_for(of_any_family=of_any_family)
+        if self.study.n_trials is None:
+            timed = self.study.timeout_seconds is not None and self.data.kind is DataKind.csv
+            n_trials = MANY_TRIALS if timed and of_any_family else N_TRIALS
+            self.study = replace(self.study, n_trials=n_trials)
 
     @property
     def may_survey(self) -> bool:

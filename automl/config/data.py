@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automl.config.checks import check, is_target
@@ -52,16 +52,18 @@ class DataConfig:
     """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
     are numbers or categories, as in studies of before."""
     test_path: str | None = None
-    """A test table of its own; none: the test part is split off `path`."""
+    """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float = 0.2
     """Share of the rows that choose among trials."""
-    test_fraction: float = 0.2
-    """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none."""
+    test_fraction: float | None = 0.2
+    """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none. null
+    (data=csv): 0 with model=auto, else 0.2."""
     split_seed: int = 0
     folds: Any = 1
     """Models that a trial trains, each judged by rows that it never saw, so that all rows but the
     test part train and judge; 1: one, judged by the validation part; auto: 5, from three divisions
-    of the rows below 1,000, and 1 above 20,000."""
+    of the rows below 1,000, and 1 above 20,000. null (data=csv): auto with model=auto, but for
+    data.sweep_rows, else 1."""
     group: str | None = None
     """Column of what belongs together (a patient, a shop): all rows of a group are in one part, or
     fold. It is not learned from."""
@@ -80,13 +82,13 @@ class DataConfig:
     def __post_init__(self) -> None:
         value = self.validation_fraction
         check(0 < value < 1, "data.validation_fraction", value, "must be between 0 and 1.")
-        value = self.test_fraction
+        value = self.test_fraction or 0.0
         check(0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1.")
         self._check_folds()
         check(
-            self.validation_fraction + self.test_fraction < 1,
+            self.validation_fraction + value < 1,
             "data.validation_fraction + data.test_fraction",
-            self.validation_fraction + self.test_fraction,
+            self.validation_fraction + value,
             "must leave rows for training: make one of them smaller.",
         )
         check(
@@ -130,16 +132,27 @@ class DataConfig:
                 self.target is not None, "data.target", None, "data=csv needs data.target=COLUMN."
             )
 
+    def split_for(self, *, of_any_family: bool) -> DataConfig:
+        """With folds and test part decided, where they are left open: a table for which models
+        `of_any_family` are tried wastes no row."""
+        whole = of_any_family and self.kind is DataKind.csv
+        folds, test_fraction = self.folds, self.test_fraction
+        if folds is None:
+            folds = "auto" if whole and self.sweep_rows is None else 1
+        if test_fraction is None:
+            test_fraction = 0.0 if whole else 0.2
+        return replace(self, folds=folds, test_fraction=test_fraction)
+
     def _check_folds(self) -> None:
         whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)
         check(
-            self.folds == "auto" or (whole and self.folds >= 1),
+            self.folds in (None, "auto") or (whole and self.folds >= 1),
             "data.folds",
             self.folds,
             "must be auto, or the number of models that a trial trains (a whole number from 1).",
         )
         check(
-            self.folds == 1 or self.sweep_rows is None,
+            self.folds in (None, 1) or self.sweep_rows is None,
             "data.sweep_rows",
             self.sweep_rows,
             "trials with folds (data.folds) train on all rows but the test part: leave it out.",
@@ -150,7 +163,11 @@ class DataConfig:
             self.time,
             "with data.group rows are either kept together or in order: leave one of them out.",
         )
-        given = (("folds", 1, self.folds), ("group", None, self.group), ("time", None, self.time))
+        given = (
+            ("folds", 1, self.folds or 1),
+            ("group", None, self.group),
+            ("time", None, self.time),
+        )
         for key, default, value in given:
             check(
                 value == default or self.kind is not DataKind.python,

@@ -46,8 +46,8 @@ class StudyConfig:
     name: str | None = None
     """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
     n_trials: int | None = None
-    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or with
-    `timeout_seconds` as many as there is time for."""
+    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or, of
+    model=auto on a table (data=csv) with a time limit, as many as it allows."""
     timeout_seconds: float | None = None
     """No new trials after this many seconds of one sweep; none: no limit."""
     grace_seconds: float = 30.0
@@ -101,10 +101,8 @@ class StudyConfig:
 
     @property
     def total(self) -> int:
-        """Trials in all; of a study that only time ends, more than there is time for."""
-        if self.n_trials is not None:
-            return self.n_trials
-        return N_TRIALS if self.timeout_seconds is None else MANY_TRIALS
+        """Trials in all; a `Config`, which knows of what, has decided it."""
+        return N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
     def towards(self) -> Direction:

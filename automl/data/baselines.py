@@ -24,11 +24,13 @@ _MAX_STEPS = 300
 
 def baselines(dataset: Dataset, rows: Rows) -> dict[str, Floats]:
     """Outputs like a model's (`family.Model.outputs`) for `rows`, by the name of the baseline."""
-    simplest = "majority" if dataset.classes else "mean"
-    return {
-        "linear": _linear(dataset, rows),
-        simplest: np.tile(_constant(dataset), (len(rows), 1)),
-    }
+    return {"linear": _linear(dataset, rows), **simplest(dataset, rows)}
+
+
+def simplest(dataset: Dataset, rows: Rows) -> dict[str, Floats]:
+    """Of that alone which says the same of all rows."""
+    name = "majority" if dataset.classes else "mean"
+    return {name: np.tile(_constant(dataset), (len(rows), 1))}
 
 
 def baselines_out_of_fold(dataset: Dataset) -> dict[str, Floats]:

@@ -42,13 +42,16 @@ def notes_of(
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
     if split.folds:
         parts = f"{len(split.train):,} train and judge"
-    test = f"test from {config.test_path}" if config.test_path else f"{len(split.test):,} test"
+    test = f"{len(split.test):,} test" if len(split.test) else "none kept for a test"
+    if config.test_path:
+        test = f"test from {config.test_path}"
     stratified = ", each class in its share" if split.stratified else ""
     how = (
         "in order of data.time" if config.time else f"split by data.split_seed={config.split_seed}"
     )
     notes.append(f"{how}: {parts}, {test}{stratified}.")
-    if config.folds == "auto" and not split.folds:
+    n_rows = len(split.train) + len(split.validation)
+    if config.folds == "auto" and len(split.validation) and n_rows > MANY_ROWS:
         notes.append(f"data.folds=auto: a single hold-out, there being over {MANY_ROWS:,} rows.")
     notes += folds_note(source.y[split.train], split.folds, source.target.classes)
     if not split.folds and source.target.classes:

@@ -97,7 +97,7 @@ def open_test_table(config: DataConfig) -> TableFile:
     file = TableFile.at("data.test_path", config.test_path)
     if file.path.samefile(TableFile.at("data.path", config.path).path):
         raise file.error(
-            "is the training table itself: leave data.test_path out, and a test part is split off."
+            "is the training table itself: give other rows, or keep some by data.test_fraction=0.2."
         )
     file.check_target(config.target)
     return file

@@ -65,8 +65,8 @@ def split_rows(y: Targets, config: DataConfig, related: Related = BY_CHANCE) -> 
     Raises ConfigError when there are too few rows.
     """
     n_rows = len(y)
-    no_test = config.test_path is not None or config.test_fraction == 0
-    n_test = 0 if no_test else max(1, round(n_rows * config.test_fraction))
+    share = 0.0 if config.test_path is not None else config.test_fraction or 0.0
+    n_test = max(1, round(n_rows * share)) if share else 0
     if config.folds != 1 and (split := _with_folds(y, n_test, config, related)) is not None:
         return split
     n_validation = max(1, round(n_rows * config.validation_fraction))

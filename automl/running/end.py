@@ -12,6 +12,7 @@ from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.record.studies import read_study
 from automl.running.best_table import print_best
+from automl.running.console import open_console
 from automl.running.display import Display
 from automl.running.ensemble import lines_of, made
 from automl.running.going_on import how_to_go_on
@@ -22,8 +23,10 @@ from automl.running.parts import Parts
 from automl.running.pictures import Pictures
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines
+from automl.running.result import result_of, table_of, tested
 from automl.running.view import BestRow, SweepView, write_view
-from automl.trial import CheckpointKind, SweepEnded, TrialState
+from automl.training.tested import Tested
+from automl.trial import CheckpointKind, Ensembled, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
@@ -54,8 +57,11 @@ class Closing:
         self._growing = growing
         self._ensemble: Sequence[str] = ()
         """What is said of it."""
+        self._joined: Ensembled | None = None
+        self._scored: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+        """Columns and rows: how good the result is."""
         self._interrupted = False
-        """While it was made."""
+        """While these were made."""
 
     @property
     def _stop(self) -> StopReason | None:
@@ -69,6 +75,8 @@ class Closing:
         if self._stop is not StopReason.BROKEN:
             with self._pictures.of("the ensemble"):
                 self._join_models()
+            with self._pictures.of("the scores"):
+                self._score_result()
             self._deliver()
         with self._pictures.of(STATUS):
             write_view(self._parts.directory.files.status, self._view(self._how()))
@@ -107,8 +115,7 @@ class Closing:
         """Of a sweep that came to its end: what was interrupted goes on. Without an ensemble the
         trials are what they are, so that what keeps it from being made is only said."""
         prepared, path = self._parts.prepared, self._parts.directory.path
-        wanted = self._parts.config.study.ensemble is Ensemble.auto and prepared.choice is not None
-        if not wanted or self._stop not in (None, StopReason.TIMEOUT):
+        if self._parts.config.study.ensemble is not Ensemble.auto or not self._has_result:
             return
         record = read_study(path)
         try:
@@ -133,12 +140,36 @@ class Closing:
         except StorageError as error:  # as in `_record_end`
             self._loop.break_off(error)
         else:
+            self._joined = event
             self._ensemble = lines_of(event, record, prepared.choice, path)
 
     @property
     def _is_long(self) -> bool:
         """Whether pictures, which take about a second, are a small part of the sweep."""
         return self._view(self._how()).seconds >= DRAWS_SECONDS
+
+    @property
+    def _has_result(self) -> bool:
+        """Whether a sweep over any family came to its end."""
+        of_any = self._parts.prepared.choice is not None
+        return of_any and self._stop in (None, StopReason.TIMEOUT)
+
+    def _score_result(self) -> None:
+        """Of the ensemble, or of the best trial."""
+        prepared, directory = self._parts.prepared, self._parts.directory
+        if not self._has_result or self._interrupted or prepared.dataset is None:
+            return
+        result = result_of(read_study(directory.path), self._joined, directory.files)
+        if result is None:
+            return
+        test: Tested | None = None
+        try:
+            test = tested(prepared, result)
+        except (AutoMLError, KeyboardInterrupt) as error:
+            self._interrupted = isinstance(error, KeyboardInterrupt)
+            again = command_line("evaluate", self._parts.config.study)
+            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
+        self._scored = table_of(result, prepared.dataset, test, self._parts.config.study.metric)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -177,6 +208,8 @@ class Closing:
                 self._say(f"best model: {os.path.relpath(path)}")
         for line in self._ensemble:
             self._say(line)
+        if self._scored is not None:
+            open_console().table(*self._scored, n_left=2)
 
     def _metrics_of(self, rows: Sequence[tuple[BestRow, str]]) -> Mapping[int, Mapping[str, float]]:
         """What else the best reports of these trials told, where the metrics are ours."""

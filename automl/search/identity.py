@@ -19,6 +19,8 @@ ATTRIBUTE = "automl"
 FUNCTION = "objective.parts."
 """What a function that was called from Python is made of."""
 _ACCEPT = "; or have the function go on as it is now, beside the trials of before, by changed=True"
+_OWN = " (or have it go on with its own settings: python -m automl resume)"
+"""A default that has changed since is taken back so."""
 _DIRECTIONS = {
     Direction.minimize: StudyDirection.MINIMIZE,
     Direction.maximize: StudyDirection.MAXIMIZE,
@@ -114,9 +116,12 @@ def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> N
     ]
     if lines:
         accept = "" if not all(key.startswith(FUNCTION) for key in differ) else _ACCEPT
+        own = _OWN if any(key.startswith("model.") for key in differ) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
-            "with new ones:\n" + "\n".join(lines) + "\nTake the changes back to go on with it, or "
+            "with new ones:\n"
+            + "\n".join(lines)
+            + f"\nTake the changes back to go on with it{_OWN if own else ''}, or "
             f"choose another study.name{accept}."
         )
 

@@ -150,9 +150,6 @@ class Family(ModelConfig, ABC):
     weighs_classes: ClassVar[bool] = False
     """Whether it has the param `class_weight`."""
 
-    choice: ClassVar[str | None] = None
-    """The param by which each trial says which family it is of; None: all are of this one."""
-
     @property
     def by_choice(self) -> Mapping[str, Family]:
         """What the values of `choice` stand for."""

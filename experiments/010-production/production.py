@@ -35,7 +35,7 @@ STUDIES = {
         "space={lr: 0.01, batch_size: 256}",
     ],
 }
-SWEEP = ("data=csv", "study.n_trials=3", "training.epochs=3")
+SWEEP = ("data=csv", "model=mlp", "study.n_trials=3", "training.epochs=3")
 FORMATS = ("onnx", "torch", "aoti")
 PLAIN = """
 import sys, time

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-SWEEP = ("data=csv", "data.target=income", "study.name=adult")
+SWEEP = ("data=csv", "model=mlp", "data.target=income", "study.name=adult")
 ROW = {
     **{"age": 39, "workclass": "State-gov", "fnlwgt": 77516, "education": "Bachelors"},
     **{"education_num": 13, "marital_status": "Never-married", "occupation": None},

@@ -64,7 +64,13 @@ def study(
     run(
         folder,
         *("data=csv", f"data.path={table}", f"data.test_path={tests}", f"data.target={TARGET}"),
-        *(f"study.name={name}", f"study.seed={seed}", f"study.n_trials={n_trials}", SPACE),
+        *(
+            f"study.name={name}",
+            f"study.seed={seed}",
+            f"study.n_trials={n_trials}",
+            "model=mlp",
+            SPACE,
+        ),
         *(f"training.epochs={n_epochs}", "devices=host"),
     )
     best = automl.open_study(name, dir=str(folder / "studies")).best

@@ -17,7 +17,7 @@ import torch
 HERE = Path(__file__).parent
 N_COLUMNS = 200
 SWEEP = (
-    *("data=csv", "data.path=table.csv", "data.target=label", "study.name=gpu"),
+    *("data=csv", "data.path=table.csv", "data.target=label", "model=mlp", "study.name=gpu"),
     *("study.n_trials=1", "training.epochs=3"),
     "space={depth: 3, width: 1024, lr: 0.001, batch_size: 1024}",
 )

@@ -23,6 +23,7 @@ from automl.cli.compose import Composed, compose
 from automl.cli.paths import conf_dir
 from automl.cli.schemas import DEFAULT_SPACE
 from automl.errors import ConfigError
+from automl.training.mlp.family import Growth, MLPFamily
 from tests.cli.test_conf import FILES, NEEDED
 
 OWN = """
@@ -225,12 +226,42 @@ def test_a_file_of_the_applications_before_one_of_ours_is_named(
     application: Application, folder: Path
 ) -> None:
     (folder / "conf" / "model").mkdir()
+    mlp = "model@tuning.automl.model=mlp"
     (folder / "conf" / "model" / "mlp.yaml").write_text("layers: 3\n")
     with pytest.raises(ConfigCompositionException, match=r"In 'model/mlp'[^§]*Key 'layers' not in"):
-        application()
+        application(mlp)
     (folder / "conf" / "model" / "mlp.yaml").write_text("")
     with pytest.raises(ConfigError, match=r"model: the chosen option names no schema"):
-        given(application().tuning.automl)
+        given(application(mlp).tuning.automl)
+
+
+TABLE = ("data@tuning.automl.data=csv", "tuning.automl.data.path=a", "tuning.automl.data.target=b")
+
+
+def test_a_table_gets_any_family_where_the_application_chose_no_model(
+    application: Application,
+) -> None:
+    made = given(application(*TABLE, "+tuning.automl.space.mlp_beta=0.5").tuning.automl).config
+    alone = compose(
+        parse(
+            [
+                *(
+                    w.replace("@tuning.automl.data", "").removeprefix("tuning.automl.")
+                    for w in TABLE
+                ),
+                "space.mlp_beta=0.5",
+            ]
+        )
+    ).config
+    assert made == alone
+    assert made.model.choice == "family"
+    own = application(*TABLE, "model@tuning.automl.model=mlp").tuning.automl
+    assert (given(own).config.model, given(own).config.data.folds) == (MLPFamily(), 1)
+    changed = application(*TABLE, "tuning.automl.model.growth=doubling").tuning.automl
+    assert given(changed).config.model == MLPFamily(growth=Growth.doubling)
+    again = given(application().tuning.automl, "data=csv", "data.path=a", "data.target=b").config
+    assert again.model.choice == "family"
+    assert set(again.space) == set(alone.space) - {"mlp_beta"}
 
 
 def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:

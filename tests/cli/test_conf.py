@@ -11,11 +11,9 @@ import pytest
 import yaml
 
 from automl.cli.paths import conf_dir
+from automl.cli.schemas import OPTIONS_BY_CLASS
 from automl.config import Config
 from automl.running.settings import plain
-from automl.search.pruners import pruners
-from automl.search.samplers import samplers
-from automl.training.family import families
 from tests.cli.conftest import Compose, Refuse
 
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))
@@ -48,9 +46,7 @@ def test_says_what_it_is_in_its_first_line(file: Path) -> None:
     assert (conf_dir() / file).read_text("utf-8").startswith("# ")
 
 
-@pytest.mark.parametrize(
-    ("group", "classes"), [("model", families()), ("pruner", pruners()), ("sampler", samplers())]
-)
+@pytest.mark.parametrize(("group", "classes"), sorted(OPTIONS_BY_CLASS.items()))
 def test_every_class_has_its_file_and_its_defaults_stand_in_it(
     group: str, classes: Mapping[str, type]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from automl.commands.releasing.again import same_again
-from automl.commands.releasing.gate import GateError, pass_gate
+from automl.commands.releasing.gate import GateError, pass_gate, pass_unseen
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import Row, Step, carry_out
 from automl.config import Config, RefitConfig, RegisterConfig, StudyConfig
@@ -142,3 +142,24 @@ def test_a_release_goes_on_with_the_settings_that_it_was_given() -> None:
         "python -m automl release study.name=a refit.rows=all refit.n_seeds=8 "
         "'register.name=house prices'"
     )
+
+
+def test_a_refit_that_has_seen_all_rows_is_not_compared() -> None:
+    scores = {"trial-00003": {"loss": Interval(0.5, 0.4, 0.6)}, "linear": {}}
+    event = Evaluated(
+        0.0,
+        RowsKind.OUT_OF_FOLD,
+        240,
+        "a",
+        (3,),
+        scores,
+        {"linear": {"loss": Difference(0.1, 0.05, 0.2, "worse")}},
+    )
+    said: list[str] = []
+    result = pass_unseen(event, 3, "val_auc", said.append)
+    assert result == "not compared: trial-00003's loss stands for it, 0.5 (0.4 to 0.6)"
+    assert said == [
+        "refit-trial-00003 has seen all rows, and cannot be compared with its trial; beside that, "
+        "on 240 rows out-of-fold, by which trials were chosen, linear is worse. Rows that came "
+        "later compare them: data.test_path=FILE"
+    ]

@@ -118,7 +118,7 @@ BAD = {
     "one class": ("data=csv data.path=one_class.csv data.target=y", "data.target=y", "yes"),
     "not UTF-8": ("data=csv data.path=latin1.csv data.target=y", "data.path=latin1.csv", "UTF-8"),
     "a header twice": ("data=csv data.path=twice.csv data.target=y", "data.path=twice.csv", "a"),
-    "too few rows": (f"{CSV} space.batch_size=64,128", "space.batch_size", "64"),
+    "too few rows": (f"{CSV} model=mlp space.batch_size=64,128", "space.batch_size", "64"),
     "text for a number": (f"{CSV} data.task=regression", "data.task=regression", ""),
     # objectives
     "no target": ("objective=python space={x: 1}", "objective.target", "module:function"),

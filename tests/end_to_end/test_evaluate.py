@@ -47,7 +47,7 @@ def write_table(path: Path, seed: int = 0, n_rows: int = 500) -> pd.DataFrame:
 def searched(story: Program) -> Path:
     """A folder with a study `t` of a table."""
     write_table(story.folder / "table.csv")
-    words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
+    words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
     done = story.call(*words, "data.sweep_rows=0.5", *FEW)
     assert (done.code, done.stderr) == (0, "")
     return story.folder
@@ -261,7 +261,7 @@ def test_a_study_without_a_finished_trial_says_how_to_go_on(folder: Path, call: 
 def test_a_study_that_had_a_test_table_and_has_it_no_more(folder: Path, call: Call) -> None:
     write_table(folder / "table.csv")
     write_table(folder / "test.csv", seed=1, n_rows=60)
-    words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
+    words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
     assert call(*words, "data.test_path=test.csv", *FEW).code == 0
     assert "t: 60 rows no sweep saw (of test.csv)" in call("evaluate", "study.name=t").stdout
     done = call("evaluate", "study.name=t", "data.test_path=null")

@@ -19,7 +19,7 @@ from tests.end_to_end.records import Records
 from tests.end_to_end.test_evaluate import write_table
 
 WORDS = (
-    *("study.name=f", "data=csv", "data.path=table.csv", "data.target=y"),
+    *("study.name=f", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y"),
     *("data.folds=3", "data.test_fraction=0", "space.width=8", "space.depth=1"),
     *("study.n_trials=4", "training.epochs=9", "sampler=random", "devices=host"),
 )
@@ -31,7 +31,7 @@ def searched(story: Program) -> Path:
     write_table(story.folder / "table.csv", n_rows=240)
     done = story.start(*WORDS).wait()
     assert (done.code, done.stderr) == (0, "")
-    assert "240 train and judge, 0 test" in done.stdout
+    assert "240 train and judge, none kept for a test" in done.stdout
     assert "a trial trains 3 models, and its value is out-of-fold" in done.stdout
     assert "best trials, val_loss out-of-fold" in done.stdout
     return story.folder

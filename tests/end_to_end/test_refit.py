@@ -129,7 +129,7 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     table = pd.DataFrame(numbers, columns=["a", "b"])
     table["y"] = 3 * table.a - table.b + 0.5
     table.to_csv("table.csv", index=False)
-    data = ("data=csv", "data.path=table.csv", "data.target=y")
+    data = ("data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
     call(*FEW, *data, "study.n_trials=1", "training.epochs=3")
     assert call(*REFIT, "refit.n_seeds=2", "refit.rows=all").code == 0
     predicted = automl.load("studies/a/refit.pt").predict(table)
@@ -149,7 +149,7 @@ def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Cal
     numbers = np.random.default_rng(1).normal(size=(200, 2))
     table = pd.DataFrame(numbers, columns=["a", "b"]).assign(y=numbers @ [3, -1] + 0.5)
     table.to_csv("table.csv", index=False)
-    data = ("data=csv", "data.path=table.csv", "data.target=y", "data.sweep_rows=0.25")
+    data = ("data=csv", "model=mlp", "data.path=table.csv", "data.target=y", "data.sweep_rows=0.25")
     space = "space={lr: {choices: [0.1, 0.05]}, weight_decay: 0.02, width: 8, depth: 1}"
     call(*FEW, *data, "study.n_trials=1", "training.epochs=3", space)
     best = automl.open_study("a").best.params

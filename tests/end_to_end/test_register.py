@@ -64,7 +64,7 @@ def write_table(path: Path, seed: int = 0, n_rows: int = 400) -> pd.DataFrame:
 def searched(story: Program) -> Path:
     """A folder with a study `t` of a table, one of whose trials learned nothing."""
     write_table(story.folder / "table.csv")
-    words = ("study.name=t", "data=csv", "data.path=table.csv", "data.target=y")
+    words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
     done = story.call(*words, *FEW)
     assert done.code == 0
     return story.folder

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from automl.training.array_predictor import ArrayPredictor
 
 
+class KnownRowsError(ConfigError):
+    """Raised when a refit was to be scored, and there are no rows that it has not seen."""
+
+
 def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -> None:
     """Raises ConfigError where the table, or its split, is not what the models learned from: some
     of its test rows may have trained them."""
@@ -63,7 +67,7 @@ def scorable(
     models: Sequence[TableModel], evaluation: Evaluation, config: Config
 ) -> tuple[list[TableModel], str]:
     """Those that have not learned from the rows, and what to say of the one that has. Raises
-    ConfigError where that one was asked for."""
+    KnownRowsError where that one was asked for."""
     known = next((model for model in models if learned_from(model, evaluation.kind)), None)
     if known is None:
         return list(models), ""
@@ -73,5 +77,5 @@ def scorable(
         "give rows that came later, data.test_path=FILE, to score it"
     )
     if config.evaluate.model is WhichModel.refit:
-        raise ConfigError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
+        raise KnownRowsError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
     return [model for model in models if model is not known], said

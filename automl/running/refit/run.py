@@ -8,14 +8,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from automl.config import Config, ObjectiveKind
-from automl.config.refit import TRAIN
+from automl.config import Config, DataKind, ObjectiveKind
+from automl.config.refit import ALL, TRAIN
 from automl.data.dataset import Dataset, RefitRows
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
 from automl.execution.remote import call_in_child
-from automl.record.directory import StudyDirectory
+from automl.record.directory import StudyDirectory, command_line
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
@@ -194,6 +194,23 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     asked = RefitFile(str(path), seeds, begun.config.study.name, refitted, searched)
     call_in_child(Entry(WRITE, asked))
     say_on_stdout(f"refitted model: {os.path.relpath(path)}")
+    if (note := _stands_for(own, begun, prepared)) is not None:
+        say_on_stdout(note)
+
+
+def _stands_for(own: Config, begun: Begun, prepared: Prepared) -> str | None:
+    """What tells of a model that has seen all rows; None: some are left, or nobody knows."""
+    data, rows, dataset = begun.config.data, own.refit.rows, prepared.dataset
+    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
+    if dataset is None or rows == TRAIN or (is_kept and rows != ALL):
+        return None
+    winner, metric = begun.winner, begun.config.study.metric
+    judged = "out-of-fold" if dataset.folds else "on validation rows"
+    again = command_line("evaluate", begun.config.study)
+    return (
+        f"it has seen all rows: {metric} {winner.value:.5g} {judged}, of trial {winner.number}, "
+        f"stands for it; score it on later rows: {again} data.test_path=FILE"
+    )
 
 
 def _all_there(paths: Sequence[str]) -> bool:

@@ -1,0 +1,97 @@
+"""What goes with what a command line chose, where nobody chose it: the model by the data, the space
+and the length of the training by the model.
+
+Config files cannot say so: wherever an application has put ours, they would have to name the place.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.cli.paths import conf_dir
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, OWN_LENGTHS
+from automl.cli.space import is_about_space
+from automl.config import TrainingConfig
+
+_GROUPS = ("data", "model", "objective", "space")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Options, by name."""
+
+    data: str
+    """Its kind, whatever option that is of."""
+    model: str
+    objective: str
+    space: str
+    epochs: int | None = TrainingConfig.epochs
+
+
+def chosen_by(lines: Sequence[str]) -> Chosen | None:
+    """What overrides make of the table of contents; None: it has to be composed, since a line does
+    more than to name options of ours, which choose no others."""
+    found = dict(_defaults())
+    for line in lines:
+        key, _, value = line.partition("=")
+        group, _, setting = key.lstrip("+~").partition(".")
+        if group not in _GROUPS or (setting and setting != "kind") or _is_new_space(line):
+            continue
+        if key != group or not (conf_dir() / group / f"{value}.yaml").is_file():
+            return None
+        found[group] = value
+    data, model, objective, space = (found[group] for group in _GROUPS)
+    return Chosen(data, model, objective, space)
+
+
+def added(chosen: Chosen, lines: Sequence[str]) -> tuple[str, ...]:
+    """The options to choose besides."""
+    model, more = chosen.model, []
+    if model == DEFAULT_MODEL:
+        is_table = chosen.objective == "builtin" and chosen.data == "csv"
+        model = "auto" if is_table else "mlp"
+        more = [f"model={model}"]
+    space = _space_for(chosen.objective, model)
+    if chosen.space == DEFAULT_SPACE != space and not any(map(_is_whole_space, lines)):
+        more.append(f"space={space}")
+    if model in OWN_LENGTHS and chosen.epochs == TrainingConfig.epochs:
+        more.append("training.epochs=null")  # which a line that says another comes behind
+    return tuple(more)
+
+
+def others(lines: Sequence[str]) -> list[str]:
+    """Those that say nothing of options that are yet to be chosen (`~space.kind`)."""
+    return [line for line in lines if not is_about_space(line) and not _is_of_model(line)]
+
+
+def _space_for(objective: str, model: str) -> str:
+    """The option of `space` that goes with them; that of a model has its name. `objective=optuna`
+    needs none written."""
+    if objective == "optuna":
+        return "empty"
+    is_there = (conf_dir() / "space" / f"{model}.yaml").is_file()
+    return model if objective == "builtin" and is_there else DEFAULT_SPACE
+
+
+def _is_new_space(line: str) -> bool:
+    """Whether it changes params, or takes the space away for others, which names no option."""
+    return is_about_space(line) and not line.startswith("space=")
+
+
+def _is_whole_space(line: str) -> bool:
+    return line == "~space" or line.startswith("space=")
+
+
+def _is_of_model(line: str) -> bool:
+    return line.lstrip("+~").startswith("model.")
+
+
+@functools.cache
+def _defaults() -> dict[str, str]:
+    """The table of contents."""
+    text = (conf_dir() / "sweep.yaml").read_text("utf-8")
+    listed = dict(re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE))
+    return {group: listed[group] for group in _GROUPS}

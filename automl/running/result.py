@@ -1,0 +1,85 @@
+"""How good the model is that a sweep ends with: out-of-fold, and on test rows where there are some,
+beside what says the same of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.data.baselines import simplest
+from automl.data.dataset import Dataset
+from automl.data.scores import predictions
+from automl.execution.remote import call_in_child
+from automl.record.files import StudyFiles
+from automl.record.study import StudyRecord
+from automl.running.best_table import N_MORE, READ
+from automl.running.prepare import Prepared
+from automl.training.tested import Tested, TestRows
+from automl.trial import ENSEMBLE_NAME, CheckpointKind, Ensembled, Entry
+
+SCORE = "automl.training.tested:score"
+Scores = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The model, and its scores where it was judged."""
+
+    name: str
+    file: Path
+    scores: Scores
+
+
+def result_of(record: StudyRecord, joined: Ensembled | None, files: StudyFiles) -> Result | None:
+    """The ensemble that was made, else the best trial; None: none has ended with a value."""
+    if joined is not None:
+        return Result(ENSEMBLE_NAME, files.ensemble, joined.scores)
+    if (best := record.best()) is None:
+        return None
+    scores = {n.removeprefix("val_"): value for n, value in best.best_metrics.items()}
+    return Result(
+        f"trial {best.number}", files.checkpoint(best.number, CheckpointKind.BEST), scores
+    )
+
+
+def tested(prepared: Prepared, result: Result) -> Tested | None:
+    """On test rows; None: none are kept. Raises AutoMLError."""
+    data = prepared.config.data
+    if data.test_path is None and not data.test_fraction:
+        return None
+    answer = call_in_child(Entry(SCORE, TestRows(str(result.file), data)))
+    assert isinstance(answer, Tested)
+    return answer
+
+
+def table_of(
+    result: Result, dataset: Dataset, test: Tested | None, metric: str
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Columns and rows; `metric` is the study's."""
+    name, baseline = _baseline(dataset)
+    shown = _shown(metric, result.scores.keys() & baseline.keys())
+    judged = "out-of-fold" if dataset.folds else "validation"
+    rows = [
+        (f"{len(dataset.judged):,} {judged}", result.name, result.scores),
+        ("", name, baseline),
+    ]
+    if test is not None:
+        rows += [(f"{test.n_rows:,} test", result.name, test.scores), ("", name, test.baseline)]
+    cells: list[Sequence[str]] = [
+        (where, model, *(f"{scores[m]:.5g}" for m in shown)) for where, model, scores in rows
+    ]
+    return ("rows", "model", *shown), cells
+
+
+def _baseline(dataset: Dataset) -> tuple[str, Scores]:
+    ((name, outputs),) = simplest(dataset, dataset.judged.rows).items()
+    unit = dataset.target_mean, dataset.target_scale
+    return name, predictions(dataset.task, outputs, dataset.judged.y, *unit, dataset.loss).scored()
+
+
+def _shown(metric: str, known: set[str]) -> list[str]:
+    """The study's own, and those that people read."""
+    own = metric.removeprefix("val_")
+    more = [name for read in READ if (name := read.removeprefix("val_")) in known and name != own]
+    return [own] * (own in known) + more[:N_MORE]
