@@ -81,6 +81,7 @@ def _score(
     from automl.training.cores import leaving_a_core
 
     numbers = predictor.columns.plain_numbers
+    categories = [column.name for column in predictor.columns.categories]
     said = predictor.predict_probabilities if predictor.classes else predictor.predict
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
@@ -88,7 +89,7 @@ def _score(
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
         with leaving_a_core(), Behind("writing") as written:
-            for chunk in read_ahead(table.chunks(numbers)):
+            for chunk in read_ahead(table.chunks(numbers, categories)):
                 scores = said(chunk.frame) if len(chunk.frame) else None
                 written.do(partial(writer.write, chunk, scores))
                 unread.write(chunk.unread)

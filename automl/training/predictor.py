@@ -71,7 +71,7 @@ class Predictor:
         """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
         self._scale = model_file.number(state, "target_scale")
-        # Here, because training processes import this module too: scikit-learn takes 1.6 s.
+        # Here, because training processes import this module too, and need no pandas.
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
