@@ -258,7 +258,9 @@ def test_paths_of_a_folder_that_is_gone_are_to_be_given_again(
 def test_a_study_that_was_moved_counts_from_where_it_is_used(
     composed: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = store(folder, "a", composed("data=csv", "data.path=t.csv", "data.target=y").stored_config)
+    path = store(
+        folder, "a", composed("data=csv", "data.path=t.csv", "data.target=y").stored_config
+    )
     place = {"study_uuid": "u", "path": "/old/studies/a", "device": 1, "inode": 1}
     (path.parent / "place.json").write_text(json.dumps(place | {"former_names": []}))
     (folder / "elsewhere").mkdir()

@@ -32,7 +32,7 @@ def unseen_by(model: TableModel, evaluation: Evaluation, config: Config) -> Unse
     words = f"{event.rows} ({evaluation.source}): {LOSS} {shown(event.scores[model.name][LOSS])}"
     all_of_it = model.refitted is not None and model.refitted.rows == ALL
     data = "" if all_of_it else evaluation.dataset.digest
-    return Unseen(evaluation.digest, evaluation.kind, data, words)
+    return Unseen(evaluation.digest, evaluation.kind, data, words, event)
 
 
 def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluated:
