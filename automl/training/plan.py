@@ -21,7 +21,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX, direction_of, reported
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, RefitRows
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.training.called import CalledFunction
@@ -60,6 +60,8 @@ class RefitPlan:
     """Processes that train together; on GPUs one for each."""
     data_parallel: bool = False
     """One process takes all GPUs of the trial."""
+    own_rows: RefitRows | None = None
+    """Which rows, of what a function of the user's gives (data=python)."""
 
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a refit lasts, as JSON values; its devices may."""

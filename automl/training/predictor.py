@@ -16,7 +16,7 @@ from automl.data.columns import Columns
 from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
 from automl.errors import AutoMLError
-from automl.record.files import BEST, CHECKPOINTS, ENSEMBLE, LAST, REFIT, StudyFiles
+from automl.record.files import BEST, LAST, study_around
 from automl.training import model_file, plain_checkpoint
 from automl.training.family import Builder, Family, Model, families, heavy_side
 from automl.training.mean_model import MeanModel
@@ -147,14 +147,7 @@ class Predictor:
     @property
     def study(self) -> str | None:
         """Name of the study in whose folder its file lies; None: it lies elsewhere."""
-        folders = self.path.absolute().parents
-        if self.path.name in (ENSEMBLE, REFIT):
-            folder = folders[0]
-        elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
-            return None
-        else:
-            folder = folders[2]
-        return folder.name if StudyFiles(folder).events.exists() else None
+        return study_around(self.path)
 
     @property
     def columns(self) -> Columns:
@@ -276,7 +269,7 @@ def _open(
     from automl.training.array_predictor import ArrayPredictor  # loads torch
 
     model = heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
-    return ArrayPredictor(state, content["params"], model)
+    return ArrayPredictor(content, path, model)
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:
