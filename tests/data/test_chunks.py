@@ -186,3 +186,9 @@ def test_what_is_plain_is_parsed_by_arrow(tmp_path: Path) -> None:
     assert chunk.frame["a"].tolist() == [1, 2]
     assert spelt(chunk.frame["b"]) == ["x", ""]
     assert chunk.frame["c"].tolist() == ["7", "8"]
+
+
+def test_blank_lines_are_counted_where_nothing_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n\n1,x\n\nold,y\n", "utf-8")
+    table = ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b"], ["a"])
+    assert unread_of(list(table.chunks(["a"], ["b"]))) == [("line 5", "a='old' is no number")]

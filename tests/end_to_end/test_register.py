@@ -128,7 +128,8 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     assert model.tags["automl.digest"] == version.tags["automl.digest"]
     (rows,) = (text for key, text in version.tags.items() if key.startswith("automl.rows."))
     assert rows.startswith("80 rows no sweep saw (kept from table.csv): loss ")
-    assert f"On {rows}" in version.description
+    assert version.description.startswith("loss 0.")
+    assert " on 80 rows no sweep saw.\n\n`trial-0000" in version.description
     assert f"`{model.tags['automl.digest']}`" in version.description
     measured = {metric.key: metric.value for metric in model.metrics or []}
     assert measured["test_loss"] == run.data.metrics["test_loss"]

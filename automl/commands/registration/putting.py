@@ -56,6 +56,7 @@ def new_model(
         about=about_version(
             model.name,
             study=str(config.study.name),
+            metric=config.study.metric,
             task=model.predictor.task,
             target=model.predictor.target,
             unseen=unseen,
