@@ -176,7 +176,7 @@ def test_how_it_goes_on_is_the_same_command() -> None:
 def test_models_of_a_users_own_rows_are_not_averaged() -> None:
     config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
     refuse_unfit(config)
-    with pytest.raises(ConfigError, match=r"refit\.n_seeds=2: .* mine:rows\) are not averaged"):
+    with pytest.raises(ConfigError, match=r"refit\.n_seeds=2: .*mine:rows\) are not averaged"):
         refuse_unfit(replace(config, refit=RefitConfig(n_seeds=2)))
 
 
