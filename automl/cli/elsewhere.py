@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.record.place import read_place
 from automl.tracking.uri import DEFAULT_URI, VARIABLE
 
 _FILES = ("data.path", "data.test_path")
@@ -31,8 +30,11 @@ def resettled(
 
     Raises ConfigError where the folder that they are relative to is gone.
     """
-    begun_in = (stored.get("study") or {}).get("relative_to")
-    if begun_in is None or Path(begun_in) == here or _was_moved(study):
+    settings = stored.get("study") or {}
+    begun_in = settings.get("relative_to")
+    if begun_in is None or Path(begun_in) == here:
+        return {}
+    if _was_moved(study, Path(begun_in, str(settings.get("dir", "")))):
         return {}
     found = {key: path for key, path in _absolute(stored, Path(begun_in)) if key not in given}
     if found and not Path(begun_in).is_dir():
@@ -44,10 +46,11 @@ def resettled(
     return found
 
 
-def _was_moved(study: Path) -> bool:
-    """Since its last sweep; renaming it moves nothing."""
-    place = read_place(study)
-    return place is not None and Path(place.path).parent != study.absolute().parent
+def _was_moved(study: Path, stood_in: Path) -> bool:
+    """Since its last sweep, when it stood in this folder of studies; renaming it moves nothing, and
+    a refit stands further down. `place.json` tells where it is, and not what its paths count
+    from."""
+    return not study.resolve().is_relative_to(stood_in.resolve())
 
 
 def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]]:

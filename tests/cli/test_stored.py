@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -245,10 +245,11 @@ def test_paths_of_a_folder_that_is_gone_are_to_be_given_again(
     gone.mkdir()
     here.mkdir()
     monkeypatch.chdir(gone)
-    store(folder, "a", composed("data=csv", "data.path=t.csv", "data.target=y").stored_config)
+    line = ("study.name=a", f"study.dir={folder / 'studies'}")
+    words = (*line[1:], "data=csv", "data.path=t.csv", "data.target=y")
+    store(folder, "a", composed(*words).stored_config)
     monkeypatch.chdir(here)
     gone.rmdir()
-    line = ("study.name=a", f"study.dir={folder / 'studies'}")
     message = refused("resume", *line)
     assert f"relative to {gone}" in message
     assert "data.path=… tracking.uri=…" in message
@@ -258,12 +259,12 @@ def test_paths_of_a_folder_that_is_gone_are_to_be_given_again(
 def test_a_study_that_was_moved_counts_from_where_it_is_used(
     composed: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = store(
-        folder, "a", composed("data=csv", "data.path=t.csv", "data.target=y").stored_config
-    )
-    place = {"study_uuid": "u", "path": "/old/studies/a", "device": 1, "inode": 1}
-    (path.parent / "place.json").write_text(json.dumps(place | {"former_names": []}))
-    (folder / "elsewhere").mkdir()
+    text = composed("data=csv", "data.path=t.csv", "data.target=y").stored_config
+    path = store(folder, "a", text)
+    shutil.copytree(path.parent, folder / "elsewhere" / "studies" / "a")
     monkeypatch.chdir(folder / "elsewhere")
-    config = composed("resume", "study.name=a", f"study.dir={folder / 'studies'}").config
-    assert config.data.path == "t.csv"
+    assert composed("resume", "study.name=a").config.data.path == "t.csv"
+    home = f"study.dir={folder / 'studies'}"
+    assert composed("resume", "study.name=a", home).config.data.path == str(folder / "t.csv")
+    path.parent.rename(path.parent.with_name("b"))
+    assert composed("resume", "study.name=b", home).config.data.path == str(folder / "t.csv")
