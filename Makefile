@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
+.PHONY: help sweep test check slow format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -13,10 +13,13 @@ help: ## Print this help
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl
 
-test: .venv/installed ## Install into .venv, then run the tests
+test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
 	$(BIN)/python -m pytest
 
-check: format lint test-and-types recipes ## What CI runs: format, lint, types, tests, recipes
+check: format lint test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
+
+slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
+	$(BIN)/python -m pytest -m 'slow and not gpu'
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --check
@@ -47,7 +50,7 @@ test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/014-gpu)
 	$(BIN)/python experiments/014-gpu/bench_gpu.py
 
-bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
+bench-peers: .venv-peers/installed .venv-peers-tables/installed .venv-peers-autogluon/installed ## Install the peers of experiments/001-throughput and 013-tables
 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
 	$(BIN)/python -m tests.mutants.run $(ONLY)
@@ -70,10 +73,22 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,recipes]'
 	@touch $@
 
-# An environment of their own: none of it is a dependency of the project.
+# Environments of their own: none of it is a dependency of the project.
 .PHONY: bench-peers
 PEERS := experiments/001-throughput/requirements-peers.txt
 .venv-peers/installed: $(PEERS) constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(PEERS)
+	@touch $@
+
+TABLES := experiments/013-tables
+.venv-peers-tables/installed: $(TABLES)/requirements-peers.txt constraints.txt
+	$(PYTHON) -m venv .venv-peers-tables
+	.venv-peers-tables/bin/python -m pip install --quiet --constraint constraints.txt --requirement $<
+	@touch $@
+
+# AutoGluon needs an older pandas than constraints.txt names: its file says the versions that count.
+.venv-peers-autogluon/installed: $(TABLES)/requirements-autogluon.txt
+	$(PYTHON) -m venv .venv-peers-autogluon
+	.venv-peers-autogluon/bin/python -m pip install --quiet --requirement $<
 	@touch $@

@@ -29,3 +29,6 @@ class RefitFile:
     """The `best.pt` of each."""
     study: str
     refitted: Refitted
+    searched: str | None = None
+    """The `best.pt` of the trial, whose threshold of labels is kept: a refit has no rows to find
+    one by."""

@@ -79,6 +79,7 @@ exec(SOURCE, SPACE)
 images, bars_network = SPACE["bars"], SPACE["build"]
 
 
+@pytest.mark.slow
 def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
     Path(program.folder, "mine.py").write_text(SOURCE)
     running = program.start(*WORDS)

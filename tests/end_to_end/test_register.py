@@ -274,6 +274,7 @@ def ask(address: str, columns: Sequence[str], data: Sequence[Sequence[Any]]) -> 
         raise RefusedError(error.code, error.read().decode()) from error
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # MLflow's server takes its time to start
 def test_it_is_served_where_neither_automl_nor_torch_is_installed(
     served: str, study: Records

@@ -25,11 +25,12 @@ from automl.commands.which_model import (
 from automl.config import Config, DataKind
 from automl.data.evaluation import Evaluation, open_evaluation, score
 from automl.data.scores import Floats
+from automl.data.thresholds import second_of_two, thresholds_elsewhere
 from automl.errors import ConfigError
 from automl.record.studies import study_path
 from automl.record.study import StudyRecord
 from automl.training.plan import TrainingPlan
-from automl.trial import Evaluated, RowsKind, refit_name, trial_name
+from automl.trial import ENSEMBLE_NAME, Evaluated, RowsKind, refit_name, trial_name
 
 if TYPE_CHECKING:
     from automl.training.predictor import Predictor
@@ -60,7 +61,9 @@ def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Sc
 
 
 def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
-    table = open_evaluation(config.data, record.settings.get("data.test_path"))
+    table = open_evaluation(
+        config.data, record.settings.get("data.test_path"), config.training.value_loss
+    )
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)
@@ -72,11 +75,26 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
         refit=next(((model.trial, out) for model, out in of if model.refitted), None),
         ensemble=next((out for model, out in of if model.joined), None),
+        thresholds={_name(model): _threshold(model.predictor, out, table) for model, out in of},
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
     notes = (left_out, *(outdated(config, model) for model in models), repeated)
     return Scoring(event, table.source, table, tuple(filter(None, notes)))
+
+
+def _name(model: TableModel) -> str:
+    """In an `Evaluated`."""
+    if model.joined:
+        return ENSEMBLE_NAME
+    return refit_name(model.trial) if model.refitted else trial_name(model.trial)
+
+
+def _threshold(model: Predictor, outputs: Floats, table: Evaluation) -> float | Floats | None:
+    """That of its labels; where it was found on these rows, each row's by the others."""
+    if model.threshold is None or table.kind.unseen:
+        return model.threshold
+    return thresholds_elsewhere(second_of_two(outputs), table.part.y)
 
 
 def _outputs(model: Predictor, table: Evaluation) -> Floats:

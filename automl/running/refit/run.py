@@ -101,6 +101,7 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, DataFacts | None, Sizes |
     from automl.data.load import load_dataset
 
     dataset = load_dataset(config.data, _wanted(config))
+    dataset = replace(dataset, loss=config.training.value_loss)
     return dataset, None, Sizes(prepared.dataset.n_train, len(dataset.train))
 
 
@@ -126,6 +127,7 @@ def _checked(
     from automl.data.load import load_dataset
 
     dataset = load_dataset(config.data, RefitRows(TRAIN))
+    dataset = replace(dataset, loss=config.training.value_loss)
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
@@ -196,10 +198,13 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
         return
     path = StudyFiles(begun.path).refit
     assert begun.config.study.name is not None
-    searched = prepared.dataset or prepared.facts
-    data = "" if searched is None else searched.digest
+    given = prepared.dataset or prepared.facts
+    data = "" if given is None else given.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
-    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, refitted)))
+    best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
+    searched = str(best) if prepared.dataset is not None and best.exists() else None
+    asked = RefitFile(str(path), seeds, begun.config.study.name, refitted, searched)
+    call_in_child(Entry(WRITE, asked))
     say_on_stdout(f"refitted model: {os.path.relpath(path)}")
 
 
