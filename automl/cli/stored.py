@@ -18,6 +18,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import Arguments
+from automl.cli.elsewhere import resettled
 from automl.cli.owned import refuse_strangers
 from automl.cli.registry import COMMANDS, Command, Stored, Which
 from automl.cli.schemas import OPTIONS_BY_CLASS, SUFFIX, groups, keys_of
@@ -56,6 +57,7 @@ def stored_text(config: DictConfig) -> str:
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
     plain["study"]["copy"] = None  # an answer about one folder, which keeps it
+    plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # written once
     whole = with_defaults(config, _without_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
@@ -175,6 +177,10 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
     if not whole:
         _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
+    given = [override.key_or_group for override in overrides]
+    plain: Any = OmegaConf.to_container(stored, resolve=False)
+    for key, path in resettled(study, plain, given, Path.cwd()).items():
+        OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)

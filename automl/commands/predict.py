@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from automl.commands.scorer import Scorer, scorer
 from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
@@ -45,9 +46,12 @@ def run(config: Config, stored_config: str) -> int:
     console.say(f"{model.name} of {path.name} scores {given}")
     if late := outdated(config, model):
         console.say(late, "yellow")
+    by = scorer(
+        predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
+    )
     progress = Progress(console, time.monotonic)
     try:
-        unread = _score(predictor, table, output, config.predict.keep, progress)
+        unread = _score(predictor, by, table, output, progress)
     except OSError as error:
         raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
     progress.end(output, unread)
@@ -73,7 +77,7 @@ def _given(config: Config) -> tuple[str, Path]:
 
 
 def _score(
-    predictor: Predictor, table: ChunkedTable, output: Path, kept: list[str], progress: Progress
+    predictor: Predictor, by: Scorer, table: ChunkedTable, output: Path, progress: Progress
 ) -> Path | None:
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""
@@ -81,20 +85,18 @@ def _score(
     from automl.training.cores import leaving_a_core
 
     numbers = predictor.columns.plain_numbers
-    said = predictor.predict_probabilities if predictor.classes else predictor.predict
+    categories = [column.name for column in predictor.columns.categories]
+    classes, kept = predictor.classes, table.texts
     with ExitStack() as files:
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(replacing(output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
-            scores_writer(
-                *(file, predictor.classes, kept), parquet=parquet, threshold=predictor.threshold
-            )
+            scores_writer(*(file, classes, kept), parquet=parquet, threshold=predictor.threshold)
         )
         with leaving_a_core(), Behind("writing") as written:
-            for chunk in read_ahead(table.chunks(numbers)):
-                scores = said(chunk.frame) if len(chunk.frame) else None
-                written.do(partial(writer.write, chunk, scores))
+            for chunk in read_ahead(table.chunks(numbers, categories)):
+                written.do(partial(writer.write, chunk, by(chunk)))
                 unread.write(chunk.unread)
                 progress.show(chunk)
         progress.check(table)
@@ -151,7 +153,7 @@ class Progress:
         raise table.file.error(
             f"none of its {self._n_rows} rows can be read ({first}): mend them."
             if first
-            else "has a header and no rows."
+            else "has a header and no rows: give some to score."
         )
 
     def end(self, output: Path, unread: Path | None) -> None:

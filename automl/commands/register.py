@@ -11,6 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from automl.commands.registration.about import about_model
 from automl.commands.registration.package import packaged, refuse_unserved
 from automl.commands.registration.standing import Standing, standing
 from automl.commands.which_model import choose, open_model, outdated
@@ -87,7 +88,8 @@ def register(config: Config, say: Say) -> Registered:
         return standing(unseen, champion, compare)
 
     with StudyDirectory.open(config.study, must_exist=True):  # one registers at a time
-        registry.claim(owner, shared=shared)
+        about = about_model(directory.name, model.predictor.task, model.predictor.target)
+        registry.claim(owner, shared=shared, about=about)
         version, alias = _put(registry, new, stands)
     done = Registered(registry.name, version.number, new.digest, alias)
     _tell(done, model.name, config, say)

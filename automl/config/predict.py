@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from automl.config.checks import check
@@ -20,8 +21,16 @@ class PredictConfig:
     """By which trial; none: the best."""
     model: WhichModel = WhichModel.auto
     """By which: auto is the refit where there is one and no trial is named, else the trial."""
+    device: str = "auto"
+    """Where a network computes: cpu, cuda, cuda:1, or auto: on a GPU where that is faster."""
     keep: list[str] = field(default_factory=list)
     """Columns of the table that are copied beside the scores, such as an id."""
 
     def __post_init__(self) -> None:
+        check(
+            re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device) is not None,
+            "predict.device",
+            self.device,
+            "must be auto, cpu, cuda or cuda:NUMBER.",
+        )
         check(self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0.")

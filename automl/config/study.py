@@ -65,6 +65,8 @@ class StudyConfig:
     """The folder that holds a directory per study."""
     copy: bool | None = None
     """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
+    relative_to: str | None = None
+    """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Params to try first, in this order; params not named are sampled."""
 

@@ -1,7 +1,8 @@
 """A table of any size, some thousand rows at a time; rows that cannot be read are named.
 
 A CSV is cut into blocks of whole rows (`csv_blocks.py`), and each is parsed as `table.py` parses a
-file, without the rows that have too few or too many cells.
+file, without the rows that have too few or too many cells; or sooner (`plain_blocks.py`), where no
+cell is quoted and each row has all of them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from automl.data import cells
+from automl.data import cells, plain_blocks
 from automl.data.csv_blocks import BLOCK_BYTES, NEWLINE, Block, CsvRows, blocks
 from automl.data.table import TableFile
 
@@ -90,11 +92,13 @@ class ChunkedTable:
             )
         return cls(file, wanted, tuple(texts))
 
-    def chunks(self, numbers: Sequence[str]) -> Iterator[Chunk]:
+    def chunks(self, numbers: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Chunk]:
         """All rows, in their order. A text that is no number in one of `numbers` makes its row
-        one that cannot be read. Raises ConfigError where the file is none any more."""
+        one that cannot be read; of `categories` only the spelling counts. Raises ConfigError where
+        the file is none any more."""
         with self.file.reading():
-            for chunk, line_of in self._parquet() if self.file.is_parquet else self._csv():
+            found = self._parquet() if self.file.is_parquet else self._csv(numbers, categories)
+            for chunk, line_of in found:
                 yield _without_texts(chunk, [n for n in numbers if n in self.columns], line_of)
 
     def _parquet(self) -> Iterator[tuple[Chunk, _Names]]:
@@ -113,7 +117,10 @@ class ChunkedTable:
             yield chunk, _Names("row", np.arange(begin + 1, end + 1))
             begin = end
 
-    def _csv(self) -> Iterator[tuple[Chunk, _Names]]:
+    def _csv(
+        self, numbers: Sequence[str], categories: Sequence[str]
+    ) -> Iterator[tuple[Chunk, _Names]]:
+        types = self._types(numbers, categories)
         separator = self.file.separator()
         names = self.file.column_names()
         size = self.file.path.stat().st_size
@@ -121,11 +128,27 @@ class ChunkedTable:
         for index, block in enumerate(blocks(self.file.path, separator, self.block_bytes)):
             n_read += block.n_bytes
             body = block.without_header() if index == 0 else block
+            frame = plain_blocks.parsed(body, names, types) if types else None
+            if frame is not None:
+                places = np.arange(len(frame))
+                chunk = Chunk(len(frame), frame, places, (), n_read / size)
+                yield chunk, _Names("line", body.first_line + places)
+                continue
             rows, frame = self._readable(body, names)
             unread = tuple(Unread(line, why) for line, why in rows.bad)
             n_rows = len(rows.places) + len(unread)
             chunk = Chunk(n_rows, frame, rows.places, unread, n_read / size)
             yield chunk, _Names("line", rows.lines)
+
+    def _types(self, numbers: Sequence[str], categories: Sequence[str]) -> dict[str, Any]:
+        """Of each column that is read, for Arrow; none where another kind of column is among them
+        (dates, say, whose meaning may hang on what pandas takes them for)."""
+        if not set(self.columns) <= {*numbers, *categories, *self.texts}:
+            return {}
+        types = dict.fromkeys(categories, plain_blocks.category_type())
+        types |= dict.fromkeys(numbers, plain_blocks.number_type())
+        types |= dict.fromkeys(self.texts, plain_blocks.text_type())
+        return {name: types[name] for name in self.columns}
 
     def _readable(self, block: Block, names: list[str]) -> tuple[CsvRows, pd.DataFrame]:
         """Counted again, row by row, where pandas reads quotes otherwise. Raises ConfigError."""

@@ -56,6 +56,10 @@ class Block:
     n_bytes: int
     """Of the file that are read with it."""
 
+    @property
+    def is_utf8(self) -> bool:
+        return _is_utf8(self.content)
+
     def without_header(self) -> Block:
         """Its first row that is no blank line stands for no row of the table."""
         ends = self._cut().ends
@@ -101,7 +105,7 @@ class Block:
         separator = self.separator.encode()
         marks = self.content.translate(None, delete=_others(NEWLINE + separator + _QUOTE))
         row = separator * (n_cells - 1) + NEWLINE
-        return marks == row * (len(marks) // n_cells) and _is_utf8(self.content)
+        return marks == row * (len(marks) // n_cells) and self.is_utf8
 
     def _joined(self, begins: Ints, ends: Ints) -> bytes:
         places = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -139,7 +143,7 @@ class Block:
     def _undecodable(
         self, begins: Ints, ends: Ints, filled: npt.NDArray[np.bool_]
     ) -> dict[int, str]:
-        if _is_utf8(self.content):
+        if self.is_utf8:
             return {}
         rows = np.flatnonzero(filled).tolist()
         bad = [row for row in rows if not _is_utf8(self.content[begins[row] : ends[row]])]

@@ -2,7 +2,8 @@
 
 scikit-learn learns medians, means, scales and which categories are rare. They are kept as plain
 values (`columns.py`), by which rows are read here and encoded in `one_hot.py`: a model that was
-loaded computes bit for bit what it did.
+loaded computes bit for bit what it did. It is imported where something is learned alone: it takes
+longer to load than most tables take to be read.
 
 Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew
 12) scikit-learn's MLPClassifier with early stopping, mean of three seeds, had a test error of
@@ -20,8 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from automl.config import ColumnKind
 from automl.data import cells
@@ -176,6 +175,9 @@ def _fit_numbers(read: Mapping[_Part, npt.NDArray[np.float64]]) -> list[NumberCo
     read = {part: values for part, values in read.items() if _varies(values)}
     if not read:
         return []
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import StandardScaler
+
     values = np.column_stack(list(read.values()))
     imputer = SimpleImputer(strategy="median")
     scaler = StandardScaler().fit(imputer.fit_transform(values))
@@ -208,6 +210,8 @@ def _varies(values: npt.NDArray[np.float64]) -> bool:
 def _fit_categories(frame: pd.DataFrame, names: Sequence[str]) -> list[CategoryColumn]:
     if not names:
         return []
+    from sklearn.preprocessing import OneHotEncoder
+
     read = [cells.spellings(frame[name]) for name in names]
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist",

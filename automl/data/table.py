@@ -93,7 +93,7 @@ class TableFile:
             frame = self._read_parquet() if self.is_parquet else self._read_csv(names, target)
         frame.columns = pd.Index(names)
         if not len(frame):
-            raise self.error("has a header and no rows: a table needs rows to learn from.")
+            raise self.error("has a header and no rows: a table needs some.")
         return frame
 
     def _unique(self, names: Sequence[str]) -> list[str]:

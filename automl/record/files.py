@@ -170,3 +170,15 @@ class StudyFiles:
 def study_of_logged(folder: Path) -> StudyFiles:
     """The study of the folder where a trial's artifacts go."""
     return StudyFiles(folder.parents[2])
+
+
+def study_around(model: Path) -> str | None:
+    """Name of the study in whose folder the file of a model lies; None: it lies elsewhere."""
+    folders = model.absolute().parents
+    if model.name in (ENSEMBLE, REFIT):
+        folder = folders[0]
+    elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
+        return None
+    else:
+        folder = folders[2]
+    return folder.name if StudyFiles(folder).events.exists() else None

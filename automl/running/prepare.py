@@ -81,7 +81,9 @@ class Refit:
 
     plan: RefitPlan
     dataset: Dataset | None
-    """None for an objective of the user's."""
+    """None for an objective of the user's, and where `facts` tell of what a function of theirs
+    gives."""
+    facts: DataFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -327,7 +329,7 @@ def prepare(
             _check_one_device(config)
             dataset, facts = _read_data(config, plan)
         else:
-            dataset = refit.dataset
+            dataset, facts = refit.dataset, refit.facts
         config.model.check_space(space.names)
         if dataset is not None and config.model.weighs_classes:
             check_class_weight(space.names, config.training.loss, dataset.task)
@@ -377,11 +379,17 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
         "python",
         "rows of any shape are for a network of your own: add model=python model.target=…",
     )
-    facts = _ask(config, plan, DESCRIBE)
-    assert isinstance(facts, DataFacts)
+    facts = described(config, plan)
     check_loss(config.training.loss, facts.task)
     check_metric(config.study.metric, config.study.towards, facts.task)
     return None, facts
+
+
+def described(config: Config, plan: TrainingPlan) -> DataFacts:
+    """What the user's function gives, for the training of this plan. Raises ConfigError."""
+    facts = _ask(config, plan, DESCRIBE)
+    assert isinstance(facts, DataFacts)
+    return facts
 
 
 def _check_sampler(config: Config, space: Space) -> None:

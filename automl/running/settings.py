@@ -62,7 +62,8 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = plain(config)
-    del settings["study"]["copy"], settings["watch"], settings["objective"]["parts"]
+    del settings["study"]["copy"], settings["study"]["relative_to"]
+    del settings["watch"], settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

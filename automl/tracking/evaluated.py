@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from automl.tracking.cleaning import clean_key, clean_tags, finite, to_ms
 from automl.tracking.run_update import KIND, STUDY, TRIAL, MetricPoint, RunUpdate, StudyRef
-from automl.trial import Difference, Evaluated, Interval, trial_name
+from automl.trial import Difference, Evaluated, trial_name
 
 EVALUATED = "automl.evaluated"
 """The tag that says on which rows, and how others compare."""
@@ -25,7 +25,7 @@ def of_trial(event: Evaluated, number: int, study_uuid: str) -> RunUpdate:
     if compared := event.differences.get(name):
         lines.append(f"against {event.models[0]}: {_compared(compared)}")
     key = {STUDY: study_uuid, TRIAL: str(number)}
-    return _update(event, name, key, lines, _of_model(event, event.scores.get(name, {})))
+    return _update(event, name, key, lines, of_model(event, name))
 
 
 def of_study(event: Evaluated, study: StudyRef) -> RunUpdate:
@@ -34,7 +34,7 @@ def of_study(event: Evaluated, study: StudyRef) -> RunUpdate:
     first = names[0] if names else ""
     lines = [f"{first} on {event.rows}"]
     lines += [f"{name} against it: {_compared(of)}" for name, of in event.differences.items()]
-    points = [*_of_model(event, event.scores.get(first, {}))]
+    points = [*of_model(event, first)]
     points += [
         _point(event, f"{metric}_{name}", score.value)
         for name, scores in event.scores.items()
@@ -63,8 +63,9 @@ def _update(
     )
 
 
-def _of_model(event: Evaluated, scores: Mapping[str, Interval]) -> Iterable[MetricPoint]:
-    for metric, score in scores.items():
+def of_model(event: Evaluated, name: str) -> Iterable[MetricPoint]:
+    """The scores of one model."""
+    for metric, score in event.scores.get(name, {}).items():
         yield _point(event, metric, score.value)
         yield _point(event, f"{metric}_low", score.low)
         yield _point(event, f"{metric}_high", score.high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.data.dataset import Label
 from automl.data.facts import Outputs
+from automl.data.scores import predictions
 from automl.errors import AutoMLError
+from automl.record.files import study_around
 from automl.training import model_file
 from automl.training.network import NetworkModel
 from automl.training.own_data.parts import as_tensor, is_whole
@@ -22,13 +25,20 @@ _ROWS_AT_ONCE = 256
 class ArrayPredictor:
     """A trained network: rows like those of its training in, classes or numbers out."""
 
-    def __init__(self, state: Mapping[str, Any], params: object, model: object) -> None:
-        """Raises whatever a state of unknown origin brings about."""
+    def __init__(self, content: Mapping[str, Any], path: Path, model: object) -> None:
+        """Of a file's `content`. Raises whatever one of unknown origin brings about."""
+        state = content["state"]
         model_file.check(isinstance(model, NetworkModel), "no network", type(model))
         assert isinstance(model, NetworkModel)
         self.task: Task = model_file.task_of(state)
-        self.params = model_file.params_of(params)
+        self.params = model_file.params_of(content["params"])
         """The hyperparameters it was trained with."""
+        self.metrics = model_file.metrics_of(content.get("metrics", {}))
+        """What its trial reported with it, its best report: `val_loss` and the like."""
+        self.refitted = model_file.refitted_of(content)
+        """Of a `refit.pt` the `trial` that was trained again, and its `rows`; else None."""
+        self.path = path
+        """The file that it was loaded from."""
         self._model = model
         names = [outputs.value for outputs in Outputs]
         model_file.check(state["outputs"] in names, "no kind of outputs", state["outputs"])
@@ -58,6 +68,38 @@ class ArrayPredictor:
         shares = np.exp(out - out.max(axis=1, keepdims=True))
         probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return probabilities
+
+    def score(self, rows: Any, y: Any) -> dict[str, float]:
+        """Every metric of the task, as `evaluate` has them (`config.metrics.METRICS`): of rows with
+        one class or one number each, `y` (N,). Raises AutoMLError for others."""
+        out = self.outputs(rows)
+        given = as_tensor(y, "y").numpy()
+        targets = given.reshape(len(given), -1)
+        one_each = targets.shape[1] == 1 and self._gives is not Outputs.ANY
+        if len(targets) != len(out) or not one_each:
+            raise AutoMLError(
+                f"y is {given.shape}, for {len(out)} rows: score compares one class or one number "
+                "for each row. Compare others with what predict(rows) gives."
+            )
+        single = targets[:, 0]
+        is_class = self.task is Task.classification
+        of = single.astype(np.int64) if is_class else single.astype(np.float32)
+        return predictions(self.task, out.reshape(len(out), -1), of, 0.0, 1.0).scored()
+
+    @property
+    def model(self) -> Any:
+        """The `torch.nn.Module`."""
+        return self._model.module
+
+    def to(self, device: str) -> ArrayPredictor:
+        """Compute on this device from now on, as torch names it (`cuda:0`); returns itself."""
+        self._model.to(device)
+        return self
+
+    @property
+    def study(self) -> str | None:
+        """Name of the study in whose folder its file lies; None: it lies elsewhere."""
+        return study_around(self.path)
 
     def outputs(self, rows: Any) -> npt.NDArray[np.float64]:
         """What the network gives, as float64. Raises AutoMLError for rows of another shape."""

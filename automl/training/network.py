@@ -15,7 +15,9 @@ from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.facts import Size
 from automl.data.one_hot import n_features, one_hot
+from automl.errors import AutoMLError
 from automl.training.model_file import check
+from automl.training.outcome import is_out_of_memory
 from automl.training.weights import dtype_of
 
 _ROWS_AT_ONCE = 8192
@@ -89,8 +91,18 @@ class NetworkModel:
         return self._module
 
     def to(self, device: str) -> None:
-        self._device = torch.device(device)
-        self._module.to(self._device)
+        """Raises AutoMLError where torch cannot compute there."""
+        try:
+            there = torch.device(device)
+            self._module.to(there)
+        except (AssertionError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise AutoMLError(
+                f"to({device!r}): torch cannot compute there ({str(error).splitlines()[0]}): name "
+                "a device that it sees, such as cpu."
+            ) from error
+        self._device = there
 
     def check_columns(self, columns: Columns) -> None:
         check(n_features(columns) == self._network.n_inputs, "not its columns", len(columns.all))

@@ -22,7 +22,7 @@ from automl.config import (
 )
 from automl.config.losses import METRIC_OF, OF_CLASSES, OF_VALUES, SQUARED_ERROR, ValueLoss
 from automl.config.metrics import PREFIX, direction_of, metrics_of, reported
-from automl.data.dataset import Dataset
+from automl.data.dataset import Dataset, RefitRows
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.training.called import CalledFunction
@@ -61,6 +61,8 @@ class RefitPlan:
     """Processes that train together; on GPUs one for each."""
     data_parallel: bool = False
     """One process takes all GPUs of the trial."""
+    own_rows: RefitRows | None = None
+    """Which rows, of what a function of the user's gives (data=python)."""
 
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a refit lasts, as JSON values; its devices may."""

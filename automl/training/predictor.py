@@ -17,7 +17,7 @@ from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
 from automl.data.thresholds import labels_by
 from automl.errors import AutoMLError
-from automl.record.files import BEST, CHECKPOINTS, ENSEMBLE, LAST, REFIT, StudyFiles
+from automl.record.files import BEST, LAST, study_around
 from automl.training import model_file, plain_checkpoint
 from automl.training.family import Builder, Family, Model, families, heavy_side
 from automl.training.mean_model import MeanModel
@@ -77,7 +77,7 @@ class Predictor:
         self.threshold = model_file.threshold_of(state, self._model.n_outputs)
         """Of two classes, from which probability on a row is of the second (`study.metric=val_f1`);
         None: the likelier one is predicted."""
-        # Here, because training processes import this module too: scikit-learn takes 1.6 s.
+        # Here, because training processes import this module too, and need no pandas.
         from automl.data.preprocessing import Preprocessing
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
@@ -151,14 +151,7 @@ class Predictor:
     @property
     def study(self) -> str | None:
         """Name of the study in whose folder its file lies; None: it lies elsewhere."""
-        folders = self.path.absolute().parents
-        if self.path.name in (ENSEMBLE, REFIT):
-            folder = folders[0]
-        elif len(folders) < 3 or folders[1].name != CHECKPOINTS:
-            return None
-        else:
-            folder = folders[2]
-        return folder.name if StudyFiles(folder).events.exists() else None
+        return study_around(self.path)
 
     @property
     def columns(self) -> Columns:
@@ -287,7 +280,7 @@ def _open(
     from automl.training.array_predictor import ArrayPredictor  # loads torch
 
     model = heavy_side(_family(state)).read_model(state, file_bytes=file_bytes, build=build)
-    return ArrayPredictor(state, content["params"], model)
+    return ArrayPredictor(content, path, model)
 
 
 def _content(path: str | PathLike[str]) -> dict[str, Any]:

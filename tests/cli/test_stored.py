@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,63 @@ def test_a_stored_config_that_was_damaged(
 ) -> None:
     store(folder, "a", text)
     assert said in refused("resume", "study.name=a")
+
+
+def test_relative_paths_are_those_of_where_the_study_was_swept(
+    composed: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder they would be others, and a new store be made there without a word."""
+    (folder / "elsewhere").mkdir()
+    words = ("data=csv", "data.path=t.csv", "data.target=y", "study.storage=sqlite:///o.db")
+    store(folder, "a", composed(*words).stored_config)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    at_home = composed("resume", "study.name=a").config
+    assert (at_home.data.path, at_home.tracking.uri) == ("t.csv", None)
+    monkeypatch.chdir(folder / "elsewhere")
+    line = ("study.name=a", f"study.dir={folder / 'studies'}")
+    found = composed("resume", *line)
+    assert found.config.data.path == str(folder / "t.csv")
+    assert found.config.study.storage == f"sqlite:///{folder}/o.db"
+    assert found.config.tracking.uri == f"sqlite:///{folder}/mlflow.db"
+    assert composed("ui", *line).config.tracking.uri == f"sqlite:///{folder}/mlflow.db"
+    # What is stored from here goes on to mean the same, what is said here included.
+    given = composed("resume", *line, "data.path=new.csv", "tracking.uri=http://127.0.0.1:5000")
+    assert (given.config.data.path, given.config.data.test_path) == ("new.csv", None)
+    assert given.config.tracking.uri == "http://127.0.0.1:5000"
+    store(folder, "a", given.stored_config)
+    monkeypatch.chdir(folder)
+    again = composed("resume", *line).config
+    assert again.data.path == str(folder / "elsewhere" / "new.csv")
+    assert again.study.storage == f"sqlite:///{folder}/o.db"
+
+
+def test_paths_of_a_folder_that_is_gone_are_to_be_given_again(
+    composed: Compose, refused: Refuse, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, here = folder / "gone", folder / "here"
+    gone.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(gone)
+    line = ("study.name=a", f"study.dir={folder / 'studies'}")
+    words = (*line[1:], "data=csv", "data.path=t.csv", "data.target=y")
+    store(folder, "a", composed(*words).stored_config)
+    monkeypatch.chdir(here)
+    gone.rmdir()
+    message = refused("resume", *line)
+    assert f"relative to {gone}" in message
+    assert "data.path=… tracking.uri=…" in message
+    composed("resume", *line, "data.path=t.csv", "tracking.uri=sqlite:///m.db")
+
+
+def test_a_study_that_was_moved_counts_from_where_it_is_used(
+    composed: Compose, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = composed("data=csv", "data.path=t.csv", "data.target=y").stored_config
+    path = store(folder, "a", text)
+    shutil.copytree(path.parent, folder / "elsewhere" / "studies" / "a")
+    monkeypatch.chdir(folder / "elsewhere")
+    assert composed("resume", "study.name=a").config.data.path == "t.csv"
+    home = f"study.dir={folder / 'studies'}"
+    assert composed("resume", "study.name=a", home).config.data.path == str(folder / "t.csv")
+    path.parent.rename(path.parent.with_name("b"))
+    assert composed("resume", "study.name=b", home).config.data.path == str(folder / "t.csv")

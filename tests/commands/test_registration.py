@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from automl.commands.registration.about import about_version
 from automl.commands.registration.judged import metric_of, shown
 from automl.commands.registration.package import found
 from automl.commands.registration.standing import Standing, Unseen, standing
-from automl.config import RegisterConfig
+from automl.config import RegisterConfig, Task
 from automl.errors import ConfigError
 from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version, rows_key
-from automl.trial import Difference, Interval, RowsKind
+from automl.trial import Difference, Evaluated, Interval, RowsKind
 
 ROWS = Unseen("f" * 64, RowsKind.KEPT, "data", "80 rows no sweep saw")
 GIVEN = replace(ROWS, kind=RowsKind.GIVEN)
@@ -151,3 +153,25 @@ def test_models_are_judged_as_the_study_was() -> None:
 def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"register\.name="):
         RegisterConfig(name=name)
+
+
+def test_a_version_is_described_by_the_studys_own_metric() -> None:
+    scores = {"loss": Interval(0.5, 0.4, 0.6), "auc": Interval(0.9, 0.85, 0.95)}
+    event = Evaluated(1.0, RowsKind.KEPT, 80, "f", (3,), {"trial-00003": scores})
+    said = partial(
+        about_version,
+        "trial-00003",
+        study="s",
+        metric="val_auc",
+        task=Task.classification,
+        target="y",
+        own={"val_auc": 0.91},
+        digest="ab",
+    )
+    known = said(unseen=replace(ROWS, event=event))
+    assert known.startswith("auc 0.9 (0.85 to 0.95) on 80 rows no sweep saw.\n")
+    assert "`trial-00003` of the study `s`: classification of `y`." in known
+    assert "| loss | 0.5 | 0.4 to 0.6 |" in known
+    assert known.endswith("`ab`")
+    unknown = said(unseen=None)
+    assert unknown.startswith("No rows are known that it has not seen. Its training reported val_a")

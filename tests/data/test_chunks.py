@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from automl.data.cells import numbers, spellings
 from automl.data.chunks import Chunk, ChunkedTable
 from automl.errors import ConfigError
 
@@ -142,3 +144,51 @@ def test_a_quote_that_is_never_closed_does_not_take_the_rest(tmp_path: Path) -> 
     chunks = chunks_of(tmp_path / "t.csv", 2**16)
     assert unread_of(chunks) == [("line 7", "cells: 1, and 3 columns")]
     assert sum(len(chunk.frame) for chunk in chunks) == len(body) - 1
+
+
+said = st.sampled_from(["", "?", "NA", "nan", "1", " 2", "2.50", "1e3", "-inf", "007", "9" * 17])
+texts = st.one_of(
+    said, st.sampled_from(["x", "true", "TRUE", " y", "é", "1_0", "+1", "0x1", "a b"])
+)
+
+
+@given(st.lists(st.tuples(said, texts, texts), max_size=12), st.integers(1, 60))
+@example([("x", "1", "1"), ("1", "1", "1")], 60)  # no number
+def test_a_cell_means_the_same_however_its_block_is_parsed(
+    rows: list[tuple[str, str, str]], block_bytes: int
+) -> None:
+    """By Arrow, or, where a column is one of no kind that it is told, by pandas."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        path.write_text("\n".join(["a,b,c", *map(",".join, rows), ""]), "utf-8")
+        whole = ChunkedTable.at("predict.input", str(path), ["a", "b", "c"], ["c"])
+        table = ChunkedTable(whole.file, whole.columns, whole.texts, block_bytes)
+        both = zip(table.chunks(["a"], ["b"]), table.chunks(["a"]), strict=True)
+        for one, other in both:
+            assert list(one.places) == list(other.places)
+            assert one.unread == other.unread
+            np.testing.assert_array_equal(numbers(one.frame["a"]), numbers(other.frame["a"]))
+            assert spelt(one.frame["b"]) == spelt(other.frame["b"])
+            assert list(one.frame["c"]) == list(other.frame["c"])
+
+
+def spelt(column: pd.Series[Any]) -> list[str]:
+    codes, different = spellings(column)
+    return [different[code] for code in codes]
+
+
+def test_what_is_plain_is_parsed_by_arrow(tmp_path: Path) -> None:
+    """Else what takes less time and no lock of Python's is never used, and nobody sees it."""
+    (tmp_path / "t.csv").write_text("a,b,c\n1,x,7\n 2,?,8\n", "utf-8")
+    table = ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b"], ["c"])
+    (chunk,) = table.chunks(["a"], ["b"])
+    assert isinstance(chunk.frame["b"].dtype, pd.CategoricalDtype)
+    assert chunk.frame["a"].tolist() == [1, 2]
+    assert spelt(chunk.frame["b"]) == ["x", ""]
+    assert chunk.frame["c"].tolist() == ["7", "8"]
+
+
+def test_blank_lines_are_counted_where_nothing_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n\n1,x\n\nold,y\n", "utf-8")
+    table = ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b"], ["a"])
+    assert unread_of(list(table.chunks(["a"], ["b"]))) == [("line 5", "a='old' is no number")]

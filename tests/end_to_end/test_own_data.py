@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import automl
+from automl.training.array_predictor import ArrayPredictor
 from automl.trial import Evaluated
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
@@ -39,6 +41,10 @@ def build(n_inputs, n_outputs, channels=4):
         nn.Linear(channels, n_outputs),
     )
 """
+PAIRS = """
+class Pairs(torch.utils.data.TensorDataset):
+    classes = ("across", "down")
+"""
 N_TRIALS = 3
 WORDS = (
     "study.name=images",
@@ -66,6 +72,11 @@ if __name__ == "__main__":
     loaded = [name for name in ("torch", "mine") if name in sys.modules]
     print(json.dumps([prepared.facts.n_train, prepared.identity["data"]["digest"], loaded]))
 """
+
+
+SPACE: dict[str, Any] = {}
+exec(SOURCE, SPACE)
+images, bars_network = SPACE["bars"], SPACE["build"]
 
 
 @pytest.mark.slow
@@ -144,3 +155,43 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
         assert refused.code == 2
         assert message in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+FEW = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices=host")
+
+
+def test_the_winner_is_trained_again_on_training_and_validation_rows(
+    folder: Path, call: Call
+) -> None:
+    Path("mine.py").write_text(SOURCE)
+    assert call(*WORDS, *FEW).code == 0
+    done = call("refit", "study.name=images")
+    assert (done.code, done.stderr) == (0, "")
+    assert "280 rows (train+validation)" in done.stdout
+    refit = automl.load(folder / "studies/images/refit.pt", build=bars_network)
+    assert isinstance(refit, ArrayPredictor)
+    assert refit.refitted is not None
+    assert (refit.refitted.trial, refit.refitted.rows) == (0, "train+validation")
+    assert refit.study == "images"
+    assert list(refit.metrics) == ["train_loss"], "no rows are left to judge by"
+    scored = call("evaluate", "study.name=images")
+    assert (scored.code, scored.stderr) == (0, "")
+    (event,) = (e for e in Records(folder, "images").events() if isinstance(e, Evaluated))
+    assert event.models == ("refit-trial-00000", "trial-00000")
+    x, y = (side.numpy() for side in images(50, 7))
+    error = event.scores["refit-trial-00000"]["error"].value
+    assert refit.score(x, y)["error"] == pytest.approx(error)
+
+
+def test_a_refit_of_datasets_stops_by_rows_that_are_held_out(folder: Path, call: Call) -> None:
+    Path("mine.py").write_text(SOURCE.replace("return x, y", "return Pairs(x, y)") + PAIRS)
+    assert call(*WORDS, *FEW).code == 0
+    done = call("refit", "study.name=images", "refit.rows=all", "refit.hold_out=0.1")
+    assert (done.code, done.stderr) == (0, "")
+    assert "297 rows (all), 0.1 held out to stop by" in done.stdout
+    refit = automl.load("studies/images/refit.pt", build=bars_network)
+    assert "val_loss" in refit.metrics
+    known = call("evaluate", "study.name=images", "evaluate.model=refit")
+    assert known.code == 2
+    assert "refit.pt was trained on these rows, too (refit.rows=all)" in known.stderr
+    assert 'as part "test" of mine.py:parts' in known.stderr

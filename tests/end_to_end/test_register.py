@@ -128,6 +128,12 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     assert model.tags["automl.digest"] == version.tags["automl.digest"]
     (rows,) = (text for key, text in version.tags.items() if key.startswith("automl.rows."))
     assert rows.startswith("80 rows no sweep saw (kept from table.csv): loss ")
+    assert version.description.startswith("loss 0.")
+    assert " on 80 rows no sweep saw.\n\n`trial-0000" in version.description
+    assert f"`{model.tags['automl.digest']}`" in version.description
+    measured = {metric.key: metric.value for metric in model.metrics or []}
+    assert measured["test_loss"] == run.data.metrics["test_loss"]
+    assert measured.keys() >= {"test_loss_low", "test_loss_high", "test_error"}
     assert shown_on(study.trial_runs()[other]) == []
 
 
@@ -156,6 +162,7 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
     client(study).create_registered_model("t", tags={"automl.study": "another"})
     for words, said in (
         ((), "the registered model of this name is of another study of automl (another)"),
+        (("register.name=t",), "another study of automl (another), which shares it with none"),
         (("register.name=theirs",), "register.name=theirs: another project has a registered"),
     ):
         done = call("register", *MOVED, *words)
@@ -163,6 +170,7 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert versions(study, "theirs") == versions(study) == []
+    client(study).set_registered_model_tag("t", "automl.shared", "true")
     shared = call("register", "study.name=t", "register.name=t")
     assert (shared.code, shared.stderr) == (0, ""), "it was named"
     assert len(versions(study)) == 1

@@ -205,6 +205,8 @@ def test_the_network_is_at_hand_and_moves(tmp_path: Path) -> None:
     before = model.predict(make_table(1)[0])
     assert labels == before.tolist()
     assert model.to("cpu") is model
+    with pytest.raises(AutoMLError, match=r"to\('nowhere'\): torch cannot compute there .* cpu"):
+        model.to("nowhere")
     assert (model.predict(make_table(1)[0]) == before).all()
     with pytest.raises(NotImplementedError, match="meta"):
         model.to("meta").predict(make_table(1)[0])

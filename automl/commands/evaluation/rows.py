@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from automl.commands.which_model import TableModel
-from automl.config import Config, WhichModel
+from automl.config import Config, DataKind, WhichModel
 from automl.config.refit import ALL, TRAIN
 from automl.data.dataset import Dataset
 from automl.data.evaluation import Evaluation
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
+from automl.record.files import REFIT
+from automl.training.refitted import Refitted
 from automl.trial import RowsKind
 
 if TYPE_CHECKING:
@@ -40,27 +42,28 @@ def check_data(dataset: Dataset, models: Sequence[TableModel], config: Config) -
             )
 
 
-def check_arrays(facts: DataFacts, models: Mapping[int, ArrayPredictor], config: Config) -> None:
+def check_arrays(facts: DataFacts, models: Mapping[str, ArrayPredictor], config: Config) -> None:
     """The same for the user's own rows, of the content of tensors (of a Dataset only sizes are
     known)."""
-    for number, model in models.items():
-        if model.data_digest not in ("", facts.digest):
+    for name, model in models.items():
+        digest = model.data_digest if model.refitted is None else model.refitted.data
+        if digest not in ("", facts.digest):
             raise ConfigError(
                 f"study.name={config.study.name}: data.source={config.data.source} gives other "
-                f"data than trial {number} learned from, so that nobody knows which rows no sweep "
+                f"data than {name} learned from, so that nobody knows which rows no sweep "
                 "saw. Have it give what it gave then: seed what it draws, its split above all."
             )
 
 
-def learned_from(model: TableModel, kind: RowsKind) -> bool:
-    """Whether the model trained on rows of this kind."""
-    if model.refitted is None:
+def learned_from(refitted: Refitted | None, kind: RowsKind) -> bool:
+    """Whether a refit trained on rows of this kind; None: a trial, which did not."""
+    if refitted is None:
         return False
     if kind is RowsKind.OUT_OF_FOLD:
         return True
     if kind is RowsKind.VALIDATION:
-        return model.refitted.rows != TRAIN
-    return kind is RowsKind.KEPT and model.refitted.rows == ALL
+        return refitted.rows != TRAIN
+    return kind is RowsKind.KEPT and refitted.rows == ALL
 
 
 def scorable(
@@ -68,14 +71,24 @@ def scorable(
 ) -> tuple[list[TableModel], str]:
     """Those that have not learned from the rows, and what to say of the one that has. Raises
     KnownRowsError where that one was asked for."""
-    known = next((model for model in models if learned_from(model, evaluation.kind)), None)
+    known = next((m for m in models if learned_from(m.refitted, evaluation.kind)), None)
     if known is None:
         return list(models), ""
     assert known.refitted is not None
+    said = said_of_known(known.refitted, config)
+    return [model for model in models if model is not known], said
+
+
+def said_of_known(refitted: Refitted, config: Config) -> str:
+    """What to say of a refit that has learned from the rows. Raises KnownRowsError where it was
+    asked for."""
+    later = "data.test_path=FILE"
+    if config.data.kind is DataKind.python:
+        later = f'as part "test" of {config.data.source}'
     said = (
-        f"{known.file.name} was trained on these rows, too (refit.rows={known.refitted.rows}): "
-        "give rows that came later, data.test_path=FILE, to score it"
+        f"{REFIT} was trained on these rows, too (refit.rows={refitted.rows}): give rows that came "
+        f"later, {later}, to score it"
     )
     if config.evaluate.model is WhichModel.refit:
         raise KnownRowsError(f"evaluate.model=refit: {said}, or refit with fewer rows.")
-    return [model for model in models if model is not known], said
+    return said

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automl.commands.evaluation.rows import check_arrays, check_data, scorable
+from automl.commands.evaluation.rows import (
+    check_arrays,
+    check_data,
+    learned_from,
+    said_of_known,
+    scorable,
+)
 from automl.commands.which_model import (
     Choice,
     TableModel,
@@ -50,7 +56,7 @@ class Scoring:
 def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
     """The scores of the models. Raises AutoMLError."""
     if config.data.kind is DataKind.python:
-        return _score_arrays(config, choices)
+        return _score_arrays(config, record, choices)
     return _score_table(config, record, choices)
 
 
@@ -100,25 +106,36 @@ def _outputs(model: Predictor, table: Evaluation) -> Floats:
     return judged_outputs(model.trained, table.dataset)
 
 
-def _score_arrays(config: Config, choices: Sequence[Choice]) -> Scoring:
+def _score_arrays(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
     from automl.data.load import refuse_table_settings
     from automl.training.own_data.evaluation import open_evaluation as open_own
 
     refuse_table_settings(config.data)
     own = open_own(TrainingPlan.of(config))
-    models = {
-        choice.trial.number: open_array_model(config, choice)
-        for choice in choices
-        if choice.trial is not None
-    }
-    check_arrays(own.facts, models, config)
+    opened = [(choice, open_array_model(config, choice)) for choice in choices]
+    trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
+    refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}
+    if refits and not trials:  # a refit stands beside the trial that it repeats
+        trial = trial_of(record, config.study, "refit.trial", next(iter(refits)))
+        choice = Choice(best_file(study_path(config.study), trial), trial)
+        trials[trial.number] = open_array_model(config, choice)
+    named = {trial_name(number): model for number, model in trials.items()}
+    named |= {refit_name(number): model for number, model in refits.items()}
+    check_arrays(own.facts, named, config)
+    notes = [
+        said_of_known(model.refitted, config)
+        for model in refits.values()
+        if model.refitted is not None and learned_from(model.refitted, own.judged.kind)
+    ]
+    refit = None if notes else next(iter(refits.items()), None)
     event = score(
         own.judged,
-        {number: own.outputs(model) for number, model in models.items()},
+        {number: own.outputs(model) for number, model in trials.items()},
+        refit=None if refit is None else (refit[0], own.outputs(refit[1])),
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
-    return Scoring(event, f"of {config.data.source}")
+    return Scoring(event, f"of {config.data.source}", notes=tuple(notes))
 
 
 def _with_repeated(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from automl.commands.registration.about import about_version
 from automl.commands.registration.package import Package
 from automl.commands.registration.standing import Standing, Unseen
 from automl.commands.which_model import TableModel
 from automl.config import Config
 from automl.data.raw import plain_frame, raw_rows
+from automl.tracking.evaluated import of_model
 from automl.tracking.registry.words import (
     CHALLENGER,
     CHAMPION,
@@ -18,7 +20,7 @@ from automl.tracking.registry.words import (
     Version,
     rows_key,
 )
-from automl.tracking.run_update import STUDY, TRIAL
+from automl.tracking.run_update import STUDY, TRIAL, MetricPoint
 
 if TYPE_CHECKING:
     from automl.tracking.registry.registry import Registry
@@ -51,7 +53,23 @@ def new_model(
         example=plain_frame(raw_rows(config.data, N_EXAMPLES), names),
         tags=tags,
         params={name: str(value) for name, value in model.predictor.params.items()},
+        about=about_version(
+            model.name,
+            study=str(config.study.name),
+            metric=config.study.metric,
+            task=model.predictor.task,
+            target=model.predictor.target,
+            unseen=unseen,
+            own=model.predictor.metrics,
+            digest=package.digest,
+        ),
+        metrics=_metrics(model.name, unseen),
     )
+
+
+def _metrics(model: str, unseen: Unseen | None) -> tuple[MetricPoint, ...]:
+    """What a study's evaluation says of the model, as its run has it."""
+    return () if unseen is None or unseen.event is None else tuple(of_model(unseen.event, model))
 
 
 def put(registry: Registry, new: NewModel, known: Version | None, stands: Standing) -> Version:

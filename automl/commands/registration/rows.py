@@ -26,13 +26,13 @@ from automl.trial import Difference, Evaluated
 def unseen_by(model: TableModel, evaluation: Evaluation, config: Config) -> Unseen | None:
     """The rows, as they stand beside a version; None: the model knows them. Raises AutoMLError."""
     check_data(evaluation.dataset, [model], config)
-    if not evaluation.kind.unseen or learned_from(model, evaluation.kind):
+    if not evaluation.kind.unseen or learned_from(model.refitted, evaluation.kind):
         return None
     event = scored(model, evaluation, config)
     words = f"{event.rows} ({evaluation.source}): {LOSS} {shown(event.scores[model.name][LOSS])}"
     all_of_it = model.refitted is not None and model.refitted.rows == ALL
     data = "" if all_of_it else evaluation.dataset.digest
-    return Unseen(evaluation.digest, evaluation.kind, data, words)
+    return Unseen(evaluation.digest, evaluation.kind, data, words, event)
 
 
 def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluated:

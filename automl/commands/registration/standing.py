@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version
-from automl.trial import Difference, RowsKind
+from automl.trial import Difference, Evaluated, RowsKind
 
 WORSE = "worse"
 
@@ -27,6 +27,8 @@ class Unseen:
     learned from; empty: it learned from more."""
     words: str
     """For people."""
+    event: Evaluated | None = None
+    """Its scores there."""
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,8 @@ def refuse_unfit(config: Config) -> None:
             "stored nowhere. Put it into a module and begin a study with "
             "objective=python objective.target=module:function, which can be refitted."
         )
-    if kind is ObjectiveKind.builtin and config.data.kind is DataKind.python:
-        raise ConfigError(
-            f"data.source={config.data.source}: refit joins the parts of a table, and these rows "
-            "are your own function's (data=python): give all rows for training there, and train "
-            "with the winner's params: a sweep of study.n_trials=1 with a value for each param."
-        )
     if kind is ObjectiveKind.builtin:
+        _refuse_seeds_of_arrays(config)
         _refuse_batch(config)
         return
     what = "your own training decides that; it is told by trial.refit (AUTOML_REFIT=1)"
@@ -50,6 +45,14 @@ def refuse_unfit(config: Config) -> None:
     for key, value in (("hold_out", refit.hold_out), ("batch_size", refit.batch_size)):
         if value is not None:
             raise ConfigError(f"refit.{key}={value}: {what}. Leave it out.")
+
+
+def _refuse_seeds_of_arrays(config: Config) -> None:
+    if config.data.kind is DataKind.python and config.refit.n_seeds > 1:
+        raise ConfigError(
+            f"refit.n_seeds={config.refit.n_seeds}: models of rows that a function of your own "
+            f"gives (data.source={config.data.source}) are not averaged. Leave it out."
+        )
 
 
 def _refuse_batch(config: Config) -> None:

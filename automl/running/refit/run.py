@@ -11,6 +11,7 @@ from pathlib import Path
 from automl.config import Config, DataKind, ObjectiveKind
 from automl.config.refit import ALL, TRAIN
 from automl.data.dataset import Dataset, RefitRows
+from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
@@ -20,7 +21,7 @@ from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
 from automl.running.going_on import how_to_go_on
-from automl.running.prepare import Prepared, Refit, prepare
+from automl.running.prepare import Prepared, Refit, described, prepare
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
 from automl.running.refit.derive import Again, Sizes, again, derived
@@ -43,7 +44,7 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     config = begun.config
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
-    dataset, sizes = _rows(prepared)
+    dataset, facts, sizes = _rows(prepared)
     config, winner = _of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
         checked = _checked(config, prepared, winner, stored_config)
@@ -55,7 +56,8 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     for note in decided.notes:
         say_on_stdout(note)
     own = _with_more_tries(derived(config, decided, prepared.identity))
-    asked = Refit(decided.plan, dataset)
+    rows = None if facts is None else _wanted(config)
+    asked = Refit(replace(decided.plan, own_rows=rows), dataset, facts)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
         _keep(own, begun, decided, prepared)
@@ -85,17 +87,26 @@ def _refuse_changed(prepared: Prepared, path: Path) -> None:
         pass
 
 
-def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
-    """The rows of the final training; None: the objective has its own."""
-    if prepared.config.objective.kind is not ObjectiveKind.builtin:
-        return None, None
+def _rows(prepared: Prepared) -> tuple[Dataset | None, DataFacts | None, Sizes | None]:
+    """The rows of the final training, or what is known of them where a function of the user's gives
+    them; None: the objective has its own."""
+    config = prepared.config
+    if config.objective.kind is not ObjectiveKind.builtin:
+        return None, None, None
+    if prepared.facts is not None:
+        plan = replace(prepared.plan, refit=RefitPlan(own_rows=_wanted(config)))
+        facts = described(config, plan)
+        return None, facts, Sizes(prepared.facts.n_train, facts.n_train)
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    config = prepared.config
-    wanted = RefitRows(config.refit.rows, config.refit.hold_out)
-    dataset = replace(load_dataset(config.data, wanted), loss=config.training.value_loss)
-    return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
+    dataset = load_dataset(config.data, _wanted(config))
+    dataset = replace(dataset, loss=config.training.value_loss)
+    return dataset, None, Sizes(prepared.dataset.n_train, len(dataset.train))
+
+
+def _wanted(config: Config) -> RefitRows:
+    return RefitRows(config.refit.rows, config.refit.hold_out)
 
 
 def _of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
@@ -187,7 +198,8 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
         return
     path = StudyFiles(begun.path).refit
     assert begun.config.study.name is not None
-    data = "" if prepared.dataset is None else prepared.dataset.digest
+    given = prepared.dataset or prepared.facts
+    data = "" if given is None else given.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
     best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
     searched = str(best) if prepared.dataset is not None and best.exists() else None

@@ -17,12 +17,13 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
 from automl.record.redact import redact
-from automl.tracking.registry.words import DIGEST, NewModel, Version
+from automl.tracking.registry.words import DIGEST, SHARED, NewModel, Version
 from automl.tracking.run_update import STUDY
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
@@ -42,43 +43,57 @@ class Registry:
     def __init__(self, client: MlflowClient, uri: TrackingUri, name: str) -> None:
         self._client, self._uri, self.name = client, uri, name
 
-    def study(self) -> str | None:
-        """The uuid of the study that it belongs to, "" of none; None: there is no such model."""
-        with self._asked():
-            try:
-                tags = self._client.get_registered_model(self.name).tags
-            except MlflowException as error:
-                if error.error_code == _ABSENT:
-                    return None
-                raise
-        return str(tags.get(STUDY, ""))
-
     def refuse_taken(self, study_uuid: str, *, shared: bool) -> None:
-        """Raises ConfigError where somebody else has the name; `shared`: studies of ours may."""
-        owner = self.study()
-        if owner is None or owner == study_uuid or (owner and shared):
+        """Raises ConfigError where somebody else has the name; `shared`: this study names it, and
+        joins the model of one that named it, too."""
+        tags = self._tags()
+        owner = study_uuid if tags is None else tags.get(STUDY, "")
+        if owner == study_uuid:
             return
         if not owner:
             raise ConfigError(
                 f"register.name={self.name}: another project has a registered model of this name, "
                 "and nothing is added to it: choose another, register.name=NAME."
             )
-        raise ConfigError(
-            f"register.name={self.name}: the registered model of this name is of another study of "
-            f"automl ({owner}): choose another, register.name=NAME, or give this one, "
-            f"register.name={self.name}, to have its champion challenged."
-        )
+        whose = f"register.name={self.name}: the registered model of this name is of another study"
+        assert tags is not None, "it has an owner"
+        if SHARED not in tags:
+            raise ConfigError(
+                f"{whose} of automl ({owner}), which shares it with none: choose another, "
+                f"register.name=NAME, or have that study be registered with "
+                f"register.name={self.name}, too."
+            )
+        if not shared:
+            raise ConfigError(
+                f"{whose} of automl ({owner}): choose another, register.name=NAME, or give this "
+                f"one, register.name={self.name}, to have its champion challenged."
+            )
 
-    def claim(self, study_uuid: str, *, shared: bool) -> None:
-        """Make it, unless it is there. Raises ConfigError as `refuse_taken`: another may have been
-        faster."""
+    def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:
+        """Make it, described by `about`, unless it is there. Raises ConfigError as `refuse_taken`:
+        another may have been faster."""
+        tags = {STUDY: study_uuid} | ({SHARED: "true"} if shared else {})
         with self._asked():
             try:
-                self._client.create_registered_model(self.name, tags={STUDY: study_uuid})
+                self._client.create_registered_model(self.name, tags, about or None)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
         self.refuse_taken(study_uuid, shared=shared)
+        there = self._tags() or {}
+        if shared and SHARED not in there and there.get(STUDY) == study_uuid:
+            with self._asked():
+                self._client.set_registered_model_tag(self.name, SHARED, "true")
+
+    def _tags(self) -> dict[str, str] | None:
+        """Of the registered model; None: there is no such."""
+        with self._asked():
+            try:
+                return dict(self._client.get_registered_model(self.name).tags)
+            except MlflowException as error:
+                if error.error_code == _ABSENT:
+                    return None
+                raise
 
     def versions(self) -> list[Version]:
         """All of them, the newest first."""
@@ -87,7 +102,7 @@ class Registry:
         with self._asked():
             while True:
                 page = self._client.search_model_versions(f"name='{self.name}'", page_token=token)
-                found += [Version(int(v.version), dict(v.tags)) for v in page]
+                found += [_version(v) for v in page]
                 token = page.token
                 if not token:
                     return sorted(found, key=lambda version: -version.number)
@@ -117,6 +132,9 @@ class Registry:
                 self._upload(model, logged)
             self._show_on_run(model, logged)
             version = self._make(model, logged) if known is None else known
+            if model.about != version.about and (model.metrics or not version.about):
+                self._measure(model, logged)
+                self._client.update_model_version(self.name, str(version.number), model.about)
             for key, value in model.tags.items():
                 if version.tags.get(key) != value:
                     number = str(version.number)
@@ -154,7 +172,20 @@ class Registry:
             to = Path(folder) / "model"
             write_model_folder(to, model, logged.model_id)
             self._client.log_model_artifacts(logged.model_id, str(to))
+        self._measure(model, logged)
         self._client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
+
+    def _measure(self, model: NewModel, logged: LoggedModel) -> None:
+        """Its metrics, which its run has, or has now, too; the same again changes nothing."""
+        for point in model.metrics:
+            self._client.log_metric(
+                model.run.run,
+                point.key,
+                point.value,
+                point.time_ms,
+                point.step,
+                model_id=logged.model_id,
+            )
 
     def _show_on_run(self, model: NewModel, logged: LoggedModel) -> None:
         """In the column *Models*, once."""
@@ -170,9 +201,10 @@ class Registry:
             logged.artifact_location,  # `models:/…` would be looked up in the process's own store
             run_id=model.run.run,
             tags={DIGEST: model.digest, **model.tags},
+            description=model.about,
             model_id=logged.model_id,
         )
-        return Version(int(made.version), dict(made.tags))
+        return _version(made)
 
     def _link(self, logged: LoggedModel, version: Version) -> None:
         """From the model to its versions, for the column *Models*."""
@@ -194,3 +226,7 @@ class Registry:
                 f"{named}: MLflow's model registry cannot be used "
                 f"({explain(error, self._uri)}); start that server, or mend the address."
             ) from error
+
+
+def _version(found: ModelVersion) -> Version:
+    return Version(int(found.version), dict(found.tags), found.description or "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from automl.tracking.run_update import MetricPoint
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 """Aliases: the version that is served, and one that has not been shown to be as good."""
@@ -13,6 +15,8 @@ DIGEST = "automl.digest"
 """Tag of a model and of its version: which file it is, so that it is registered once."""
 DATA = "automl.data"
 """Tag of a version: the digest of the data set whose parts it learned from."""
+SHARED = "automl.shared"
+"""Tag of a registered model whose study named it (`register.name`): others that name it join."""
 ROWS = "automl.rows."
 """Begins the tags of a version for rows that it has not seen; the digest of the rows follows."""
 
@@ -41,6 +45,10 @@ class NewModel:
     tags: Mapping[str, str]
     """Of the model and of its version."""
     params: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    """Its version's description, in Markdown."""
+    metrics: Sequence[MetricPoint] = ()
+    """Of the model, shown with its version."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class Version:
 
     number: int
     tags: Mapping[str, str]
+    about: str = ""
+    """Its description."""
 
     @property
     def digest(self) -> str:

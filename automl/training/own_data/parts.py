@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
+from automl.config.refit import ALL, TRAIN
+from automl.data.dataset import RefitRows
 from automl.errors import ConfigError
 
 NAMES = ("train", "validation", "test")
@@ -99,6 +101,53 @@ def parts_of(returned: object, source: str) -> Parts:
     }
     _check_alike(parts, key)
     return Parts(**parts, n_outputs=n_outputs)
+
+
+def regrouped(parts: Parts, refit: RefitRows, seed: int) -> Parts:
+    """The parts of a final training: all that trains as one, and what it stops by, which may be
+    empty; see `data.split.regrouped`. `seed` draws what is held out. Raises ConfigError where too
+    few rows are left."""
+    train, validation = [parts.train], parts.validation
+    if refit.rows != TRAIN:
+        train.append(validation)
+        validation = _taken(validation, [])
+    if refit.rows == ALL and parts.test is not None:
+        train.append(parts.test)
+    whole = _together(train)
+    if refit.hold_out is not None:
+        n_rows = len(whole)
+        n_held = max(1, round(n_rows * refit.hold_out))
+        if n_held >= n_rows:
+            raise ConfigError(
+                f"refit.hold_out={refit.hold_out}: {n_rows} rows leave none to train on. Give a "
+                "smaller share, or leave it out."
+            )
+        drawn = torch.randperm(n_rows, generator=torch.Generator().manual_seed(seed)).tolist()
+        validation = _taken(whole, sorted(drawn[:n_held]))
+        whole = _taken(whole, sorted(drawn[n_held:]))
+    return replace(parts, train=whole, validation=validation, test=None)
+
+
+def _together(parts: Sequence[Part]) -> Part:
+    """Their rows one after the other, as tensors where all are."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = [part for part in parts if isinstance(part, Arrays)]
+    if len(arrays) == len(parts):
+        return Arrays(torch.cat([part.x for part in arrays]), torch.cat([p.y for p in arrays]))
+    items = [
+        part.items if isinstance(part, Items) else TensorDataset(part.x, part.y) for part in parts
+    ]
+    where = next(part.where for part in parts if isinstance(part, Items))
+    return Items(ConcatDataset(items), where)
+
+
+def _taken(part: Part, numbers: Sequence[int]) -> Part:
+    """Some of its rows."""
+    if isinstance(part, Items):
+        return replace(part, items=Subset(part.items, numbers))
+    rows = torch.tensor(numbers, dtype=torch.int64)
+    return Arrays(part.x[rows], part.y[rows])
 
 
 def as_tensor(value: object, where: str) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from automl.config import Task
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.errors import AutoMLError, ConfigError
 from automl.training.inside import open_inside
-from automl.training.own_data.parts import Arrays, Items, Parts, is_whole, parts_of
+from automl.training.own_data.parts import Arrays, Items, Parts, is_whole, parts_of, regrouped
 from automl.training.own_data.tensors import OwnData
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.resolve import resolve_source
@@ -56,7 +57,19 @@ def read_parts(plan: TrainingPlan) -> tuple[Parts, DataFacts]:
             "without arguments; mend it until that works."
         ) from error
     parts = parts_of(returned, source)
-    return parts, facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+    facts = facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+    wanted = None if plan.refit is None else plan.refit.own_rows
+    if wanted is None:
+        return parts, facts
+    parts = regrouped(parts, wanted, plan.data.split_seed)
+    decides = f"{facts.digest} {asdict(wanted)}"
+    return parts, replace(
+        facts,
+        n_train=len(parts.train),
+        n_validation=len(parts.validation),
+        size_bytes=_size_bytes(parts),
+        digest=hashlib.sha256(decides.encode()).hexdigest(),
+    )
 
 
 def facts_of(parts: Parts, source: str, task: Task, *, own_loss: bool = False) -> DataFacts:
@@ -74,7 +87,6 @@ def facts_of(parts: Parts, source: str, task: Task, *, own_loss: bool = False) -
     outputs = Outputs.ANY if own_loss else Outputs.NUMBERS
     if task is Task.classification:
         outputs, n_outputs = _classes(parts, key, own_loss=own_loss)
-    resident = all(isinstance(part, Arrays) for part in (parts.train, parts.validation))
     return DataFacts(
         name=source,
         task=task,
@@ -84,7 +96,7 @@ def facts_of(parts: Parts, source: str, task: Task, *, own_loss: bool = False) -
         n_inputs=_size(x.shape),
         n_outputs=n_outputs,
         takes_integers=is_whole(x),
-        size_bytes=_size_bytes(parts) if resident else None,
+        size_bytes=_size_bytes(parts),
         digest=_digest(parts),
         notes=_notes(parts, source, x, y),
     )
@@ -128,11 +140,12 @@ def _said_classes(parts: Parts, key: str) -> int:
     return len(classes)
 
 
-def _size_bytes(parts: Parts) -> int:
-    """As float32, where they are not whole numbers."""
+def _size_bytes(parts: Parts) -> int | None:
+    """As float32, where they are not whole numbers; None: they are no tensors."""
     total = 0
     for part in (parts.train, parts.validation):
-        assert isinstance(part, Arrays), "looked at before"
+        if not isinstance(part, Arrays):
+            return None
         total += part.x.numel() * (part.x.element_size() if is_whole(part.x) else 4)
         total += part.y.numel() * 8
     return total

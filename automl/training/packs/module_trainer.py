@@ -199,6 +199,8 @@ class ModulePlaces(Places[StackedLayout]):
         part, begin = self._data.validation, 0
         pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
         for x, y in zip(*pieces, strict=True):
+            if not len(y):  # there is no such part, and not every network takes no rows
+                continue
             loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
             sums[0] += loss
             sums[1] += miss

@@ -173,12 +173,11 @@ def test_how_it_goes_on_is_the_same_command() -> None:
     assert "study.name=a study.dir=/data refit.trial" in how_to_go_on(moved)
 
 
-def test_rows_of_a_function_of_the_users_are_refused() -> None:
+def test_models_of_a_users_own_rows_are_not_averaged() -> None:
     config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
-    with pytest.raises(
-        ConfigError, match=r"data\.source=mine:rows: refit joins .* study\.n_trials=1"
-    ):
-        refuse_unfit(config)
+    refuse_unfit(config)
+    with pytest.raises(ConfigError, match=r"refit\.n_seeds=2: .*mine:rows\) are not averaged"):
+        refuse_unfit(replace(config, refit=RefitConfig(n_seeds=2)))
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:

@@ -18,6 +18,7 @@ from automl.data.raw import plain_frame
 from automl.errors import ConfigError
 from automl.tracking.registry.registry import Registry, RegistryError
 from automl.tracking.registry.words import CHALLENGER, CHAMPION, NewModel, RunRef
+from automl.tracking.run_update import MetricPoint
 from automl.tracking.uri import TrackingUri
 
 SCHEMA = {"columns": [{"name": "a"}, {"name": "k", "categories": ["p"]}], "classes": ["u", 1]}
@@ -25,6 +26,7 @@ CHANGES = (
     "create_registered_model",
     "create_logged_model",
     "log_model_artifacts",
+    "log_metric",
     "finalize_logged_model",
     "log_outputs",
     "create_model_version",
@@ -80,6 +82,8 @@ def model(uri: TrackingUri, tmp_path: Path) -> NewModel:
         run=RunRef(experiment, run.info.run_id),
         example=plain_frame([{"a": 1.0, "k": "p"}, {"a": None, "k": None}], ["a", "k"]),
         tags={"automl.study": "ours", "automl.rows.12": "3 rows"},
+        about="loss 0.5",
+        metrics=(MetricPoint("test_loss", 0.5, 7, 0),),
     )
 
 
@@ -104,6 +108,9 @@ def check_whole(client: MlflowClient, model: NewModel) -> None:
     (version,) = client.search_model_versions("name='s'")
     assert dict(version.tags) == {"automl.digest": "ab", **model.tags}
     assert version.run_id == model.run.run
+    assert version.description == "loss 0.5"
+    assert [(m.key, m.value) for m in logged.metrics or []] == [("test_loss", 0.5)]
+    assert len(client.get_metric_history(model.run.run, "test_loss")) == 1
     assert client.get_registered_model("s").aliases == {"champion": version.version}
 
 
@@ -176,7 +183,13 @@ def test_a_challenger_that_became_the_champion_is_no_challenger(
     [
         ({}, False, "another project has a registered model of this name"),
         ({}, True, "another project has a registered model of this name"),
-        ({"automl.study": "theirs"}, False, "is of another study of automl (theirs)"),
+        ({"automl.study": "theirs"}, False, "automl (theirs), which shares it with none"),
+        ({"automl.study": "theirs"}, True, "automl (theirs), which shares it with none"),
+        (
+            {"automl.study": "theirs", "automl.shared": "true"},
+            False,
+            "or give this one, register.name=s, to have its champion challenged",
+        ),
     ],
 )
 def test_a_name_of_others_is_refused(
@@ -188,18 +201,43 @@ def test_a_name_of_others_is_refused(
         Registry(client, uri, "s").claim("ours", shared=shared)
     assert said in str(refused.value)
     Registry(client, uri, "another").claim("ours", shared=shared)
-    client.set_registered_model_tag("s", "automl.study", "theirs")
-    Registry(client, uri, "s").claim("ours", shared=True)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_studies_share_a_name_that_each_of_them_gives(later: bool, uri: TrackingUri) -> None:
+    registry = Registry(MlflowClient(uri.text), uri, "s")
+    registry.claim("theirs", shared=not later)
+    if later:
+        registry.claim("theirs", shared=True)
+    registry.claim("theirs", shared=False)  # once it is said
+    registry.claim("ours", shared=True)
+    with pytest.raises(ConfigError):
+        registry.claim("ours", shared=False)
+
+
+def test_what_is_said_of_a_version_follows_what_is_known(uri: TrackingUri, model: NewModel) -> None:
+    client = MlflowClient(uri.text)
+    registry = Registry(client, uri, "s")
+    register(registry, model)
+    register(registry, replace(model, about="nobody knows", metrics=()))
+    (version,) = registry.versions()
+    assert version.about == "loss 0.5"
+    later = (MetricPoint("test_loss", 0.4, 8, 0),)
+    register(registry, replace(model, about="loss 0.4", metrics=later))
+    (version,) = registry.versions()
+    assert version.about == "loss 0.4"
+    (logged,) = client.search_logged_models([model.run.experiment])
+    assert {metric.value for metric in logged.metrics or []} == {0.5, 0.4}
 
 
 def test_an_error_of_mlflows_has_no_credentials(uri: TrackingUri) -> None:
     class Down:
-        def get_registered_model(self, name: str) -> None:
+        def search_model_versions(self, *_: object, **__: object) -> None:
             raise MlflowException("API request to http://me:secret@host failed")
 
     down: Any = Down()
     with pytest.raises(RegistryError) as refused:
-        Registry(down, replace(uri, text="http://me:secret@host"), "s").study()
+        Registry(down, replace(uri, text="http://me:secret@host"), "s").versions()
     assert "secret" not in str(refused.value)
     assert "MLflow's model registry cannot be used" in str(refused.value)
 

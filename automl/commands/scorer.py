@@ -1,0 +1,189 @@
+"""Which device computes the scores of `predict`: the CPU, or a GPU where that is faster.
+
+Nobody knows it before: to start a GPU takes seconds, which a small table is scored in, and a small
+network waits for its rows wherever it is. So the first rows are scored on the CPU; where the others
+would take longer than the start of a GPU, the next ones are scored on it, and whichever was faster
+has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from automl.config import DevicesConfig
+from automl.devices.device import DeviceSnapshot
+from automl.devices.selection import same_device
+from automl.errors import AutoMLError, ConfigError
+from automl.training.outcome import is_out_of_memory
+
+if TYPE_CHECKING:
+    from automl.data.chunks import Chunk
+    from automl.data.frame import Frame
+    from automl.data.scores import Floats
+    from automl.training.predictor import Predictor
+
+CPU, AUTO = "cpu", "auto"
+GPU_START_SECONDS = 5.0
+"""What a GPU may take before it computes anything: CUDA's context, its kernels."""
+FREE_BYTES = 2**30
+"""Of a GPU's memory, that it takes: the context, a network, some thousand rows."""
+N_WARM_UP = 256
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast rows were scored."""
+
+    n_rows: int
+    seconds: float
+
+    def is_faster_than(self, other: Pace) -> bool:
+        return self.n_rows * other.seconds > other.n_rows * self.seconds
+
+
+def worth_a_start(seconds: float, share: float) -> bool:
+    """Whether what is left takes longer than a GPU takes to start, where `share` of the table, 0 to
+    1, took these seconds."""
+    return share > 0 and seconds * (1 - share) / share > GPU_START_SECONDS
+
+
+class Scorer:
+    """Scores chunks of a table, the first ones on several devices where it may choose."""
+
+    def __init__(
+        self,
+        said: Callable[[Frame], Floats],
+        move: Callable[[str], object],
+        find_gpu: Callable[[], str | None] | None,
+        *,
+        now: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        """`said` scores where `move` has last put the model, which is on the CPU. `find_gpu` names
+        a GPU with room, or none; None: the device is chosen already."""
+        self._said, self._move, self._find_gpu = said, move, find_gpu
+        self._now, self._say = now, say
+        self._on_cpu: Pace | None = None
+
+    def __call__(self, chunk: Chunk) -> Floats | None:
+        """The scores of its rows; None: it has none that can be read."""
+        if not len(chunk.frame):
+            return None
+        if self._find_gpu is None:
+            return self._said(chunk.frame)
+        if self._on_cpu is None:
+            return self._first(chunk, self._find_gpu)
+        return self._second(chunk, self._find_gpu, self._on_cpu)
+
+    def _first(self, chunk: Chunk, find_gpu: Callable[[], str | None]) -> Floats:
+        scores, pace = self._timed(chunk)
+        if worth_a_start(pace.seconds, chunk.share):
+            self._on_cpu = pace
+        else:
+            self._find_gpu = None
+        return scores
+
+    def _second(self, chunk: Chunk, find_gpu: Callable[[], str | None], on_cpu: Pace) -> Floats:
+        self._find_gpu = None
+        gpu = find_gpu()
+        if gpu is None:
+            return self._said(chunk.frame)
+        try:
+            self._move(gpu)
+            self._said(chunk.frame.head(N_WARM_UP))
+            scores, pace = self._timed(chunk)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            self._move(CPU)
+            self._say(f"on the CPU: {gpu} has no room for the model")
+            return self._said(chunk.frame)
+        if pace.is_faster_than(on_cpu):
+            times = pace.n_rows / pace.seconds / (on_cpu.n_rows / on_cpu.seconds)
+            self._say(f"on {gpu}, {times:.1f} times as fast as on the CPU")
+        else:
+            self._move(CPU)
+            self._say(f"on the CPU, which is faster than {gpu}")
+        return scores
+
+    def _timed(self, chunk: Chunk) -> tuple[Floats, Pace]:
+        began = self._now()
+        scores = self._said(chunk.frame)
+        return scores, Pace(len(chunk.frame), max(self._now() - began, 1e-9))
+
+
+def scorer(
+    predictor: Predictor,
+    device: str,
+    devices: DevicesConfig,
+    *,
+    now: Callable[[], float],
+    say: Callable[[str], None],
+) -> Scorer:
+    """That of a model, by `predict.device`. Raises ConfigError for a device that is not there."""
+    said = predictor.predict_probabilities if predictor.classes else predictor.predict
+    if device == AUTO:
+        is_network = predictor.model is not None
+        find = (lambda: roomiest_gpu(devices)) if is_network else None
+        return Scorer(said, predictor.to, find, now=now, say=say)
+    if device != CPU:
+        _refuse_absent(predictor, device)
+    predictor.to(device)
+    return Scorer(said, predictor.to, None, now=now, say=say)
+
+
+def roomiest_gpu(devices: DevicesConfig) -> str | None:
+    """The GPU, as torch names it, with the most memory free, of those that trials may use; None:
+    there is none with room, or none can be read."""
+    from automl.training.cuda_uuids import cuda_uuids
+
+    uuids = cuda_uuids()
+    if not uuids:
+        return None
+    from automl.devices.reader import open_reader
+
+    try:
+        reader = open_reader(devices)
+    except AutoMLError:  # it can be done without one
+        return None
+    try:
+        return roomiest(reader.read(), uuids)
+    finally:
+        reader.close()
+
+
+def roomiest(found: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> str | None:
+    """Likewise, of what was read; `uuids` are the GPUs in the order in which torch counts."""
+    numbers = {
+        one.address: number
+        for one in found
+        for number, uuid in enumerate(uuids)
+        if not one.address.on_host and same_device(uuid, one.address.uuid)
+    }
+    takes = [
+        one
+        for one in found
+        if one.address in numbers
+        and one.fault is None
+        and one.free_bytes >= FREE_BYTES
+        and (one.max_processes is None or len(one.processes) < one.max_processes)
+    ]
+    if not takes:
+        return None
+    best = max(takes, key=lambda one: one.free_bytes)
+    return f"cuda:{numbers[best.address]}"
+
+
+def _refuse_absent(predictor: Predictor, device: str) -> None:
+    key = f"predict.device={device}"
+    if predictor.model is None:
+        raise ConfigError(f"{key}: the model is no network, and computes on the CPU: leave it out.")
+    from automl.training.cuda_uuids import cuda_uuids
+
+    n_gpus = len(cuda_uuids())
+    number = int(device.partition(":")[2] or 0)
+    if number >= n_gpus:
+        there = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "no GPU"
+        raise ConfigError(f"{key}: torch sees {there} here: leave it out, or take another.")
