@@ -19,9 +19,18 @@ class PredictConfig:
     trial: int | None = None
     """By which trial; none: the best."""
     model: WhichModel = WhichModel.auto
-    """By which: auto is the refit where there is one and no trial is named, else the trial."""
+    """By which: auto is the refit where there is one and no trial is named, else the ensemble, else
+    the best trial."""
+    members: int | None = None
+    """By so many members of an ensemble, the heaviest, which is faster; none: by all."""
     keep: list[str] = field(default_factory=list)
     """Columns of the table that are copied beside the scores, such as an id."""
 
     def __post_init__(self) -> None:
         check(self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0.")
+        check(
+            self.members is None or self.members >= 1,
+            "predict.members",
+            self.members,
+            "must be at least 1.",
+        )

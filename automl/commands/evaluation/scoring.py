@@ -20,6 +20,7 @@ from automl.config import Config, DataKind
 from automl.data.evaluation import Evaluation, open_evaluation, score
 from automl.data.scores import Floats
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
 from automl.record.studies import study_path
 from automl.record.study import StudyRecord
 from automl.training.plan import TrainingPlan
@@ -64,8 +65,8 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     event = score(
         table.judged(),
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
-        refit=next(((model.trial, out) for model, out in of if model.refitted), None),
-        ensemble=next((out for model, out in of if model.joined), None),
+        refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
+        ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
@@ -106,13 +107,17 @@ def _score_arrays(config: Config, choices: Sequence[Choice]) -> Scoring:
 def _with_repeated(
     models: list[TableModel], record: StudyRecord, config: Config
 ) -> list[TableModel]:
-    """A refit stands beside the trial that it repeats, an ensemble beside the best."""
-    first = models[0]
+    """A refit stands beside the trial, or the ensemble, that it repeats, an ensemble beside the
+    best."""
+    first, path = models[0], study_path(config.study)
     if len(models) > 1 or (first.refitted is None and not first.joined):
         return models
+    ensemble = StudyFiles(path).ensemble
+    if first.joined and first.refitted is not None and ensemble.exists():
+        return [*models, open_model(config, Choice(ensemble, None, joined=True))]
     number = None if first.joined else first.trial
     trial = trial_of(record, config.study, "refit.trial", number)
-    file = best_file(study_path(config.study), trial)
+    file = best_file(path, trial)
     return [*models, open_model(config, Choice(file, trial))]
 
 

@@ -1,5 +1,5 @@
-"""The run in MLflow that a model is logged on: its trial's, the refit's, or of an ensemble the
-study's."""
+"""The run in MLflow that a model is logged on: its trial's, the refit's, or of the ensemble itself
+the study's."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def run_of(
 
 
 def refit_folder(directory: Path, model: TableModel) -> Path:
-    """The refit that `refit.pt` is of: the last one of its trial and rows that ended. Raises
-    AutoMLError where its folder is gone."""
+    """The refit that `refit.pt` is of: the last one of its trial, or of an ensemble, and rows that
+    ended. Raises AutoMLError where its folder is gone."""
     assert model.refitted is not None
-    wanted = str(model.trial), model.refitted.rows
+    wanted = "" if model.joined else str(model.trial), model.refitted.rows
     ended: list[tuple[float, Path]] = []
     for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
         record = read_study(log.parent)

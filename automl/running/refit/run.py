@@ -14,7 +14,6 @@ from automl.data.dataset import Dataset, RefitRows
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
-from automl.execution.remote import call_in_child
 from automl.record.directory import StudyDirectory
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
@@ -23,19 +22,18 @@ from automl.running.going_on import how_to_go_on
 from automl.running.prepare import Prepared, Refit, prepare
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
-from automl.running.refit.derive import Again, Sizes, again, derived
+from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family
 from automl.running.refit.devices import Machine, Taken, taken, users
+from automl.running.refit.keeping import keep
+from automl.running.refit.run_members import refit_members
 from automl.running.sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
-from automl.training.family import Family
 from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
 from automl.training.refitted import RefitFile, Refitted
-from automl.trial import CheckpointKind, Entry, Params, TrialState
-
-WRITE = "automl.training.refit_file:write"
+from automl.trial import CheckpointKind, Params, TrialState
 
 
 def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) -> int:
@@ -44,7 +42,9 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, sizes = _rows(prepared)
-    config, winner = _of_its_family(config, begun.winner)
+    if begun.ensemble is not None and dataset is not None and sizes is not None:
+        return refit_members(begun, prepared, dataset, sizes, stored_config, deliverer)
+    config, winner = of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
         checked = _checked(config, prepared, winner, stored_config)
         if isinstance(checked, int):
@@ -96,15 +96,6 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
     dataset = load_dataset(config.data, wanted)
     return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
-
-
-def _of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
-    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
-    if config.objective.kind is not ObjectiveKind.builtin:
-        return config, winner
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, params = config.model.of(winner.params)
-    return replace(config, model=family), replace(winner, params=params)
 
 
 def _checked(
@@ -188,8 +179,7 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     assert begun.config.study.name is not None
     data = "" if prepared.dataset is None else prepared.dataset.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
-    call_in_child(Entry(WRITE, RefitFile(str(path), seeds, begun.config.study.name, refitted)))
-    say_on_stdout(f"refitted model: {os.path.relpath(path)}")
+    keep(RefitFile(str(path), seeds, begun.config.study.name, refitted))
 
 
 def _all_there(paths: Sequence[str]) -> bool:

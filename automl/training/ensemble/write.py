@@ -20,9 +20,8 @@ from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
 from automl.training.predictor import load_of_table
-from automl.training.refit_file import read, save, together
+from automl.training.refit_file import of_members, read, save
 from automl.training.resolve import resolve_builder
-from automl.trial import trial_name
 
 
 def write(asked: EnsembleFile) -> Made:
@@ -41,12 +40,8 @@ def write(asked: EnsembleFile) -> Made:
     members = dict(zip(trials, weights, strict=True))
     joined = mean_outputs(np.stack([outputs[trial] for trial in trials]), data.task, weights)
     scores = _scores(joined, data)
-    content = {
-        "state": together([content["state"] for content in contents], weights),
-        "params": {trial_name(trial): weight for trial, weight in members.items()},
-        "metrics": scores,
-        "study": asked.study,
-    }
+    joined_file = of_members([content["state"] for content in contents], members)
+    content = {**joined_file, "metrics": scores, "study": asked.study}
     path = Path(asked.path)
     save(path, content, [Path(asked.models[trial]) for trial in trials])
     return Made(members, scores, speeds)
