@@ -117,14 +117,14 @@ def scored(verdict: str, metric: str = "loss") -> Evaluated:
 
 @pytest.mark.parametrize("verdict", ["worse", "may be chance"])
 def test_a_refit_that_is_no_worse_passes(verdict: str) -> None:
-    assert pass_gate(scored(verdict), 3, "val_loss", "register") == (
+    assert pass_gate(scored(verdict), "val_loss", "register") == (
         "refit-trial-00003: loss 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003"
     )
 
 
 def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
     with pytest.raises(GateError) as stopped:
-        pass_gate(scored("better", "auc"), 3, "val_auc", "automl register register.trial=3")
+        pass_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
     said = str(stopped.value)
     assert "auc 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003, on 80 rows" in said
     assert "Nothing was exported or registered." in said

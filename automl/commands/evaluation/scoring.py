@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from automl.commands.evaluation.rows import check_arrays, check_data, scorable
 from automl.commands.which_model import (
@@ -17,7 +17,7 @@ from automl.commands.which_model import (
     trial_of,
 )
 from automl.config import Config, DataKind
-from automl.data.evaluation import Evaluation, open_evaluation, score
+from automl.data.evaluation import Evaluation, Judged, open_evaluation, score
 from automl.data.scores import Floats
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
@@ -29,6 +29,7 @@ from automl.trial import Evaluated, RowsKind
 if TYPE_CHECKING:
     from automl.training.predictor import Predictor
 
+Judge: TypeAlias = Callable[[Evaluation], Judged]
 WORTH_A_WORD, TOO_MANY = 0.02, 0.2
 """Shares of the rows that are as others that trained or chose, beyond chance."""
 
@@ -47,14 +48,35 @@ class Scoring:
     think; rows that are known to the models."""
 
 
-def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+class JudgedOnce:
+    """The rows and their baselines, one of which is fitted, for several evaluations on the same."""
+
+    def __init__(self) -> None:
+        self._kept: Judged | None = None
+        self._of: tuple[str, str] | None = None
+
+    def __call__(self, table: Evaluation) -> Judged:
+        of = table.digest, table.dataset.digest
+        if self._kept is None or self._of != of:
+            self._kept, self._of = table.judged(), of
+        return self._kept
+
+
+def scored(
+    config: Config,
+    record: StudyRecord,
+    choices: Sequence[Choice],
+    judge: Judge = Evaluation.judged,
+) -> Scoring:
     """The scores of the models. Raises AutoMLError."""
     if config.data.kind is DataKind.python:
         return _score_arrays(config, choices)
-    return _score_table(config, record, choices)
+    return _score_table(config, record, choices, judge)
 
 
-def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+def _score_table(
+    config: Config, record: StudyRecord, choices: Sequence[Choice], judge: Judge
+) -> Scoring:
     table = open_evaluation(config.data, record.settings.get("data.test_path"))
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
@@ -63,7 +85,7 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     outputs = [_outputs(model.predictor, table) for model in models]
     of = list(zip(models, outputs, strict=True))
     event = score(
-        table.judged(),
+        judge(table),
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
         refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
         ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
