@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import automl
@@ -58,10 +59,12 @@ def of(study: Records, folder: Path) -> Records:
     return found
 
 
+@pytest.mark.timeout(400)  # two refits of all families, and what scores them
 def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call: Call) -> None:
     weights = made(study).members
     done = call(*REFIT)
-    assert (done.code, done.stderr) == (0, "")
+    assert done.stderr == ""
+    assert done.code == 0
     numbers = ", ".join(map(str, weights))
     said = " ".join(done.stdout.split())
     assert f"refit of the ensemble of study a, trials {numbers}: 240 rows (train+v" in said
@@ -86,6 +89,9 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     assert model.params == {f"trial-{n:05d}": weight for n, weight in weights.items()}
     expected = np.average([each[n] for n in weights], axis=0, weights=list(weights.values()))
     np.testing.assert_allclose(model.predict(wine_like()), expected, rtol=1e-9)
+    names = {str(run.info.run_name) for run in study.runs()}
+    parent = f"refit-{folder.name}"
+    assert {parent, *(f"{parent}-member-{number}" for number in ended)} <= names
     # Again is no second training, and what comes later takes it.
     n_lines = again.n_lines()
     assert call(*REFIT).code == 0
@@ -104,6 +110,43 @@ def test_the_best_trial_alone_where_that_is_wanted(study: Records, call: Call) -
     assert call(*REFIT, f"refit.trial={best.number}").code == 0
     (folder,) = refits(study)
     assert folder.name.startswith(f"trial-{best.number:05d}-")
+
+
+def test_killed_in_the_middle_it_goes_on_with_what_is_left(
+    study: Records, program: Program, call: Call
+) -> None:
+    running = program.start(*REFIT, "admission.max_concurrent_trials=1")
+    running.wait_until(lambda: (study.path / "refits").exists(), "a refit")
+    again = of(study, refits(study)[0])
+    running.wait_until(lambda: len(again.outcomes()) >= 1, "a member")
+    running.kill()
+    assert not (study.path / "refit.pt").exists()
+    ended = again.outcomes()
+    done = call("refit", NAME)
+    assert (done.code, done.stderr) == (0, "")
+    assert refits(study) == [again.path]
+    assert ended.items() <= again.outcomes().items(), "what had ended is not done again"
+    killed = load_of_table(study.path / "refit.pt").predict(wine_like())
+    shutil.rmtree(study.path / "refits")
+    assert call("refit", NAME).code == 0
+    whole = load_of_table(study.path / "refit.pt").predict(wine_like())
+    np.testing.assert_array_equal(killed, whole)
+
+
+def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: Call) -> None:
+    first = next(iter(made(study).members))
+    into = ("predict.input=wine.csv", "predict.output=said.csv")
+    done = call("predict", *MOVED, *into, "predict.members=1")
+    assert (done.code, done.stderr) == (0, "")
+    n_all = len(made(study).members)
+    assert f"ensemble of a, by 1 of its {n_all} members, scores wine.csv" in done.stdout
+    said = pd.read_csv("said.csv").prediction
+    own = load_of_table(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
+    np.testing.assert_allclose(said, own.predict(pd.read_csv("wine.csv")), rtol=1e-9)
+    done = call("predict", NAME, *into, "predict.members=1", f"predict.trial={first}")
+    assert done.code == 2
+    assert f"predict.members=1: trial-{first:05d} is no ensemble" in done.stderr
+    assert call("predict", NAME, *into, "predict.members=0").code == 2
 
 
 @pytest.mark.parametrize(
