@@ -333,7 +333,8 @@ automl.integrations.__all__
 """
 PLACE = """
 from automl.admission.ledger import LedgerSnapshot
-from automl.admission.policy import Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import place
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import LOCAL_NODE, DeviceId, Request
 gpu = DeviceId(LOCAL_NODE, "GPU-a")

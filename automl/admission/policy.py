@@ -4,81 +4,51 @@
               and  the device is well  and  its host has main memory and cores for one more
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
-formula of room, `host_share.py` that of the host, `reasons.py` the words of a refusal.
+formula of room, `host_share.py` that of the host, `teams.py` which devices come into question,
+`reasons.py` the words of a refusal.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from automl.admission.account import Accounts, DeviceAccount, context_bytes
-from automl.admission.governor import Sharing
 from automl.admission.host_share import (
     HostRoom,
     HostShare,
-    Kept,
     host_room,
     kept_for_gpus,
     n_left_for_cpu,
 )
 from automl.admission.ledger import LedgerSnapshot
+from automl.admission.limits import Limits
 from automl.admission.reasons import (
     Refusal,
-    RefusalKind,
-    all_taken,
     at_limit,
-    full_by_pace,
     no_host_room,
     no_room,
-    no_such_devices,
-    only_on_drained,
-    too_large,
     unfit,
 )
+from automl.admission.teams import (
+    all_full,
+    closed_to,
+    is_this_host,
+    is_unknown,
+    not_lost,
+    of_largest_size,
+    teams_of,
+    with_kept,
+    with_places,
+)
 from automl.devices.device import Reading
-from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+from automl.trial import LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
 """Processes of ours in which nothing runs, by their devices."""
-
-_SAME_SIZE = 0.99
-"""Devices of one model differ a little in what the driver leaves of them."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the config sets for admission."""
-
-    max_concurrent_trials: int | None
-    """Over all devices; None: as many as they take."""
-    headroom_bytes: int
-    stale_seconds: float
-    max_per_gpu: int = 16
-    max_on_host: int = 16
-    """What the machine's cores keep busy."""
-    sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
-    """What was found of how many trials share a device; who is not named has no such limit."""
-    gpus_per_trial: int = 1
-    helpers_bytes: int = 0
-    """Main memory of the processes that a trial's own one starts, beside its own."""
-
-    def on(self, device: DeviceId) -> int:
-        """The most trials on a device."""
-        most = self.max_on_host if device.on_host else self.max_per_gpu
-        found = self.sharing.get(device)
-        return most if found is None else min(most, found.n_most)
-
-    def at_once(self, devices: Collection[DeviceId]) -> int:
-        """The most trials over these devices; at least 1."""
-        on_gpus = sum(self.on(device) for device in devices if not device.on_host)
-        on_hosts = sum(self.on(device) for device in devices if device.on_host)
-        most = on_hosts + on_gpus // self.gpus_per_trial
-        cap = self.max_concurrent_trials
-        return max(1, most if cap is None else min(most, cap))
 
 
 def place(
@@ -115,19 +85,19 @@ def place(
     known = reading.host is not None
     share = accounts.host_share(reading, ledger) if known else HostShare()
     kept = kept_for_gpus(reading, ledger, share, idle or {}, in_threads=in_threads)
-    everything = _beside(accounts.of(reading, ledger, limits.headroom_bytes), kept)
-    if (closed := _closed(request, everything, some)) is not None:
+    everything = with_kept(accounts.of(reading, ledger, limits.headroom_bytes), kept)
+    if (closed := closed_to(request, everything, some)) is not None:
         return closed
     cap = limits.max_concurrent_trials
     if cap is not None and len(ledger.reservations) >= cap:
         return at_limit(cap)
-    teams = _teams(request, _left(everything))
+    teams = teams_of(request, not_lost(everything))
     if request.alone:
-        teams = _largest(request, teams)
+        teams = of_largest_size(request, teams)
     n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
-    free = _with_places(request, teams, limits, n_on_host)
+    free = with_places(request, teams, limits, n_on_host)
     if not free:
-        return _full([a for team in teams for a in team], limits, n_on_host)
+        return all_full([a for team in teams for a in team], limits, n_on_host)
     host = host_room(
         reading,
         ledger,
@@ -138,118 +108,6 @@ def place(
         in_threads=in_threads,
     )
     return _Asked(request, ledger, process, idle or {}, host).decide(free)
-
-
-def _left(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
-    return [a for a in accounts if not a.device.lost]
-
-
-def _closed(request: Request, accounts: Sequence[DeviceAccount], some: bool) -> Refusal | None:
-    """Why it could not start even if nothing else ran: on no device, or on none that is well."""
-    if (never := _never(request, accounts, some)) is not None:
-        return never
-    left, well = _left(accounts), [a for a in accounts if a.device.fault is None]
-    if len(well) == len(accounts):
-        return None
-    drained = [a.device for a in accounts if a.device.fault is not None]
-    if _never(request, left) is not None:
-        return only_on_drained(request, drained, RefusalKind.LOST)
-    largest = _largest(request, _teams(request, left)) if request.alone else [left]
-    fit = [a for team in largest for a in team if a.device.fault is None]
-    if well and _never(request, fit) is not None:
-        return only_on_drained(request, drained, RefusalKind.DRAINED)
-    return None
-
-
-def _teams(
-    request: Request, accounts: Sequence[DeviceAccount]
-) -> Sequence[Sequence[DeviceAccount]]:
-    """The devices of each node and kind that could serve the request at all, if enough."""
-    teams: dict[tuple[str, DeviceKind], list[DeviceAccount]] = {}
-    for a in accounts:
-        if a.device.address.kind in request.kinds:
-            address = a.device.address
-            teams.setdefault((address.node, address.kind), []).append(a)
-    return [team for team in teams.values() if len(team) >= request.n_devices]
-
-
-def _never(
-    request: Request, accounts: Sequence[DeviceAccount], some: bool = False
-) -> Refusal | None:
-    """Not even if nothing else were there. Of some devices the size tells nothing: with a context
-    that is there already it may fit on one that is too small for it and a new one."""
-    teams = _teams(request, accounts)
-    if not teams:
-        return no_such_devices(request, _most_devices(request, accounts))
-    if request.memory_bytes is None or some:
-        return None
-    tightest = max((_nth_largest(request.n_devices, team) for team in teams), key=_empty_room)
-    fits = request.memory_bytes <= tightest.empty_room_bytes
-    return None if fits else too_large(request, tightest)
-
-
-def _most_devices(request: Request, accounts: Sequence[DeviceAccount]) -> int:
-    counts: dict[tuple[str, DeviceKind], int] = {}
-    for a in accounts:
-        where = (a.device.address.node, a.device.address.kind)
-        counts[where] = counts.get(where, 0) + (a.device.address.kind in request.kinds)
-    return max(counts.values(), default=0)
-
-
-def _largest(
-    request: Request, teams: Sequence[Sequence[DeviceAccount]]
-) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each node its devices of the largest size, on those nodes that have the largest."""
-    sizes = [_nth_largest(request.n_devices, team).device.total_bytes for team in teams]
-    least = _SAME_SIZE * max(sizes)
-    large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
-    return [team for team in large if len(team) >= request.n_devices]
-
-
-def _beside(accounts: Sequence[DeviceAccount], kept: Kept) -> Sequence[DeviceAccount]:
-    """With what this machine keeps for its GPUs, of which its own account knows nothing."""
-    return [
-        replace(a, kept_bytes=kept.size_bytes) if kept.size_bytes and _is_this_host(a) else a
-        for a in accounts
-    ]
-
-
-def _is_this_host(a: DeviceAccount) -> bool:
-    return a.device.address.on_host and a.device.address.node == LOCAL_NODE
-
-
-def _with_places(
-    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_on_host: int
-) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
-    does not wait for a place on it.) `n_on_host`: that this machine itself takes at most."""
-    free = [
-        [a for a in team if a.n_trials < _most(a, limits, n_on_host) or _wants_all(request, a)]
-        for team in teams
-    ]
-    return [team for team in free if len(team) >= request.n_devices]
-
-
-def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
-    """The most trials on a device."""
-    most = limits.on(a.device.address)
-    return min(most, n_on_host) if _is_this_host(a) else most
-
-
-def _full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) -> Refusal:
-    """As many share the devices as may, or as are faster together."""
-    held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
-    held = [a for a in held if a.device.address in limits.sharing]
-    if not held:
-        return all_taken(
-            limits.max_per_gpu, limits.max_on_host, n_on_host, [a.device for a in accounts]
-        )
-    first = min(held, key=lambda a: a.n_trials)
-    return full_by_pace(first, limits.sharing[first.device.address])
-
-
-def _wants_all(request: Request, a: DeviceAccount) -> bool:
-    return request.alone or (_is_unknown(request, a) and request.joins_at_bytes is None)
 
 
 @dataclass(frozen=True)
@@ -306,7 +164,7 @@ class _Asked:
     def order(self, a: DeviceAccount) -> tuple[float, float, int, DeviceId]:
         """Of those that have room the first is taken. Nobody knows how much one of unknown size
         needs: it takes the most that there is."""
-        if not _is_unknown(self.request, a):
+        if not is_unknown(self.request, a):
             return a.order
         return a.n_trials > 0, -a.room_bytes, a.n_trials, a.device.address
 
@@ -314,7 +172,7 @@ class _Asked:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
         every one that has some: it cannot be known too well what they hold."""
         empty = not self.ledger.reservations
-        if empty and any(map(_is_this_host, itertools.chain(*teams))):
+        if empty and any(map(is_this_host, itertools.chain(*teams))):
             return frozenset(self._n_idle)  # those of GPUs have main memory, too
         for team in teams:
             free = [a for a in team if empty or self._fits_without_idle(a)]
@@ -329,7 +187,7 @@ class _Asked:
             Share(a.device.address, a.device.name, self._reserved_bytes(a))
             for a in sorted(chosen, key=lambda a: a.device.address)  # a set has one kind of worker
         )
-        if not _is_unknown(self.request, chosen[0]):
+        if not is_unknown(self.request, chosen[0]):
             return Placement(shares, exclusive=self.request.alone)
         joins = any(a.n_trials for a in chosen)
         return Placement(shares, exclusive=not joins, probing=joins)
@@ -346,7 +204,7 @@ class _Asked:
             return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
             return False  # with a device to itself it has to have all of it
-        if _is_unknown(request, a) and a.n_trials > 0:
+        if is_unknown(request, a) and a.n_trials > 0:
             return self._may_join(a, room - context)
         if request.memory_bytes is None and not a.device.address.on_host:
             return room - context > 0
@@ -398,22 +256,8 @@ class _Asked:
         return self._n_idle.get(a.device.address, 0)
 
     def _reserved_bytes(self, a: DeviceAccount) -> int:
-        if not (self.request.alone or _is_unknown(self.request, a)):
+        if not (self.request.alone or is_unknown(self.request, a)):
             return self.request.memory_bytes or 0
         if a.n_trials:
             return self.request.joins_at_bytes or 0
         return max(0, a.room_bytes - self._context_bytes(a))
-
-
-def _is_unknown(request: Request, a: DeviceAccount) -> bool:
-    """On the host a trial of unknown size counts by cores."""
-    unknown = request.memory_bytes is None and not request.alone
-    return unknown and not a.device.address.on_host
-
-
-def _empty_room(a: DeviceAccount) -> int:
-    return a.empty_room_bytes
-
-
-def _nth_largest(n: int, team: Sequence[DeviceAccount]) -> DeviceAccount:
-    return heapq.nlargest(n, team, key=_empty_room)[-1]

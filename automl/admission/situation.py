@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from automl.admission.account import Accounts
 from automl.admission.ledger import Context, Contexts, LedgerSnapshot, Reservation
-from automl.admission.policy import Idle, Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import HOST, DeviceId, Placement, ProcessId, Request

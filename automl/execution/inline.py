@@ -26,6 +26,7 @@ from automl.trial import (
     Session,
     TrialEvent,
     Verdict,
+    one_by_one,
 )
 
 
@@ -43,10 +44,12 @@ class InlineExecutor:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
 
+        tell = one_by_one(on_events)
+
         def on_event(event: TrialEvent) -> Verdict:
             if isinstance(event, Failed):
                 append_failure(self._output / log_name(event.trial), event)
-            return on_events([event]).get(event.trial, Verdict.GO_ON)
+            return tell(event)
 
         self.session().run(spec, placement, on_event, _SameProcess(feed))
 

@@ -55,6 +55,7 @@ from automl.trial import (
     TrialEvent,
     TrialSpec,
     Verdict,
+    one_by_one,
 )
 
 _POLL_SECONDS = 0.001  # what `poll` counts in
@@ -188,7 +189,7 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:
     if work.n_lanes == 1:
-        session.run(work.spec, work.placement, reporter.one, reporter)
+        session.run(work.spec, work.placement, one_by_one(reporter), reporter)
     else:
         session.run_pack(PipeFeed(work, reporter), work.placement, reporter)
 
@@ -238,10 +239,6 @@ class Reporter:
                 self._outbox.put(events)
             self._take_sent()
             return self._verdicts
-
-    def one(self, event: TrialEvent) -> Verdict:
-        """For a trial that trains alone."""
-        return self([event]).get(event.trial, Verdict.GO_ON)
 
     def next(self) -> TrialSpec | None:
         """Ask for another trial."""

@@ -17,7 +17,7 @@ from functools import partial
 from automl.admission.account import DeviceAccount
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.admission.reasons import Refusal, RefusalKind, impossible
 from automl.admission.requests import Requests
 from automl.admission.summary import MemoryTally

@@ -12,7 +12,8 @@ from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
 from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import place
 from automl.admission.reasons import Refusal, at_limit
 from automl.admission.requests import Requests
 from automl.admission.situation import Situation

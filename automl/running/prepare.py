@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.admission.requests import Requests
 from automl.config import (
     Choose,

@@ -44,6 +44,7 @@ from automl.trial import (
     Share,
     TrialSpec,
     Verdict,
+    one_by_one,
 )
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class TrainingSession:
     def _run_singly(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         while spec is not None:
-            self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+            self.run(spec, placement, one_by_one(on_events))
             spec = None if self._apart.spent else feed.next()
 
     def _run_together(

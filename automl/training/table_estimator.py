@@ -27,6 +27,17 @@ from automl.training.reports import Goal
 from automl.training.table_family import TableFamily
 
 
+class OnCpu:
+    """The part of a `family.Model` that says: numpy predicts, and no network."""
+
+    @property
+    def module(self) -> None:
+        return None
+
+    def to(self, device: str) -> None:
+        """It computes on the CPU wherever it is asked to."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fitting:
     """What one trial is to fit."""

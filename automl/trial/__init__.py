@@ -22,6 +22,7 @@ from automl.trial.carrying import (
     Session,
     Stopping,
     Suggest,
+    one_by_one,
 )
 from automl.trial.events import (
     Checkpointed,
@@ -152,6 +153,7 @@ __all__ = [
     "Verdict",
     "Work",
     "number_of",
+    "one_by_one",
     "refit_name",
     "trial_name",
 ]

@@ -20,6 +20,11 @@ OnEvents: TypeAlias = Callable[[Sequence[TrialEvent]], Mapping[int, Verdict]]
 Returns the verdicts by trial number; a trial that is not named goes on."""
 
 
+def one_by_one(on_events: OnEvents) -> OnEvent:
+    """Who hears of each event of a single trial by itself."""
+    return lambda event: on_events([event]).get(event.trial, Verdict.GO_ON)
+
+
 # --- what a trial asks for while it runs --------------------------------------------------------
 
 

@@ -8,7 +8,8 @@ import time
 
 from automl.admission.account import Accounts
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import place
 from automl.devices.device import DeviceSnapshot, HostState, Reading
 from automl.trial import HOST, LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
 

@@ -18,7 +18,7 @@ from functools import partial
 from random import Random
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.durations import Durations

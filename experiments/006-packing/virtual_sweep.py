@@ -14,7 +14,8 @@ from worlds import CONTEXT_BYTES, GIB, LONGEST_SURVEY_SECONDS, Setting, Trial
 from automl.admission.caps import Caps
 from automl.admission.footprint import Structure
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits
+from automl.admission.limits import Limits
+from automl.admission.policy import Idle
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle, settled_bytes
 from automl.running.durations import Durations

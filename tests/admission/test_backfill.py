@@ -8,7 +8,7 @@ import pytest
 
 from automl.admission.backfill import Promise, overtake, promise
 from automl.admission.ledger import Context, LedgerSnapshot, Reservation
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.admission.situation import Situation
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
 from automl.trial import LOCAL_NODE, DeviceId, ProcessId, Request, RequestSource

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from automl.admission.account import Accounts
 from automl.admission.host_share import PROCESS_BOUND_BYTES, HostShare
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import place
 from automl.admission.reasons import GIB, Refusal
 from automl.devices.device import DeviceSnapshot, HostState, Reading
 from automl.trial import HOST, Placement, ProcessId, Request

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from automl.admission.account import CONTEXT_BOUND_BYTES, Accounts, DeviceAccount, account
 from automl.admission.governor import Sharing
 from automl.admission.ledger import Ledger, LedgerSnapshot, Page
-from automl.admission.policy import Idle, Limits, place
+from automl.admission.limits import Limits
+from automl.admission.policy import Idle, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.trial import (

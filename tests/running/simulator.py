@@ -15,7 +15,8 @@ from itertools import repeat
 
 from automl.admission.governor import Governor
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Idle, Limits
+from automl.admission.limits import Limits
+from automl.admission.policy import Idle
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
 from automl.running.chooser import Chooser

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.devices.device import HostState
 from automl.trial import HOST, DeviceKind
 from tests.running.choosers import Known

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.governor import Governor, Shared
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.devices.device import Reading
 from automl.record.study import fold
 from automl.running.chooser import Chooser

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from automl.admission.ledger import Ledger
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.config import Config, StudyConfig
 from automl.devices.host import HostReader
 from automl.errors import StudyInUseError, TrialsLeftBehindError

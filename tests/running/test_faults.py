@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.doubt import IN_DOUBT, doubting, drained
 from automl.running.loop import Loop
 from automl.running.messages import DevicesRead, Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from automl.admission.governor import Governor
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 

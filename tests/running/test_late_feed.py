@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.messages import Asked, Kind
 from automl.trial import Finished, Placement
 from tests.running.simulated_machine import Plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.messages import DevicesRead, Kind, Measured
 from automl.trial import DeviceKind, Failed, Finished, MemoryPeak
 from tests.running.simulated_machine import Hosted, Lane, Plan

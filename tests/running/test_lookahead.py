@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.messages import Asked, DevicesRead, Kind, Message, TakenOver
 from automl.trial import DeviceId, Placement
 from tests.running.simulated_machine import CONTEXT_BYTES, Plan

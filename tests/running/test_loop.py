@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.errors import ConfigError
 from automl.running.loop import MAX_SAME_FAILURES
 from automl.running.messages import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.devices.device import Reading
 from automl.running.messages import DevicesRead, Kind
 from automl.trial import DeviceId, DeviceKind, Failed, Finished

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.config import (
     AdmissionConfig,
     Config,

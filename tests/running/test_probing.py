@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.messages import Asked
 from automl.trial import Finished, Placement, Request, RequestSource
 from tests.running.simulated_machine import Plan

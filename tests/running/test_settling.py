@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.caps import Caps
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.admission.settling import may_settle, settled_bytes
 from automl.running.messages import DevicesRead, Measured, Message
 from automl.trial import DeviceId, Finished, MemoryPeak, OutOfMemory

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.account import CONTEXT_BOUND_BYTES
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.running.messages import Message
 from automl.trial import Placement
 from tests.running.simulated_machine import Plan

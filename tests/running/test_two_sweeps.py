@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automl.admission.policy import Limits
+from automl.admission.limits import Limits
 from automl.devices.device import Elsewhere
 from automl.devices.promises import Promise, missed
 from automl.running.messages import DevicesRead

@@ -22,7 +22,7 @@ from automl.data.scores import Floats
 from automl.training.boosting.family import BoostingFamily, BoostingParams
 from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
-from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
+from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import NO_BORDERS, Borders, Nodes, Trees, joined, tree_of
 from automl.training.tree_view import check_width, n_columns, tree_view
 
@@ -34,7 +34,7 @@ MAX_TRAIN_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class BoostingModel:
+class BoostingModel(OnCpu):
     """See `family.Model`: where the trees begin, and the sum of their corrections."""
 
     base: Floats
@@ -47,13 +47,6 @@ class BoostingModel:
     @property
     def n_outputs(self) -> int:
         return self.classes.n_outputs
-
-    @property
-    def module(self) -> None:
-        return None
-
-    def to(self, device: str) -> None:
-        """It computes on the CPU wherever it is asked to."""
 
     def check_columns(self, columns: Columns) -> None:
         check(n_columns(columns) == self.n_columns, "not its columns", len(columns.all))

@@ -38,7 +38,7 @@ from automl.trial import (
     Outcome,
     Placement,
     TrialSpec,
-    Verdict,
+    one_by_one,
 )
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class CommandSession:
     def run_pack(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         """Programs run one by one."""
         while (spec := feed.next()) is not None:
-            self.run(spec, placement, lambda e: on_events([e]).get(e.trial, Verdict.GO_ON))
+            self.run(spec, placement, one_by_one(on_events))
 
     def held_bytes(self) -> Sequence[int]:
         """The driver tells what programs hold, and of which of our processes they are."""

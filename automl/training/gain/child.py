@@ -25,7 +25,7 @@ from automl.training.network_estimator import NetworkEstimator
 from automl.training.network_family import NetworkFamily
 from automl.training.params import with_settings
 from automl.training.session import TrainingSession, open_objective
-from automl.trial import TrialSpec
+from automl.trial import TrialSpec, one_by_one
 
 _N_ROUNDS = 2
 """Turns of each way: what else the machine does then falls on all of them alike."""
@@ -137,7 +137,7 @@ class _Probe:
         )
         with watch.watching():
             if self._way.n_lanes == 1:
-                self._session.run(feed.spec(0), self._setup.placement, watch.on_event)
+                self._session.run(feed.spec(0), self._setup.placement, one_by_one(watch.on_events))
             else:
                 self._session.run_pack(feed, self._setup.placement, watch.on_events)
         shutil.rmtree(folder, ignore_errors=True)

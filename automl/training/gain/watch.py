@@ -69,10 +69,6 @@ class Watch:
             yield
         self._end = self._clock.finish()
 
-    def on_event(self, event: TrialEvent) -> Verdict:
-        """For a trial alone."""
-        return self.on_events([event]).get(event.trial, Verdict.GO_ON)
-
     def on_events(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         """For a pack, whose lanes' reports of an epoch come together."""
         self._outcomes += [event for event in events if isinstance(event, Outcome)]

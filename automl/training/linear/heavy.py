@@ -17,7 +17,7 @@ from automl.data.one_hot import n_features, one_hot
 from automl.data.scores import Floats
 from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
-from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
+from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 
 if TYPE_CHECKING:
     from automl.training.export.table_graph import TableGraph
@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(OnCpu):
     """See `family.Model`."""
 
     weights: Floats
@@ -39,13 +39,6 @@ class LinearModel:
     @property
     def n_outputs(self) -> int:
         return self.classes.n_outputs
-
-    @property
-    def module(self) -> None:
-        return None
-
-    def to(self, device: str) -> None:
-        """It computes on the CPU wherever it is asked to."""
 
     def check_columns(self, columns: Columns) -> None:
         check(n_features(columns) == len(self.weights), "not its columns", len(columns.all))

@@ -37,6 +37,7 @@ from automl.trial import (
     TrialEvent,
     TrialSpec,
     Verdict,
+    one_by_one,
 )
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class _Relay:
     def __call__(self, event: TrialEvent) -> Verdict:
         if isinstance(event, Reported) and self.answer is not None:
             return self.answer
-        return self.on_events([event]).get(event.trial, Verdict.GO_ON)
+        return one_by_one(self.on_events)(event)
 
 
 class _BrokenError(Exception):

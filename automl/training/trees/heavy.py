@@ -14,7 +14,7 @@ from automl.data.columns import Columns
 from automl.data.dataset import Rows
 from automl.data.scores import Floats
 from automl.training.model_file import check, task_of
-from automl.training.table_estimator import Fitting, Grown, OnRound, TableSide
+from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import Borders, Nodes, Trees, joined, tree_of
 from automl.training.tree_view import check_width, n_columns, tree_view
 from automl.training.trees.family import TreesFamily, TreesParams
@@ -27,20 +27,13 @@ LEAST_SHARE = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class ForestModel:
+class ForestModel(OnCpu):
     """See `family.Model`: the mean of what the trees say."""
 
     trees: Trees
     n_columns: int
     n_outputs: int
     task: Task
-
-    @property
-    def module(self) -> None:
-        return None
-
-    def to(self, device: str) -> None:
-        """It computes on the CPU wherever it is asked to."""
 
     def check_columns(self, columns: Columns) -> None:
         check(n_columns(columns) == self.n_columns, "not its columns", len(columns.all))

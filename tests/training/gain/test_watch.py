@@ -15,7 +15,7 @@ from automl.training.gain.watch import Watch
 from automl.training.plan import SessionSetup, TrainingPlan
 from automl.training.session import open_session
 from automl.training.tensors import DataOnDevices
-from automl.trial import Params
+from automl.trial import Params, one_by_one
 from tests.running.gain import objectives
 from tests.training.conftest import HOST, make_plan, make_spec
 from tests.training.conftest import disc as disc
@@ -34,7 +34,7 @@ def watched(
     cuts = plan.objective.kind is ObjectiveKind.builtin
     watch = Watch(HostClock(), seconds, cuts=cuts, pass_seconds=pass_seconds)  # type: ignore[arg-type]
     with watch.watching():
-        session.run(make_spec(folder, PARAMS), HOST, watch.on_event)
+        session.run(make_spec(folder, PARAMS), HOST, one_by_one(watch.on_events))
     return watch, watch.call()
 
 

@@ -1,0 +1,41 @@
+"""What the config sets for admission."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from automl.admission.governor import Sharing
+from automl.trial import DeviceId
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the devices this sweep may take."""
+
+    max_concurrent_trials: int | None
+    """Over all devices; None: as many as they take."""
+    headroom_bytes: int
+    stale_seconds: float
+    max_per_gpu: int = 16
+    max_on_host: int = 16
+    """What the machine's cores keep busy."""
+    sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
+    """What was found of how many trials share a device; who is not named has no such limit."""
+    gpus_per_trial: int = 1
+    helpers_bytes: int = 0
+    """Main memory of the processes that a trial's own one starts, beside its own."""
+
+    def on(self, device: DeviceId) -> int:
+        """The most trials on a device."""
+        most = self.max_on_host if device.on_host else self.max_per_gpu
+        found = self.sharing.get(device)
+        return most if found is None else min(most, found.n_most)
+
+    def at_once(self, devices: Collection[DeviceId]) -> int:
+        """The most trials over these devices; at least 1."""
+        on_gpus = sum(self.on(device) for device in devices if not device.on_host)
+        on_hosts = sum(self.on(device) for device in devices if device.on_host)
+        most = on_hosts + on_gpus // self.gpus_per_trial
+        cap = self.max_concurrent_trials
+        return max(1, most if cap is None else min(most, cap))

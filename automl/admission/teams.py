@@ -1,0 +1,150 @@
+"""Which devices could serve a request at all: those of one node and one kind. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+from automl.admission.account import DeviceAccount
+from automl.admission.host_share import Kept
+from automl.admission.limits import Limits
+from automl.admission.reasons import (
+    Refusal,
+    RefusalKind,
+    all_taken,
+    full_by_pace,
+    no_such_devices,
+    only_on_drained,
+    too_large,
+)
+from automl.trial import LOCAL_NODE, DeviceKind, Request
+
+_SAME_SIZE = 0.99
+"""Devices of one model differ a little in what the driver leaves of them."""
+
+
+def not_lost(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
+    return [a for a in accounts if not a.device.lost]
+
+
+def closed_to(request: Request, accounts: Sequence[DeviceAccount], some: bool) -> Refusal | None:
+    """Why it could not start even if nothing else ran: on no device, or on none that is well."""
+    if (never := _never(request, accounts, some)) is not None:
+        return never
+    left, well = not_lost(accounts), [a for a in accounts if a.device.fault is None]
+    if len(well) == len(accounts):
+        return None
+    drained = [a.device for a in accounts if a.device.fault is not None]
+    if _never(request, left) is not None:
+        return only_on_drained(request, drained, RefusalKind.LOST)
+    largest = of_largest_size(request, teams_of(request, left)) if request.alone else [left]
+    fit = [a for team in largest for a in team if a.device.fault is None]
+    if well and _never(request, fit) is not None:
+        return only_on_drained(request, drained, RefusalKind.DRAINED)
+    return None
+
+
+def teams_of(
+    request: Request, accounts: Sequence[DeviceAccount]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """The devices of each node and kind that could serve the request at all, if enough."""
+    teams: dict[tuple[str, DeviceKind], list[DeviceAccount]] = {}
+    for a in accounts:
+        if a.device.address.kind in request.kinds:
+            address = a.device.address
+            teams.setdefault((address.node, address.kind), []).append(a)
+    return [team for team in teams.values() if len(team) >= request.n_devices]
+
+
+def _never(
+    request: Request, accounts: Sequence[DeviceAccount], some: bool = False
+) -> Refusal | None:
+    """Not even if nothing else were there. Of some devices the size tells nothing: with a context
+    that is there already it may fit on one that is too small for it and a new one."""
+    teams = teams_of(request, accounts)
+    if not teams:
+        return no_such_devices(request, _most_devices(request, accounts))
+    if request.memory_bytes is None or some:
+        return None
+    tightest = max((_nth_largest(request.n_devices, team) for team in teams), key=_empty_room)
+    fits = request.memory_bytes <= tightest.empty_room_bytes
+    return None if fits else too_large(request, tightest)
+
+
+def _most_devices(request: Request, accounts: Sequence[DeviceAccount]) -> int:
+    counts: dict[tuple[str, DeviceKind], int] = {}
+    for a in accounts:
+        where = (a.device.address.node, a.device.address.kind)
+        counts[where] = counts.get(where, 0) + (a.device.address.kind in request.kinds)
+    return max(counts.values(), default=0)
+
+
+def of_largest_size(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each node its devices of the largest size, on those nodes that have the largest."""
+    sizes = [_nth_largest(request.n_devices, team).device.total_bytes for team in teams]
+    least = _SAME_SIZE * max(sizes)
+    large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
+    return [team for team in large if len(team) >= request.n_devices]
+
+
+def with_kept(accounts: Sequence[DeviceAccount], kept: Kept) -> Sequence[DeviceAccount]:
+    """With what this machine keeps for its GPUs, of which its own account knows nothing."""
+    return [
+        replace(a, kept_bytes=kept.size_bytes) if kept.size_bytes and is_this_host(a) else a
+        for a in accounts
+    ]
+
+
+def is_this_host(a: DeviceAccount) -> bool:
+    return a.device.address.on_host and a.device.address.node == LOCAL_NODE
+
+
+def with_places(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_on_host: int
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
+    does not wait for a place on it.) `n_on_host`: that this machine itself takes at most."""
+    free = [
+        [a for a in team if a.n_trials < _most(a, limits, n_on_host) or _wants_all(request, a)]
+        for team in teams
+    ]
+    return [team for team in free if len(team) >= request.n_devices]
+
+
+def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
+    """The most trials on a device."""
+    most = limits.on(a.device.address)
+    return min(most, n_on_host) if is_this_host(a) else most
+
+
+def all_full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) -> Refusal:
+    """As many share the devices as may, or as are faster together."""
+    held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
+    held = [a for a in held if a.device.address in limits.sharing]
+    if not held:
+        return all_taken(
+            limits.max_per_gpu, limits.max_on_host, n_on_host, [a.device for a in accounts]
+        )
+    first = min(held, key=lambda a: a.n_trials)
+    return full_by_pace(first, limits.sharing[first.device.address])
+
+
+def _wants_all(request: Request, a: DeviceAccount) -> bool:
+    return request.alone or (is_unknown(request, a) and request.joins_at_bytes is None)
+
+
+def is_unknown(request: Request, a: DeviceAccount) -> bool:
+    """On the host a trial of unknown size counts by cores."""
+    unknown = request.memory_bytes is None and not request.alone
+    return unknown and not a.device.address.on_host
+
+
+def _empty_room(a: DeviceAccount) -> int:
+    return a.empty_room_bytes
+
+
+def _nth_largest(n: int, team: Sequence[DeviceAccount]) -> DeviceAccount:
+    return heapq.nlargest(n, team, key=_empty_room)[-1]
