@@ -65,8 +65,9 @@ def _of_members(model: TableModel, wanted: int | None) -> tuple[Predictor, str]:
             f"predict.members={wanted}: {model.name} is no ensemble, of whose members some can be "
             "chosen: leave it out, or take predict.model=ensemble."
         )
-    said = f", by {min(wanted, n_all)} of its {n_all} members,"
-    return model.predictor.of_heaviest(wanted), said
+    if wanted >= n_all:
+        return model.predictor, f", by all of its {n_all} members,"
+    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
 
 
 def _given(config: Config) -> tuple[str, Path]:

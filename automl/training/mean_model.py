@@ -55,11 +55,6 @@ class MeanModel:
         for model in self.members:
             model.check_columns(columns)
 
-    @property
-    def n_trials(self) -> int:
-        """Of so many the members are."""
-        return len(self._sizes)
-
     def of_heaviest(self, n: int) -> MeanModel:
         """The mean of the `n` trials that count most, all their members; of equals the first."""
         ends = list(accumulate(self._sizes))

@@ -143,6 +143,8 @@ def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: C
     said = pd.read_csv("said.csv").prediction
     own = load_of_table(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
     np.testing.assert_allclose(said, own.predict(pd.read_csv("wine.csv")), rtol=1e-9)
+    done = call("predict", NAME, *into, "predict.members=9")
+    assert f", by all of its {n_all} members, scores" in done.stdout
     done = call("predict", NAME, *into, "predict.members=1", f"predict.trial={first}")
     assert done.code == 2
     assert f"predict.members=1: trial-{first:05d} is no ensemble" in done.stderr

@@ -42,7 +42,9 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, sizes = _rows(prepared)
-    if begun.ensemble is not None and dataset is not None and sizes is not None:
+    if begun.ensemble is not None:
+        assert dataset is not None, "an ensemble is of the built-in training"
+        assert sizes is not None, "likewise"
         return refit_members(begun, prepared, dataset, sizes, stored_config, deliverer)
     config, winner = of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
