@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
+.PHONY: help sweep test check slow format lint types test-and-types recipes soak test-gpu bench-gpu mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -13,10 +13,13 @@ help: ## Print this help
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl
 
-test: .venv/installed ## Install into .venv, then run the tests
+test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
 	$(BIN)/python -m pytest
 
-check: format lint test-and-types recipes ## What CI runs: format, lint, types, tests, recipes
+check: format lint test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
+
+slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
+	$(BIN)/python -m pytest -m 'slow and not gpu'
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --check

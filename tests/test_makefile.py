@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
-@pytest.mark.parametrize("target", ["sweep", "test", "check", "recipes"])
+@pytest.mark.parametrize("target", ["sweep", "test", "check", "slow", "recipes"])
 def test_make_says_what_takes_minutes_before_it_begins(target: str, tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)

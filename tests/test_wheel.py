@@ -13,6 +13,7 @@ import pytest
 import automl
 from automl.cli.paths import conf_dir
 
+pytestmark = pytest.mark.slow
 ROOT = Path(automl.__file__).parents[1]
 
 

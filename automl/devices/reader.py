@@ -1,7 +1,7 @@
 """Which devices a sweep uses, and the one thread that reads them.
 
 devices=host   the machine
-devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES shows, those of devices.only
+devices=nvml   NVML's GPUs, those that CUDA_VISIBLE_DEVICES (or Slurm) shows, those of devices.only
 devices=auto   of NVML's GPUs those that torch can use, those of devices.only; else the machine
 
 Where trials may go to the CPU besides (`devices.choose`) the machine is read beside the GPUs.
@@ -31,7 +31,7 @@ from automl.devices.device import (
 from automl.devices.host import HostReader, host_state
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.processes import started_by
-from automl.devices.selection import hides_all, names_by_number, only, same_device, visible
+from automl.devices.selection import hides_all, names_by_number, of_job, only, same_device, visible
 from automl.errors import ConfigError
 from automl.trial import HOST_UUID, LOCAL_NODE
 
@@ -77,7 +77,7 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         raise ConfigError(
             f"devices=nvml: {error}. Use devices=auto or devices=host to train on the CPU."
         ) from error
-    there = [gpu.uuid for gpu in reader.gpus]
+    there = _of_job(setting, reader)
     try:
         shown = visible(setting, there)
         if not shown:
@@ -103,7 +103,7 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
         return None
     try:
         order = torch_uuids() if reader.gpus else ()
-        usable = _usable(reader, order)
+        usable = _usable(reader, _of_job(setting, reader), order)
         if usable:
             reader.choose(only(wanted, usable, order), order)
             return reader
@@ -123,11 +123,17 @@ def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Se
     return torch_uuids() if asked else ()
 
 
-def _usable(reader: NvmlReader, torch_sees: Sequence[str]) -> tuple[str, ...]:
+def _of_job(setting: str | None, reader: NvmlReader) -> Sequence[str]:
+    """What a batch system gave us, where it did not say so by CUDA_VISIBLE_DEVICES."""
+    job = os.environ.get("SLURM_JOB_GPUS") if setting is None else None
+    return of_job(job, [gpu.uuid for gpu in reader.gpus])
+
+
+def _usable(reader: NvmlReader, there: Sequence[str], torch_sees: Sequence[str]) -> tuple[str, ...]:
     """The GPUs that NVML and torch both see, in NVML's order and by its names."""
     if not reader.gpus:
         return ()
-    usable = [g.uuid for g in reader.gpus if any(same_device(g.uuid, t) for t in torch_sees)]
+    usable = [uuid for uuid in there if any(same_device(uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(
             "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",

@@ -26,6 +26,30 @@ def visible(setting: str | None, uuids: Sequence[str]) -> tuple[str, ...]:
     return _by_number(setting, entries, uuids)
 
 
+def of_job(slurm_gpus: str | None, uuids: Sequence[str]) -> tuple[str, ...]:
+    """The UUIDs of a Slurm job's GPUs (`SLURM_JOB_GPUS`, `0,2` or `0-3`; None: not set).
+
+    Its numbers count on the node as NVML's do. Where the job's control group hides the others there
+    are just as many as it has, and all are its.
+    """
+    numbers = _in_ranges(slurm_gpus or "")
+    slices = any(uuid.startswith("MIG-") for uuid in uuids)
+    if slices or not numbers or not numbers < set(range(len(uuids))):
+        return tuple(uuids)
+    return tuple(uuids[number] for number in sorted(numbers))
+
+
+def _in_ranges(text: str) -> set[int]:
+    """Empty for what names no numbers."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return set()
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
 def hides_all(setting: str | None) -> bool:
     """Whether this `CUDA_VISIBLE_DEVICES` shows no device on any machine."""
     return setting is not None and (setting.strip() == "" or setting.strip().startswith("-"))

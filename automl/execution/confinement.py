@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import NoReturn
 
 from automl.execution.descendants import adopt_orphans, kill_descendants
 from automl.execution.lifeline import die_with_parent
+from automl.record.stopping import leave_to_sweep
 
 SIGNALLED = 128
 """Added to a signal's number in the exit status, as shells do."""
@@ -39,7 +39,7 @@ class Confinement:
 def run_confined(confinement: Confinement, run: Callable[[], None]) -> NoReturn:
     """Call `run` in a child of this process, and end with its exit status when all is ended."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    leave_to_sweep()
     adopt_orphans()
     pid = os.fork()
     if pid == 0:

@@ -6,7 +6,7 @@ which must copy each page that it looks at. So it is off in the server, and a ch
 its own objects alone. At its end the server drops all at once: taking torch apart object by object
 costs 0.5 s of a core, which the next program could use.
 
-Ctrl-C is the sweep's business: from here on the server and its children ignore it.
+Ctrl-C and SIGTERM are the sweep's business: the server ignores them (`record/stopping.py`).
 
 Has its effect when imported, since the fork server of `multiprocessing` takes nothing but the names
 of modules; imported by nobody else.
@@ -18,6 +18,8 @@ import atexit
 import gc
 import os
 import signal
+
+from automl.record.stopping import ASKED_TO_STOP
 
 _SERVER = os.getpid()
 
@@ -37,8 +39,9 @@ def _end() -> None:
         os._exit(0)
 
 
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+for _number in ASKED_TO_STOP:
+    signal.signal(_number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED_TO_STOP)
 gc.disable()
 os.register_at_fork(before=_spare_children, after_in_child=_collect_in_child)
 atexit.register(_end)

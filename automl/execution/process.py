@@ -23,6 +23,7 @@ from automl.errors import AutoMLError
 from automl.execution import worker
 from automl.execution.outliving import Outliving
 from automl.execution.protocol import Answer, Fed, Judging, ToWorker, Work, WorkerSetup
+from automl.record.stopping import ASKED_TO_STOP
 from automl.record.texts import how_it_ended
 from automl.trial import ProcessId, Reply, TrialSpec, Verdict
 
@@ -44,10 +45,10 @@ def preload(*modules: str) -> None:
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """A server that starts within is born with Ctrl-C kept back, until it has said that it ignores
-    it (`fork_server`): Ctrl-C is the sweep's. In any thread, which hears of one afterwards."""
+    """A server that starts within is born with what asks to stop kept back, until it has said
+    that it ignores it (`fork_server`). In any thread, which hears of it afterwards."""
     resource_tracker.ensure_running()  # the server's start would, and lets Ctrl-C through after it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
     try:
         yield
     finally:

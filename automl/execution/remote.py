@@ -17,6 +17,7 @@ from automl.execution.confinement import SIGNALLED, Confinement, run_confined
 from automl.execution.descendants import kill_descendants, memory_bytes
 from automl.execution.executor import resolve
 from automl.execution.process import CONTEXT, start_child
+from automl.record.stopping import leave_to_sweep
 from automl.record.texts import how_it_ended
 from automl.trial import Entry
 
@@ -149,7 +150,7 @@ def _stream_confined(entry: Entry, confinement: Confinement, pipe: Connection) -
 
 def _answer(entry: Entry, pipe: Connection, *, streams: bool = False) -> None:
     """The answer, or where it comes in pieces each of them, and None after the last."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_sweep()
     try:
         answer = resolve(entry.target)(entry.config)
         if streams:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -40,6 +39,7 @@ from automl.execution.protocol import (
 )
 from automl.execution.slots import Slot
 from automl.execution.streams import Streams, end_process
+from automl.record.stopping import leave_to_sweep
 from automl.record.texts import fit, fit_line
 from automl.trial import (
     Given,
@@ -70,7 +70,7 @@ def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run in the child process, which ends at once where this fails."""
     die_with_parent()
     begin_life()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    leave_to_sweep()
     try:
         _serve(setup, pipe, bell)
     except BaseException:  # noqa: BLE001 - whatever it was, nobody here could go on

@@ -1,19 +1,28 @@
-"""Ctrl-C and SIGTERM while a sweep runs."""
+"""Ctrl-C, SIGTERM and a batch system's SIGUSR1 while a sweep runs."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from automl.running.display import Display
+from automl.running.end import EXIT_CODES
 from automl.running.messages import Message, Signalled, StopReason
 
 NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
-REASONS = {signal.SIGINT: StopReason.INTERRUPTED, signal.SIGTERM: StopReason.TERMINATED}
+REASONS = {
+    signal.SIGINT: StopReason.INTERRUPTED,
+    signal.SIGTERM: StopReason.TERMINATED,
+    signal.SIGUSR1: StopReason.TERMINATED,
+}
+ECHO_SECONDS = 1.0
+"""So soon after the first, a signal that no person types is the same one: `timeout` sends its own
+to the program and then to the whole group."""
 
 
 def in_main_thread() -> bool:
@@ -31,8 +40,14 @@ def signals_as_messages(
     """The first stops trials at their next report, the second calls `at_once`; without that it ends
     this process. For the main thread alone."""
     seen: list[int] = []
+    first_at = 0.0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal first_at
+        now = time.monotonic()
+        if seen and number != signal.SIGINT and now - first_at < ECHO_SECONDS:
+            return
+        first_at = first_at or now
         seen.append(number)
         if len(seen) > 1 and at_once is not None:
             at_once()
@@ -41,7 +56,7 @@ def signals_as_messages(
             try:
                 display.__exit__(None, None, None)
             finally:
-                os._exit(128 + seen[0])
+                os._exit(EXIT_CODES[REASONS[signal.Signals(seen[0])]])
         post(Signalled(REASONS[signal.Signals(number)]))
         display.say(f"{signal.Signals(number).name}: {how_they_stop}; once more: at once")
 

@@ -26,6 +26,7 @@ from automl.config import KeepCheckpoints
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.disk import opener
 from automl.record.redact import redact
+from automl.record.stopping import leave_to_sweep
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.environment import set_for_delivery
 from automl.tracking.lean import load_lean, without_extras
@@ -89,6 +90,7 @@ class Channel:
 
 
 def main() -> int:
+    leave_to_sweep()
     channel = Channel()
     set_for_delivery(os.environ)
     gc.disable()  # it would look at all that MLflow's modules make, again and again: 0.3 s

@@ -58,6 +58,7 @@ def conf(folder: Path) -> Path:
     return folder / "conf"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("conf")
 def test_an_application_that_was_killed_goes_on_and_so_does_the_command_line(
     program: Program,

@@ -13,10 +13,7 @@ import automl
 from automl.errors import ConfigError
 from tests.end_to_end.program import ROOT
 
-FEW = (
-    *("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),
-    *("tracking.uri=sqlite:///mlflow.db",),
-)
+FEW = (*("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
 
 
 def table(n: int = 300) -> pd.DataFrame:
@@ -24,12 +21,6 @@ def table(n: int = 300) -> pd.DataFrame:
     frame = pd.DataFrame(draw.standard_normal((n, 3)), columns=["a", "b", "c"])
     frame["kind"] = np.where(frame.a + frame.b > 0, "up", "down")
     return frame
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_frame_becomes_a_model(folder: Path) -> None:

@@ -22,6 +22,7 @@ def cells() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Proactor")
 def test_the_readmes_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,20 @@ def contents(config: DictConfig) -> Any:
     return OmegaConf.to_container(config, enum_to_str=True)
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_an_option_composes_below_any_package_as_it_does_alone(
-    application: Application, file: Path
+def several_at_once(files: Sequence[Path]) -> list[list[Path]]:
+    """Each file in one list, none with another of its group: a config has one of each group."""
+    groups = [list(of_one) for _, of_one in groupby(files, lambda file: file.parent)]
+    return [[file for file in row if file is not None] for row in zip_longest(*groups)]
+
+
+@pytest.mark.parametrize("files", several_at_once(FILES), ids=lambda files: files[0].stem)
+def test_options_compose_below_any_package_as_they_do_alone(
+    application: Application, files: Sequence[Path]
 ) -> None:
-    group, name = file.parent.name, file.stem
-    below = application(f"{group}@tuning.automl.{group}={name}")
-    assert contents(below.tuning.automl) == contents(hydra.compose("sweep", [f"{group}={name}"]))
+    options = [(file.parent.name, file.stem) for file in files]
+    below = application(*(f"{group}@tuning.automl.{group}={name}" for group, name in options))
+    alone = hydra.compose("sweep", [f"{group}={name}" for group, name in options])
+    assert contents(below.tuning.automl) == contents(alone)
     assert set(below) == {"tuning", "epochs", "folder", "data"}, "and nothing stands elsewhere"
     assert below.data == {"rows": 7}
 

@@ -110,6 +110,16 @@ def test_nvml_gives_what_is_shown_and_wanted(
     assert uuids(open_reader(config("nvml", *only))) == expected
 
 
+def test_of_a_node_a_slurm_job_takes_its_own(
+    loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = uuids(open_reader(config("nvml")))
+    monkeypatch.setenv("SLURM_JOB_GPUS", "1")
+    assert uuids(open_reader(config("nvml"))) == every[1:]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", every[0])
+    assert uuids(open_reader(config("nvml"))) == every[:1], "the more exact word counts"
+
+
 @pytest.mark.parametrize(
     ("setting", "only", "words"),
     [

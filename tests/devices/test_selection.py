@@ -2,7 +2,7 @@
 
 import pytest
 
-from automl.devices.selection import hides_all, only, same_device, visible
+from automl.devices.selection import hides_all, of_job, only, same_device, visible
 from automl.errors import ConfigError
 
 A = "GPU-aaaa1111-0000-0000-0000-000000000001"
@@ -115,3 +115,25 @@ def test_a_uuid_is_the_same_with_any_beginning() -> None:
     assert same_device(M, M.removeprefix("MIG-"))
     assert same_device(M, M.replace("MIG-", "GPU-").upper())
     assert not same_device(A, B)
+
+
+@pytest.mark.parametrize(
+    ("job", "its"),
+    [
+        (None, (A, B, C)),
+        ("", (A, B, C)),
+        ("1", (B,)),
+        ("2,0", (A, C)),
+        ("1-2", (B, C)),
+        ("0-2", (A, B, C)),
+        ("4,5,6", (A, B, C)),  # its control group hides the others
+        ("5", (A, B, C)),
+        ("gpu:1", (A, B, C)),
+    ],
+)
+def test_a_slurm_job_has_its_own_gpus(job: str | None, its: tuple[str, ...]) -> None:
+    assert of_job(job, (A, B, C)) == its
+
+
+def test_slices_are_not_counted_by_slurm_s_numbers() -> None:
+    assert of_job("0", (A, M)) == (A, M)

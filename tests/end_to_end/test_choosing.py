@@ -15,6 +15,7 @@ from tests.nvml_stub.stub import NvmlStub
 
 N_TRIALS, N_EPOCHS = 8, 300
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
+pytestmark = pytest.mark.slow
 WORDS = (
     f"study.n_trials={N_TRIALS}",
     f"training.epochs={N_EPOCHS}",

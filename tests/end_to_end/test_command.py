@@ -149,6 +149,7 @@ print("val_loss: 1")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["follow", "redirect"])
 def test_what_a_program_of_another_environment_logs_is_joined_where_that_is_wanted(
     inside: str, program: Program

@@ -15,7 +15,7 @@ from tests.end_to_end.records import Records
 
 FEW = (
     *("study.name=a", "devices=host", "study.n_trials=3", "training.epochs=2"),
-    *("data.n_train=200", "data.n_validation=100", "pruner=none"),
+    *("data.n_train=200", "data.n_validation=100", "pruner=none", "execution=inline"),
 )
 AUTO = (*FEW, "model=auto", "space=auto", "model.families=[mlp]")
 POINTS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
@@ -39,21 +39,6 @@ def test_a_sweep_of_several_families_ends_with_an_ensemble(folder: Path, call: C
     assert run.data.metrics["ensemble_loss"] == pytest.approx(made.scores["loss"])
 
 
-def test_no_ensemble_where_none_is_wanted_and_one_by_command(folder: Path, call: Call) -> None:
-    assert "ensemble" not in call(*AUTO, "study.ensemble=none").stdout
-    assert not (folder / "studies" / "a" / "ensemble.pt").exists()
-    done = call("ensemble", "study.name=a")
-    assert (done.code, done.stderr) == (0, "")
-    assert (folder / "studies" / "a" / "ensemble.pt").exists()
-
-
-def test_a_study_of_one_family_has_one_by_command_alone(folder: Path, call: Call) -> None:
-    assert "ensemble" not in call(*FEW).stdout
-    done = call("ensemble", "study.name=a")
-    assert done.code == 0
-    assert "ensemble: studies/a/ensemble.pt" in done.stdout
-
-
 def test_one_model_is_none_to_join(folder: Path, call: Call) -> None:
     call(*FEW, "study.n_trials=1")
     done = call("ensemble", "study.name=a")
@@ -61,9 +46,13 @@ def test_one_model_is_none_to_join(folder: Path, call: Call) -> None:
     assert "two models or more" in done.stderr
 
 
-def test_it_is_what_later_commands_take(folder: Path, call: Call) -> None:
-    call(*FEW)
-    call("ensemble", "study.name=a")
+def test_of_one_family_it_is_made_by_command_alone_and_later_commands_take_it(
+    folder: Path, call: Call
+) -> None:
+    assert "ensemble" not in call(*FEW).stdout
+    done = call("ensemble", "study.name=a")
+    assert done.code == 0
+    assert "ensemble: studies/a/ensemble.pt" in done.stdout
     assert call("evaluate", "study.name=a").code == 0
     scored = read_study(folder / "studies" / "a").evaluations[-1]
     assert scored.models[0] == "ensemble"
@@ -81,10 +70,12 @@ def test_it_is_what_later_commands_take(folder: Path, call: Call) -> None:
     assert (done.code, "give one of them" in done.stderr) == (2, True)
 
 
-def test_one_that_cannot_be_written_is_said_and_made_later(folder: Path, call: Call) -> None:
-    call(*AUTO, "study.ensemble=none")
+def test_none_where_none_is_wanted_and_one_that_cannot_be_written_is_said_and_made_later(
+    folder: Path, call: Call
+) -> None:
+    assert "ensemble" not in call(*AUTO, "study.ensemble=none").stdout
     file = folder / "studies" / "a" / "ensemble.pt"
-    file.mkdir()
+    file.mkdir()  # refused, were it there already
     done = call("resume", "study.name=a", "study.ensemble=auto", "study.n_trials=4")
     assert done.code == 0, done.stderr
     assert "no ensemble was made (" in done.stdout
@@ -92,7 +83,9 @@ def test_one_that_cannot_be_written_is_said_and_made_later(folder: Path, call: C
     assert "4 finished" in done.stdout
     assert read_study(folder / "studies" / "a").ensemble is None
     file.rmdir()
-    assert call("ensemble", "study.name=a").code == 0
+    done = call("ensemble", "study.name=a")
+    assert (done.code, done.stderr) == (0, "")
+    assert file.is_file()
 
 
 def test_of_several_families_the_trial_that_can_be_exported_is_named(

@@ -29,7 +29,7 @@ WORDS = (
 def searched(story: Program) -> Path:
     """A folder with a study `f`."""
     write_table(story.folder / "table.csv", n_rows=240)
-    done = story.run(*WORDS)
+    done = story.start(*WORDS).wait()
     assert (done.code, done.stderr) == (0, "")
     assert "240 train and judge, 0 test" in done.stdout
     assert "a trial trains 3 models, and its value is out-of-fold" in done.stdout

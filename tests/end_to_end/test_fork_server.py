@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
 # Every Python process imports it first: here the fork server dies when somebody has called it.
 SITECUSTOMIZE = """
 import os, re, select, signal, sys

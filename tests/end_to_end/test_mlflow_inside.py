@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 
+pytestmark = pytest.mark.slow
+
+
 @dataclass(frozen=True)
 class Swept:
     """The one sweep, and what is in MLflow's store after it."""

@@ -114,6 +114,7 @@ def write_whole(path: Path, text: str) -> None:
     path.with_suffix(".new").rename(path)
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
     program: Program, nvml_stub: NvmlStub
 ) -> None:

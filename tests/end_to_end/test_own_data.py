@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import automl
 from automl.trial import Evaluated
@@ -67,6 +68,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
     Path(program.folder, "mine.py").write_text(SOURCE)
     running = program.start(*WORDS)

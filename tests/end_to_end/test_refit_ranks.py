@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from automl.execution.descendants import descendants
@@ -16,6 +17,7 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.test_refit import FEW, records, study, weights
 
+pytestmark = pytest.mark.slow
 STUDY = (
     *FEW,
     *("study.n_trials=1", "training.epochs=30", "training.checkpoint_every_seconds=0"),

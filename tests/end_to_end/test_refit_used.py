@@ -28,7 +28,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def refitted(story: Program) -> Path:
     for words in (SMALL, ("refit", NAME, "refit.n_seeds=2")):
-        done = story.run(*words)
+        done = story.start(*words).wait()
         assert (done.code, done.stderr) == (0, "")
     return story.folder
 

@@ -211,6 +211,7 @@ def served(study: Records, call: Call, program: Program) -> str:
     return serve_champion(program, "t")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # MLflow's server takes its time to start
 def test_it_is_served_where_neither_automl_nor_torch_is_installed(
     served: str, study: Records

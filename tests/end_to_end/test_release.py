@@ -31,7 +31,7 @@ STEPS = ("evaluate", "refit", "evaluate the refit", "export", "register")
 
 @pytest.fixture(scope="module")
 def searched(story: Program) -> Path:
-    done = story.run(*SMALL)
+    done = story.start(*SMALL).wait()
     assert (done.code, done.stderr) == (0, "")
     return story.folder
 
@@ -124,6 +124,7 @@ def said(running: Running, mark: str) -> bool:
     return mark in running.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # six programs
 def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Program) -> None:
     for place, step in enumerate(STEPS, 1):
@@ -132,7 +133,7 @@ def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Pr
         running.wait_until(partial(said, running, mark), mark)
         running.kill()
         assert place < 3 or f"{place - 2} of 5: " not in running.stdout, "what was done is done"
-    done = program.run("release", NAME)
+    done = program.start("release", NAME).wait()
     assert (done.code, done.stderr) == (0, "")
     steps = shown_steps(done.stdout)
     assert list(steps) == list(STEPS)

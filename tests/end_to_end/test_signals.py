@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import psutil
+import pytest
+
+from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call, snapshot
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
 
 WORDS = (
@@ -58,3 +62,36 @@ def test_trials_that_hang_hold_nobody_up(program: Program, call: Call) -> None:
     assert len(records.interrupted()) == 1, "left behind by its thread, or ended with its worker"
     assert {n: run.info.status for n, run in records.trial_runs().items()} == {0: "SCHEDULED"}
     assert records.optuna_states() == {0: "RUNNING"}
+
+
+def processes_of(running: Running) -> list[psutil.Process]:
+    sweep = psutil.Process(running.process.pid)
+    return [sweep, *sweep.children(recursive=True)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_batch_system_s_signal_to_every_process_stops_it_in_order(
+    program: Program, number: signal.Signals
+) -> None:
+    """As Slurm's `--signal` and `scancel` send it, and `timeout`, which sends it twice."""
+    records = Records(program.folder, "job")
+    words = ("study.name=job", "study.n_trials=4", "devices=host", "sampler=random", "pruner=none")
+    small = ("training.epochs=4000", "data.n_train=300", "data.n_validation=100")
+    # From a start of its own: a fork has the tests' fork server, which the signal does not reach.
+    running = program.start_module("automl", *words, *small, "admission.max_concurrent_trials=2")
+    running.wait_until(lambda: records.n_lines() > 10, "ten events")
+    everybody = processes_of(running)
+    assert len(everybody) > 3, "fork server, workers, the deliverer"
+    for process in (everybody[0], *everybody):
+        process.send_signal(number)
+    ended = running.wait()
+    assert (ended.code, ended.stderr) == (143, "")
+    assert f"{number.name}: " in ended.stdout
+    assert "go on with: python -m automl resume study.name=job" in ended.stdout
+    interrupted = records.interrupted()
+    assert interrupted
+    record = read_study(records.path)
+    assert all(not record.trials[e.trial].n_deaths for e in interrupted), "none died of it"
+    assert all(record.trials[e.trial].checkpoints for e in interrupted)
+    status = {n: run.info.status for n, run in records.trial_runs().items()}
+    assert {status[e.trial] for e in interrupted} == {"SCHEDULED"}, "the deliverer ended its work"

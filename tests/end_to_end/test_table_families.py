@@ -28,6 +28,7 @@ def table(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_process_of_a_sweep_loads_torch(name: str, table: Path, program: Program) -> None:
     """Whoever looks for torch finds one that leaves a mark and cannot be had."""
@@ -60,9 +61,9 @@ def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program
     sweep = program.start(*words, "study.name=killed")
     sweep.wait_until(lambda: len(killed.of_trial(0)) > 6, "some reports")
     sweep.kill()
-    done = program.run("resume", "study.name=killed")
+    done = program.start("resume", "study.name=killed").wait()
     assert (done.code, done.stderr) == (0, "")
-    assert program.run(*words, "study.name=whole").code == 0
+    assert program.start(*words, "study.name=whole").wait().code == 0
     assert killed.losses() == whole.losses()
 
 

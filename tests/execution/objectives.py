@@ -190,11 +190,13 @@ class ScriptedSession:
         on_event(Finished(spec.number, time.time(), 1.0))
 
     def _joined_late(self, first: TrialSpec, feed: Feed, on_events: OnEvents) -> None:
-        """Another trial joins after 1.5 s; both report until they are ended."""
+        """Another trial joins after so many seconds; both report until they are ended."""
         lanes, begun = [first], time.monotonic()
+        joins_after_seconds = float(str(first.params["seconds"]))
         for step in itertools.count():
             on_events([_report(spec, step) for spec in lanes])
-            if len(lanes) == 1 and time.monotonic() > begun + 1.5:
+            time.sleep(0.01)  # else the reports take two cores
+            if len(lanes) == 1 and time.monotonic() > begun + joins_after_seconds:
                 second = feed.next()
                 assert second is not None
                 lanes.append(second)

@@ -350,15 +350,19 @@ def test_a_trial_that_only_warns_is_silent(tmp_path: Path) -> None:
 
 
 def test_of_a_pack_only_the_member_that_took_too_long_has_failed(tmp_path: Path) -> None:
-    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=3.0)
-    specs = [spec(0, "joined_late"), spec(1), spec(2)]
-    ended = outcomes(execute(tmp_path, specs, limits))
+    for seconds in (1, 5, 25):  # a busy machine may hold both up for longer than the one has left
+        limits = WorkerLimits(max_workers=1, trial_timeout_seconds=seconds)
+        first = TrialSpec(0, {"act": "joined_late", "seconds": seconds / 2}, "", 0)
+        specs = [first, spec(1), spec(2)]
+        ended = outcomes(execute(tmp_path / str(seconds), specs, limits))
+        if isinstance(ended.get(1), Interrupted):
+            break
     late, other = ended[0], ended[1]
     assert isinstance(late, Failed)
-    assert late.cause == "exceeded execution.trial_timeout_seconds=3"
+    assert late.cause == f"exceeded execution.trial_timeout_seconds={seconds}"
     assert isinstance(other, Interrupted)
     assert (other.pack_dissolved, other.by_worker_death) == (True, False)
-    assert other.cause == "its pack broke: trial 0 exceeded execution.trial_timeout_seconds=3"
+    assert other.cause == f"its pack broke: trial 0 {late.cause}"
     assert 2 not in ended, "never taken from the feed"
 
 

@@ -26,6 +26,7 @@ def written(recipe: Path, *lines: str, body: str = "") -> Path:
     return recipe
 
 
+@pytest.mark.slow
 def test_a_recipe_that_works_leaves_nothing_in_its_folder(recipe: Path, tmp_path: Path) -> None:
     body = "def train(lr):\n    return lr\n"
     made = written(recipe, SWEEP.format(name="mine"), "test -d studies", body=body)

@@ -99,6 +99,7 @@ def proxy(server: int, port: int) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
     """What dies and comes back in mid-sweep is a proxy, as MLflow's server takes 5 s of a core to
     start; that is one start for all that is to be said of it, so one test."""

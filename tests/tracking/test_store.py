@@ -33,6 +33,7 @@ def opener(path: Path, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_two_first_openers_at_once_share_one_database(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "mlflow.db"
     (tmp_path / "deep").mkdir()

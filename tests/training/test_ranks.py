@@ -113,16 +113,16 @@ def together(
     return told
 
 
-@pytest.mark.parametrize("n_ranks", [2, 3])
 @pytest.mark.parametrize(
-    ("params", "n_train", "task"),
+    ("params", "n_train", "task", "n_ranks"),
     [
-        ({"optimizer": "sgd", "momentum": 0.9}, 200, Task.classification),  # the last batch has 8
-        ({"optimizer": "adamw", "weight_decay": 0.01, "clip_norm": 0.5}, 193, Task.regression),
+        ({"optimizer": "sgd", "momentum": 0.9}, 200, Task.classification, 3),  # the last batch: 8
+        ({"optimizer": "adamw", "weight_decay": 0.01, "clip_norm": 0.5}, 193, Task.regression, 2),
         (
             {"accumulate_steps": 3, "ema_decay": 0.9, "schedule": "onecycle"},
             193,
             Task.classification,
+            3,
         ),
     ],  # the last of these has one row: other processes have none
     ids=["sgd", "adamw", "averaged"],

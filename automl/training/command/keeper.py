@@ -29,6 +29,8 @@ from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 """From <linux/prctl.h>."""
+_THE_SWEEPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""They are its business (`record/stopping.py`); programs hear them as usual."""
 _MEASURE_SECONDS = 1.0
 _MEASURE_SHARE = 50
 """Measuring takes at most one part in so many of the time."""
@@ -98,7 +100,8 @@ def main(fd: int) -> None:
     worker.set_inheritable(False)  # its end is this process's end, whatever programs live on
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    for number in _THE_SWEEPS:
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while (start := _started(worker)) is not None:
         program = Program(*start)
@@ -164,7 +167,7 @@ def _become(start: dict[str, Any], fds: list[int]) -> NoReturn:
         os.setpgid(0, 0)
         if _LINUX:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):
+        for number in (*_THE_SWEEPS, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         nowhere = os.open(os.devnull, os.O_RDONLY)
         for fd, own in zip((nowhere, *fds), (0, 1, 2), strict=True):

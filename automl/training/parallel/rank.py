@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 import threading
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from automl.record.stopping import leave_to_sweep
 from automl.record.texts import fit_line
 from automl.training import checkpoint
 from automl.training.network_estimator import NetworkEstimator
@@ -39,7 +39,7 @@ from automl.training.trainer import Trainer
 
 def main(fd: int) -> None:
     """Train until told to end; what goes wrong is told."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's business
+    leave_to_sweep()
     parent = Connection(fd)
     words: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(parent, words), daemon=True).start()

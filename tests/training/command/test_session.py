@@ -468,6 +468,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_torchrun_starts_its_ranks(tmp_path: Path, sessions: list[CommandSession]) -> None:
     (tmp_path / "ranks.py").write_text(RANKS)
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 from automl.config import DataConfig, ExportFormat, Task
+from automl.data.columns import Columns
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.training.export.package import export
 from automl.training.export.scored import NotComparableError, outputs_of
 from automl.training.predictor import Predictor
-from tests.training.export.conftest import ROWS, scores_of
+from tests.training.export.conftest import ROWS, predictor_of, scores_of
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 
@@ -31,11 +33,19 @@ def data_of(model: Predictor) -> Dataset:
     )
 
 
+@pytest.fixture(scope="module")
+def written(columns: Columns, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of the classifier for all tests of this module."""
+    out = tmp_path_factory.mktemp("scored") / "out"
+    export(predictor_of(columns), ROWS, out, ExportFormat.onnx, {})
+    (out / "reader.py").write_text("raise SystemExit('it was run')")
+    return out
+
+
 @pytest.fixture
-def package(classifier: Predictor, tmp_path: Path) -> Path:
-    export(classifier, ROWS, tmp_path / "out", ExportFormat.onnx, {})
-    (tmp_path / "out" / "reader.py").write_text("raise SystemExit('it was run')")
-    return tmp_path / "out"
+def package(written: Path, tmp_path: Path) -> Path:
+    """That package, in a folder of the test's own."""
+    return shutil.copytree(written, tmp_path / "out")
 
 
 def changed(package: Path, **values: object) -> None:

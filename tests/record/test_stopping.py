@@ -1,0 +1,36 @@
+"""What belongs to a sweep leaves signals that ask to stop to it; what a user starts does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAD = """
+import multiprocessing, os, signal, subprocess, sys, time
+from automl.record.stopping import leave_to_sweep
+leave_to_sweep()
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    os.kill(os.getpid(), number)
+"""
+FORKED = """
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+child.start()
+child.terminate()
+child.join(30)
+print(child.exitcode)
+"""
+STARTED = """
+child = subprocess.Popen(["sleep", "60"])
+child.terminate()
+print(child.wait(30))
+"""
+
+
+@pytest.mark.parametrize("then", [FORKED, STARTED], ids=["forked", "started"])
+def test_it_lives_on_and_can_end_what_it_starts(then: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + then], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "-15\n", "")
