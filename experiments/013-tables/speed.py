@@ -41,8 +41,8 @@ def main() -> None:
             rate, of_cpu = speed(model, rows)
             scores = model.score(test)
             size = f"{model.path.stat().st_size:,}" if "of its" not in name else ""
-            cells = (name, f"{rate:,.0f}", f"{of_cpu:,.0f}")
-            cells += (f"{scores['loss']:.4f}", f"{scores['error']:.4f}", size)
+            cells = [name, f"{rate:,.0f}", f"{of_cpu:,.0f}"]
+            cells += [f"{scores['loss']:.4f}", f"{scores['error']:.4f}", size]
             lines.append(f"| {' | '.join(cells)} |")
             sys.stderr.write(f"{lines[-1]}\n")
         os.chdir(home)
