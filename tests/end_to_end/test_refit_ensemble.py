@@ -96,7 +96,7 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     n_lines = again.n_lines()
     assert call(*REFIT).code == 0
     assert again.n_lines() <= n_lines + 2
-    done = call("evaluate", NAME)
+    done = call("evaluate", *MOVED)
     assert done.code == 0, done.stderr
     event = read_study(study.path).evaluations[-1]
     assert event.models == ("refit-ensemble", "ensemble")
