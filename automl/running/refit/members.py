@@ -29,7 +29,7 @@ from automl.trial import Ensembled, Params, TrialState
 
 
 @dataclass(frozen=True)
-class Members:
+class MembersAgain:
     """What is trained, decided."""
 
     weights: Mapping[int, float]
@@ -77,7 +77,7 @@ def trials_of(made: Ensembled, record: StudyRecord, name: str | None) -> list[Tr
 
 def members_of(
     config: Config, made: Ensembled, trials: Sequence[TrialRecord], sizes: Sizes
-) -> Members:
+) -> MembersAgain:
     """How each of the `trials` is trained again."""
     plans = tuple(_member(config, trial, sizes) for trial in trials)
     keeps_last = config.refit.hold_out is None
@@ -92,7 +92,7 @@ def members_of(
     ]
     if config.data.sweep_rows is not None:
         notes.append("the search had a part of the rows; members are trained with its params")
-    return Members(made.members, RefitPlan(keeps_last, members=plans), tuple(notes))
+    return MembersAgain(made.members, RefitPlan(keeps_last, members=plans), tuple(notes))
 
 
 def _member(config: Config, trial: TrialRecord, sizes: Sizes) -> MemberPlan:
@@ -101,7 +101,7 @@ def _member(config: Config, trial: TrialRecord, sizes: Sizes) -> MemberPlan:
     return MemberPlan(trial.params, epochs_again(of_family, own, sizes), decay)
 
 
-def name_of(config: Config, members: Members, identity: Mapping[str, Any]) -> str:
+def name_of(config: Config, members: MembersAgain, identity: Mapping[str, Any]) -> str:
     """`ensemble-3fa9c2d1`: the same for the same members, whose weights and seeds may become
     others; `identity` is that of the study, data included."""
     decides = {
@@ -113,7 +113,7 @@ def name_of(config: Config, members: Members, identity: Mapping[str, Any]) -> st
 
 
 def derived_members(
-    config: Config, members: Members, name: str, known: Mapping[int, TrialRecord]
+    config: Config, members: MembersAgain, name: str, known: Mapping[int, TrialRecord]
 ) -> Config:
     """The settings of the refit, of which so many trials are `known` by now."""
     own = small_study(config, name, keeps_last=members.plan.keeps_last)

@@ -14,7 +14,13 @@ from automl.running.prepare import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.derive import Sizes
 from automl.running.refit.keeping import keep
-from automl.running.refit.members import Members, derived_members, finished, members_of, name_of
+from automl.running.refit.members import (
+    MembersAgain,
+    derived_members,
+    finished,
+    members_of,
+    name_of,
+)
 from automl.running.sweep import run_sweep
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
@@ -54,7 +60,7 @@ def refit_members(
     return code
 
 
-def _seeds(members: Members, folder: Path, n_seeds: int, again: str) -> Sequence[str]:
+def _seeds(members: MembersAgain, folder: Path, n_seeds: int, again: str) -> Sequence[str]:
     """The models of all, those of a member together. Raises AutoMLError where one has not finished;
     `again` is the command that goes on."""
     found = finished(members.params * n_seeds, read_study(folder).trials)

@@ -12,7 +12,7 @@ from automl.record.study import StudyRecord, fold
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.derive import Sizes
 from automl.running.refit.members import (
-    Members,
+    MembersAgain,
     derived_members,
     finished,
     given_to,
@@ -61,7 +61,7 @@ def searched() -> StudyRecord:
     return fold(events)
 
 
-def members(refit: RefitConfig | None = None) -> Members:
+def members(refit: RefitConfig | None = None) -> MembersAgain:
     config = replace(CONFIG, refit=refit or RefitConfig())
     return members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
 
