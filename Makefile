@@ -50,7 +50,7 @@ test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
 bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/014-gpu)
 	$(BIN)/python experiments/014-gpu/bench_gpu.py
 
-bench-peers: .venv-peers/installed ## Install the peers of experiments/001-throughput
+bench-peers: .venv-peers/installed .venv-peers-tables/installed .venv-peers-autogluon/installed ## Install the peers of experiments/001-throughput and 013-tables
 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
 	$(BIN)/python -m tests.mutants.run $(ONLY)
@@ -73,10 +73,22 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,recipes]'
 	@touch $@
 
-# An environment of their own: none of it is a dependency of the project.
+# Environments of their own: none of it is a dependency of the project.
 .PHONY: bench-peers
 PEERS := experiments/001-throughput/requirements-peers.txt
 .venv-peers/installed: $(PEERS) constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(PEERS)
+	@touch $@
+
+TABLES := experiments/013-tables
+.venv-peers-tables/installed: $(TABLES)/requirements-peers.txt constraints.txt
+	$(PYTHON) -m venv .venv-peers-tables
+	.venv-peers-tables/bin/python -m pip install --quiet --constraint constraints.txt --requirement $<
+	@touch $@
+
+# AutoGluon needs an older pandas than constraints.txt names: its file says the versions that count.
+.venv-peers-autogluon/installed: $(TABLES)/requirements-autogluon.txt
+	$(PYTHON) -m venv .venv-peers-autogluon
+	.venv-peers-autogluon/bin/python -m pip install --quiet --requirement $<
 	@touch $@

@@ -102,7 +102,11 @@ def _score(
         unread = UnreadFile(output.with_name(f"{output.name}.unread.csv"), files)
         file = files.enter_context(replacing(output))
         parquet = output.suffix.lower() == PARQUET
-        writer = files.enter_context(scores_writer(file, predictor.classes, kept, parquet=parquet))
+        writer = files.enter_context(
+            scores_writer(
+                *(file, predictor.classes, kept), parquet=parquet, threshold=predictor.threshold
+            )
+        )
         with leaving_a_core(), Behind("writing") as written:
             for chunk in read_ahead(table.chunks(numbers)):
                 scores = said(chunk.frame) if len(chunk.frame) else None

@@ -70,7 +70,9 @@ def register(config: Config, say: Say) -> Registered:
     if late := outdated(config, model):
         say(late)
     package = packaged(config, model, choice)
-    evaluation = open_evaluation(config.data, record.settings.get("data.test_path"))
+    evaluation = open_evaluation(
+        config.data, record.settings.get("data.test_path"), config.training.value_loss
+    )
     unseen = unseen_by(model, evaluation, config)
     run_ref = run_of(model, directory, place, config.tracking, registry.has_run)
     new = new_model(model, package, run_ref, owner, unseen, config)

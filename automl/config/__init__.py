@@ -19,6 +19,7 @@ from automl.config.devices import Choose, DevicesConfig, DevicesKind
 from automl.config.evaluate import EvaluateConfig
 from automl.config.execution import ExecutionConfig, ExecutionKind
 from automl.config.export import ExportConfig, ExportFormat
+from automl.config.losses import LOSSES
 from automl.config.metrics import direction_of
 from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
@@ -29,7 +30,7 @@ from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import STUDY_NAME, Ensemble, Portfolio, StudyConfig
 from automl.config.tracking import KeepCheckpoints, TrackingConfig
-from automl.config.training import LOSSES, Precision, Schedule, TrainingConfig
+from automl.config.training import Precision, Schedule, TrainingConfig
 from automl.config.ui import UIConfig
 from automl.config.which_model import WhichModel
 from automl.trial import Direction

@@ -6,6 +6,7 @@ Their formulas stand in `automl/data/scores.py`; a report of a training calls ea
 from __future__ import annotations
 
 from automl.config.data import Task
+from automl.config.losses import METRIC_OF, ValueLoss
 from automl.trial import Direction
 
 METRICS: dict[Task, tuple[str, ...]] = {
@@ -35,11 +36,19 @@ EACH_EPOCH = {
 """What every report of a training holds; of the others the study's metric alone, for their cost."""
 
 
+def metrics_of(task: Task, loss: ValueLoss) -> tuple[str, ...]:
+    """All that is told of predictions where models descend this loss."""
+    own = () if loss.metric is None or task is not Task.regression else (loss.metric,)
+    return METRICS[task] + own
+
+
 def reported(task: Task) -> tuple[str, ...]:
     """What a training on a table reports; of auto what it may."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
     always = [name for each in tasks for name in EACH_EPOCH[each]]
     others = [f"{PREFIX}{name}" for each in tasks for name in METRICS[each]]
+    if Task.regression in tasks:
+        others += [f"{PREFIX}{name}" for name in METRIC_OF.values()]
     return tuple(dict.fromkeys((*always, *others)))
 
 

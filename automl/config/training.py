@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from automl.config.checks import check, is_target
+from automl.config.losses import LOSSES, OF_VALUES, ValueLoss
 
 
 class Precision(enum.Enum):
@@ -19,10 +20,6 @@ class Schedule(enum.Enum):
     constant = "constant"
     cosine = "cosine"
     onecycle = "onecycle"
-
-
-LOSSES = ("auto", "cross_entropy", "squared_error")
-"""Those that are ours."""
 
 
 @dataclass
@@ -46,8 +43,11 @@ class TrainingConfig:
     accumulate_steps: int = 1
     """Batches whose gradients are taken together for one step of the optimizer."""
     loss: str = "auto"
-    """cross_entropy (of classes), squared_error (of numbers), auto: whichever suits the target; or
+    """cross_entropy (of classes), squared_error (of numbers), auto: whichever suits the target; of
+    numbers absolute_error (the median), quantile and poisson (counts) where a family has them; or
     `module:function`: (outputs, targets) → the mean over a batch."""
+    quantile: float = 0.5
+    """With loss=quantile: the share of targets that shall lie below what is predicted."""
     loader_workers: int = 0
     """Processes that load the rows of a trial where they do not stay on its device (data=python);
     0: it loads them itself. A trial's numbers do not depend on it."""
@@ -80,6 +80,13 @@ class TrainingConfig:
             self.loss,
             f"must be {', '.join(LOSSES)}, or module:function or file.py:function.",
         )
+        check(0 < self.quantile < 1, "training.quantile", self.quantile, "must be between 0 and 1.")
+        check(
+            self.quantile == 0.5 or self.loss == "quantile",
+            "training.quantile",
+            self.quantile,
+            "is for training.loss=quantile: add it, or leave this out.",
+        )
         check(
             self.loader_workers >= 0,
             "training.loader_workers",
@@ -97,3 +104,9 @@ class TrainingConfig:
     def loss_target(self) -> str | None:
         """The name of a loss of the user's; None: it is one of ours."""
         return None if self.loss in LOSSES else self.loss
+
+    @property
+    def value_loss(self) -> ValueLoss:
+        """What `loss` means where numbers are predicted; of a loss of the user's, as it is told of
+        predictions."""
+        return ValueLoss(self.loss, self.quantile) if self.loss in OF_VALUES else ValueLoss()

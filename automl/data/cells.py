@@ -37,6 +37,22 @@ def distinct(
 
     Texts come without the spaces around them. What is done per cell is done on the list alone.
     """
+    return _distinct(_with_truths_apart(column), missing)
+
+
+def _with_truths_apart(column: pd.Series[Any]) -> pd.Series[Any]:
+    """To Python `True` is 1, in a list of the different ones too; a table may hold both."""
+    if column.dtype != object:
+        return column
+    truths = np.array([isinstance(cell, bool | np.bool_) for cell in column], dtype=bool)
+    if truths.all() or not truths.any():
+        return column
+    return column.where(~truths, column.astype(str))
+
+
+def _distinct(
+    column: pd.Series[Any], missing: frozenset[str] = MISSING
+) -> tuple[npt.NDArray[np.intp], list[Any]]:
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:  # lists and dicts, which Parquet can hold
@@ -95,7 +111,7 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
     elif _is_number(column) or column.dtype.kind == "b":
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        codes, different = distinct(column)
+        codes, different = _distinct(column)  # among numbers `True` is 1
         said = [*map(to_number, different), None]
         values = np.array([math.nan if n is None else n for n in said], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.columns import Columns
 
 Label: TypeAlias = "str | int | float | bool"
@@ -134,6 +135,8 @@ class Dataset:
     steps, whatever their sizes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Columns that are taken otherwise than as numbers or categories because they look so."""
+    loss: ValueLoss = SQUARED_ERROR
+    """What models of it descend and are judged by, where numbers are predicted."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
     _folds: dict[int, Dataset] = field(default_factory=dict, init=False, repr=False)
 

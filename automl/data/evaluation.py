@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automl.config import DataConfig, Task
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.baselines import baselines, baselines_out_of_fold
 from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.dataset import Dataset, Part, Targets
@@ -35,6 +36,7 @@ class Judged:
     """Mean and scale of the target; 0 and 1 for classes."""
     baselines: Mapping[str, Floats]
     """Outputs like a model's (`family.Model.outputs`), by name."""
+    loss: ValueLoss = SQUARED_ERROR
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class Evaluation:
             compared = baselines_out_of_fold(data)
         else:
             compared = baselines(data, self.part.rows)
-        return Judged(self.kind, self.digest, self.part.y, data.task, unit, compared)
+        return Judged(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
 
     @property
     def n_repeats(self) -> int:
@@ -75,13 +77,16 @@ class Evaluation:
         return max(0, n_found - round(by_chance * len(self.part)))
 
 
-def open_evaluation(config: DataConfig, own_test_path: str | None) -> Evaluation:
+def open_evaluation(
+    config: DataConfig, own_test_path: str | None, loss: ValueLoss = SQUARED_ERROR
+) -> Evaluation:
     """The rows to score on, by the `config` of now; `own_test_path` is what `data.test_path` said
     when the study was searched, which decides how its table is split.
 
     Raises ConfigError for a table that cannot be used, or does not match.
     """
     dataset, part, digest = load_with_test(config, own_test_path)
+    dataset = replace(dataset, loss=loss)
     if config.test_path is not None:
         return Evaluation(dataset, RowsKind.GIVEN, part, digest, f"of {config.test_path}")
     if len(part):
@@ -104,17 +109,21 @@ def score(
     seed: int,
     refit: tuple[int | None, Floats] | None = None,
     ensemble: Floats | None = None,
+    thresholds: Mapping[str, float | Floats | None] | None = None,
 ) -> Evaluated:
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
     of the folds that left a row out), by trial, of the refit of a trial (None: of the ensemble)
     and of the ensemble; baselines beside them. The first is what the others are compared with: the
-    refit, else the ensemble, where there is one."""
+    refit, else the ensemble, where there is one. `thresholds` are of those models that have one, by
+    name."""
     named = {} if refit is None else {refit_name(refit[0]): refit[1]}
     named |= {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
     named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
     predicted = {
-        name: predictions(rows.task, of, rows.y, *rows.unit)
+        name: predictions(
+            rows.task, of, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
+        )
         for name, of in {**named, **rows.baselines}.items()
     }
     scores = {name: of.scored() for name, of in predicted.items()}
@@ -153,7 +162,8 @@ def loss_of(evaluation: Evaluation, outputs: Floats) -> float:
     """The loss of a model by what it gives for the rows."""
     data = evaluation.dataset
     scale = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, evaluation.part.y, *scale).scored(["loss"])["loss"]
+    told = predictions(data.task, outputs, evaluation.part.y, *scale, data.loss)
+    return told.scored(["loss"])["loss"]
 
 
 def with_share(evaluation: Evaluation, share: float, seed: int) -> Evaluation:

@@ -131,7 +131,7 @@ def _check_enough(n: int, n_folds: int, what: str) -> None:
 
 def _too_few(n: int, n_folds: int, what: str) -> ConfigError:
     return ConfigError(
-        f"data.folds={n_folds}: there are only {n} {what if n != 1 else what[:-1]} to train on and "
-        "to judge by, those of the test left out. Give fewer folds, data.folds=1 for a single "
-        f"hold-out, or more {what}."
+        f"data.folds={n_folds}: there {'is' if n == 1 else 'are'} only {n} "
+        f"{what[:-1] if n == 1 else what} to train on and to judge by, those of the test left out. "
+        f"Give fewer folds, data.folds=1 for a single hold-out, or more {what}."
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from automl.config import DataConfig
 from automl.data.columns import source_of
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from automl.data.preprocessing import Preprocessing
     from automl.data.source import Source
     from automl.data.split import Split
+
+
+MAX_NAMED = 8
 
 
 def notes_of(
@@ -47,12 +51,30 @@ def notes_of(
     if config.folds == "auto" and not split.folds:
         notes.append(f"data.folds=auto: a single hold-out, there being over {MANY_ROWS:,} rows.")
     notes += folds_note(source.y[split.train], split.folds, source.target.classes)
+    if not split.folds and source.target.classes:
+        notes += _rare_note(source.y.astype(np.int64), split.train, source.target.classes)
     if len(split.left):
         notes.append(
             f"data.sweep_rows={config.sweep_rows:.12g}: trials train on {len(split.train):,} of "
             f"{len(split.train) + len(split.left):,} training rows."
         )
     return notes
+
+
+def _rare_note(
+    y: npt.NDArray[np.int64], train: npt.NDArray[np.int64], classes: Sequence[Label]
+) -> list[str]:
+    """Classes that are not in the training part, and can only be missed."""
+    absent = np.setdiff1d(np.unique(y), np.unique(y[train]))
+    if not len(absent):
+        return []
+    named = _named(absent.tolist(), classes)
+    return [f"classes without a row that trains, having too few rows or groups: {named}."]
+
+
+def _named(numbers: Sequence[int], classes: Sequence[Label]) -> str:
+    names = ", ".join(str(classes[number]) for number in numbers[:MAX_NAMED])
+    return f"{names}{', …' * (len(numbers) > MAX_NAMED)}"
 
 
 def folds_note(y: Targets, folds: Sequence[Fold], classes: Sequence[Label]) -> list[str]:
@@ -68,9 +90,8 @@ def folds_note(y: Targets, folds: Sequence[Fold], classes: Sequence[Label]) -> l
         f"{n_judged:,} rows are judged, each by a model that never saw it."
     ]
     if classes and (unknown := only_judged(folds, y.astype(np.int64))):
-        names = ", ".join(str(classes[number]) for number in unknown[:8])
         notes.append(
-            f"classes that some folds are judged by and not trained on, having too few rows or "
-            f"groups: {names}{', …' * (len(unknown) > 8)}."
+            "classes that some folds are judged by and not trained on, having too few rows or "
+            f"groups: {_named(unknown, classes)}."
         )
     return notes

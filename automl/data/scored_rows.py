@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from automl.data.chunks import Chunk
+from automl.data.thresholds import labels_by
 
 PREDICTION = "prediction"
 
@@ -24,7 +25,14 @@ PREDICTION = "prediction"
 class ScoresWriter:
     """Columns: those that are kept, the prediction, and a probability for each class."""
 
-    def __init__(self, writer: Any, classes: Sequence[object], kept: Sequence[str]) -> None:
+    def __init__(
+        self,
+        writer: Any,
+        classes: Sequence[object],
+        kept: Sequence[str],
+        threshold: float | None = None,
+    ) -> None:
+        self._threshold = threshold
         self._writer, self._kept = writer, tuple(kept)
         self._labels = _labels(classes)
         self.schema = schema_of(classes, kept)
@@ -37,7 +45,7 @@ class ScoresWriter:
         if self._labels is None:
             columns.append(pa.array(scores))
         else:
-            columns.append(self._labels.take(pa.array(scores.argmax(1))))
+            columns.append(self._labels.take(pa.array(labels_by(scores, self._threshold))))
             columns += [pa.array(np.ascontiguousarray(s)) for s in scores.T]
         if len(chunk.places) < chunk.n_rows:
             rows = np.full(chunk.n_rows, -1)
@@ -49,16 +57,21 @@ class ScoresWriter:
 
 @contextmanager
 def scores_writer(
-    file: BinaryIO, classes: Sequence[object], kept: Sequence[str], *, parquet: bool
+    file: BinaryIO,
+    classes: Sequence[object],
+    kept: Sequence[str],
+    *,
+    parquet: bool,
+    threshold: float | None = None,
 ) -> Iterator[ScoresWriter]:
     """Writes into `file`: Parquet, or CSV with a header."""
     schema = schema_of(classes, kept)
     if parquet:
         with pa.parquet.ParquetWriter(file, schema) as writer:
-            yield ScoresWriter(writer, classes, kept)
+            yield ScoresWriter(writer, classes, kept, threshold)
         return
     with pa.csv.CSVWriter(file, schema) as writer:
-        yield ScoresWriter(writer, classes, kept)
+        yield ScoresWriter(writer, classes, kept, threshold)
 
 
 def schema_of(classes: Sequence[object], kept: Sequence[str]) -> Any:

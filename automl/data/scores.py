@@ -16,9 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.config.metrics import METRICS
+from automl.config.losses import SQUARED_ERROR, ValueLoss
+from automl.config.metrics import METRICS, metrics_of
 from automl.data.dataset import Targets
 from automl.data.ranking import Groups, Ranked
+from automl.data.thresholds import labels_by
+from automl.data.value_losses import per_row
 from automl.errors import AutoMLError
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
@@ -67,12 +70,16 @@ class ClassPredictions(Predictions):
 
     names = METRICS[Task.classification]
 
-    def __init__(self, outputs: Floats, y: Targets) -> None:
-        """`outputs` (N, C) are scores whose softmax are the classes' probabilities."""
+    def __init__(
+        self, outputs: Floats, y: Targets, threshold: float | Floats | None = None
+    ) -> None:
+        """`outputs` (N, C) are scores whose softmax are the classes' probabilities; `threshold`:
+        see `thresholds.py`, one or (N,) of each row."""
         top = outputs.max(axis=1, keepdims=True)
         logs = outputs - top - np.log(np.exp(outputs - top).sum(axis=1, keepdims=True))
         self._outputs, self._logs, self._y = outputs, logs, y
-        self._labels = outputs.argmax(axis=1)
+        said = outputs if threshold is None else np.exp(logs)
+        self._labels = labels_by(said, threshold)
 
     @property
     def n_rows(self) -> int:
@@ -137,11 +144,13 @@ class ClassPredictions(Predictions):
 
 class ValuePredictions(Predictions):
     """`loss` (mean square of the scaled error), `rmse` and `mae` in the target's unit, `r2`, and
-    `mape` (mean share of the target by which it is missed, over targets that are not 0)."""
+    `mape` (mean share of the target by which it is missed, over targets that are not 0). With
+    another loss than squared errors `loss` is that one; of a quantile there is `pinball`, the same
+    in the target's unit, and of rates `poisson_deviance`."""
 
-    names = METRICS[Task.regression]
-
-    def __init__(self, values: Floats, y: Targets, scale: float) -> None:
+    def __init__(
+        self, values: Floats, y: Targets, scale: float, loss: ValueLoss = SQUARED_ERROR
+    ) -> None:
         """`values` (N,) are in the target's unit; losses are told by `scale`, as in training."""
         targets = y.astype(np.float64)
         errors = values - targets
@@ -149,8 +158,16 @@ class ValuePredictions(Predictions):
         shares = np.abs(errors) / np.where(targets, np.abs(targets), np.inf)
         self._scale = scale
         self._per_row = np.column_stack(
-            [errors**2, np.abs(errors), centred, centred**2, shares, targets != 0]
+            [
+                *(errors**2, np.abs(errors), centred, centred**2, shares, targets != 0),
+                per_row(loss, values, targets, scale),
+            ]
         )
+        self._loss = loss
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return metrics_of(Task.regression, self._loss)
 
     @property
     def n_rows(self) -> int:
@@ -160,13 +177,15 @@ class ValuePredictions(Predictions):
         return {self.names: self._of_rows}
 
     def _of_rows(self, weights: Floats) -> dict[str, Floats]:
-        square, absolute, y, y_square, share, has_share = _means(weights, self._per_row)
+        square, absolute, y, y_square, share, has_share, loss = _means(weights, self._per_row)
         with np.errstate(divide="ignore", invalid="ignore"):  # targets all alike, or all 0
             r2 = 1 - square / (y_square - y**2)
             mape = share / has_share
         rmse = np.sqrt(square)
+        own = loss * self._scale if self._loss.name == "quantile" else loss
         return {
-            "loss": square / self._scale**2,
+            **({} if self._loss.metric is None else {self._loss.metric: own}),
+            "loss": loss,
             "rmse": rmse,
             "mae": absolute,
             "r2": r2,
@@ -175,9 +194,15 @@ class ValuePredictions(Predictions):
 
 
 def predictions(
-    task: Task, outputs: Floats, y: Targets, target_mean: float, target_scale: float
+    task: Task,
+    outputs: Floats,
+    y: Targets,
+    target_mean: float,
+    target_scale: float,
+    loss: ValueLoss = SQUARED_ERROR,
+    threshold: float | Floats | None = None,
 ) -> Predictions:
-    """Of what a model gives for rows: see `family.Model.outputs`.
+    """Of what a model gives for rows: see `family.Model.outputs`; `threshold` is of two classes.
 
     Raises AutoMLError where that are no numbers.
     """
@@ -187,9 +212,9 @@ def predictions(
             "score: take another trial."
         )
     if task is Task.classification:
-        return ClassPredictions(outputs, y)
+        return ClassPredictions(outputs, y, threshold)
     values = outputs[:, 0] * target_scale + target_mean
-    return ValuePredictions(values, y, target_scale)
+    return ValuePredictions(values, y, target_scale, loss)
 
 
 def _means(weights: Floats, per_row: npt.NDArray[np.float64]) -> Floats:

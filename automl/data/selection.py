@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from automl.config import Task
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ class Selection:
     weights: tuple[float, ...]
     """Of each candidate, 0 for those that are not in it; they sum to 1."""
     loss: float
-    """Log-loss, or mean squared error in the target's unit."""
+    """Log-loss, or mean squared error in the target's unit, or what the study has for it."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -49,33 +50,35 @@ class Selection:
         return tuple(i for i in heaviest if self.weights[i] > 0)
 
 
-def select(said: Array, y: Array, task: Task) -> Selection:
+def select(said: Array, y: Array, task: Task, loss: ValueLoss = SQUARED_ERROR) -> Selection:
     """An ensemble of those who `said` (M, N): the probability of each row's own class, or its value
-    (then `y` (N,) are the true ones). Raises ValueError where there is nobody."""
+    (then `y` (N,) are the true ones, and `loss` judges). Raises ValueError where there is
+    nobody."""
     import numpy as np
 
     if not len(said):
         raise ValueError("an ensemble of no model")
     if task is not Task.regression:
         y = np.zeros(said.shape[1])  # what they say is of each row's class already
+    judge: ValueLoss | None = loss if task is Task.regression else None
     make = _greedy
-    if said.shape[1] < FEW_ROWS and _loss_elsewhere(_floor, said, y, task) <= _loss_elsewhere(
-        _greedy, said, y, task
+    if said.shape[1] < FEW_ROWS and _loss_elsewhere(_floor, said, y, judge) <= _loss_elsewhere(
+        _greedy, said, y, judge
     ):
         make = _floor
-    weights = make(said, y, task)
-    return Selection(tuple(map(float, weights)), float(_losses(weights[None] @ said, y, task)[0]))
+    weights = make(said, y, judge)
+    return Selection(tuple(map(float, weights)), float(_losses(weights[None] @ said, y, judge)[0]))
 
 
-def _greedy(said: Array, y: Array, task: Task) -> Array:
+def _greedy(said: Array, y: Array, judge: ValueLoss | None) -> Array:
     """(M,) weights."""
     import numpy as np
 
-    candidates = np.argsort(_losses(said, y, task), kind="stable")[:MAX_CANDIDATES]
+    candidates = np.argsort(_losses(said, y, judge), kind="stable")[:MAX_CANDIDATES]
     counts, kept = np.zeros(len(said)), np.zeros(len(said))
     total, best = np.zeros(said.shape[1]), np.inf
     for n_added in range(1, MAX_ADDED + 1):
-        losses = _losses((total + said[candidates]) / n_added, y, task)
+        losses = _losses((total + said[candidates]) / n_added, y, judge)
         added = candidates[losses.argmin()]
         counts[added] += 1
         total += said[added]
@@ -84,18 +87,21 @@ def _greedy(said: Array, y: Array, task: Task) -> Array:
     return kept
 
 
-def _floor(said: Array, y: Array, task: Task) -> Array:
+def _floor(said: Array, y: Array, judge: ValueLoss | None) -> Array:
     """(M,) weights: the best five alike."""
     import numpy as np
 
     weights = np.zeros(len(said))
-    best = np.argsort(_losses(said, y, task), kind="stable")[:N_FLOOR]
+    best = np.argsort(_losses(said, y, judge), kind="stable")[:N_FLOOR]
     weights[best] = 1 / len(best)
     return weights
 
 
 def _loss_elsewhere(
-    make: Callable[[Array, Array, Task], Array], said: Array, y: Array, task: Task
+    make: Callable[[Array, Array, ValueLoss | None], Array],
+    said: Array,
+    y: Array,
+    judge: ValueLoss | None,
 ) -> float:
     """The mean loss of ensembles on the parts of the rows that they were not made by."""
     import numpy as np
@@ -104,17 +110,19 @@ def _loss_elsewhere(
     losses = []
     for part in range(min(_N_PARTS, len(y))):
         out = parts == part
-        weights = make(said[:, ~out], y[~out], task)
-        losses.append(_losses(weights[None] @ said[:, out], y[out], task)[0])
+        weights = make(said[:, ~out], y[~out], judge)
+        losses.append(_losses(weights[None] @ said[:, out], y[out], judge)[0])
     return float(np.mean(losses))
 
 
-def _losses(said: Array, y: Array, task: Task) -> Array:
-    """Of each line of (K, N)."""
+def _losses(said: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Of each line of (K, N); None judges probabilities."""
     import numpy as np
 
-    if task is Task.regression:
-        losses: Array = np.square(said - y).mean(axis=1)
+    if judge is None:
+        losses: Array = -np.log(said.clip(_LEAST_PROBABILITY)).mean(axis=1)
     else:
-        losses = -np.log(said.clip(_LEAST_PROBABILITY)).mean(axis=1)
+        from automl.data.value_losses import per_row
+
+        losses = per_row(judge, said, y, scale=1.0).mean(axis=1)
     return losses

@@ -17,6 +17,8 @@ from automl.errors import ConfigError
 
 MAX_INTEGER_CLASSES = 20
 """Integers of more different values than this are amounts, not classes."""
+LEAST_ROWS = 3
+"""Of a class that is in all three parts of a table."""
 _MAX_SHOWN = 8
 _MOSTLY = 0.9
 
@@ -102,7 +104,10 @@ def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
     if not cells.holds_numbers(column):
         if task is Task.regression or (task is Task.auto and _are_amounts(column)):
             raise _not_numbers(column, name)
-        return _text_classes(column, name)
+        target = _text_classes(column, name)
+        if task is Task.auto:
+            _check_few(column, target)
+        return target
     different = np.unique(cells.numbers(column))
     whole = bool((different == np.floor(different)).all())
     few = whole and len(different) <= MAX_INTEGER_CLASSES
@@ -149,6 +154,19 @@ def _text_classes(column: pd.Series[Any], name: str) -> Target:
     return Target(name, Task.classification, classes, taken_as)
 
 
+def _check_few(column: pd.Series[Any], target: Target) -> None:
+    """Raises ConfigError for texts that hardly repeat, unless they were said to be classes."""
+    n_rows, n_classes = len(column), len(target.classes)
+    if n_classes <= MAX_INTEGER_CLASSES or n_rows >= LEAST_ROWS * n_classes:
+        return
+    raise ConfigError(
+        f"data.target={target.name}: {n_classes:,} different texts in {n_rows:,} rows, such as "
+        f"{str(target.classes[0])!r}: too many to be classes, of which each needs {LEAST_ROWS} "
+        "rows, to train, to choose by and to test. Choose another column, group its texts, or set "
+        "data.task=classification."
+    )
+
+
 def _are_amounts(column: pd.Series[Any]) -> bool:
     """Whether nearly all cells are numbers, more of them than classes would be."""
     codes, values = cells.distinct(column)
@@ -162,9 +180,10 @@ def _not_numbers(column: pd.Series[Any], name: str) -> ConfigError:
     codes, values = cells.distinct(column)
     wrong = [i for i, v in enumerate(values) if cells.to_number(v) is None or isinstance(v, bool)]
     places = column.index.to_numpy()[np.isin(codes, wrong)]
-    n_rows = f"{len(places):,} of {len(column):,} rows" if len(places) > 1 else "1 row"
+    n_all = f"{len(column):,} rows"
+    n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"
     return ConfigError(
-        f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} hold "
+        f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} "
         f"something else, such as {str(values[wrong[0]])!r} ({named(places)}): mend those cells, "
         "choose another column, or set data.task=classification."
     )

@@ -51,9 +51,9 @@ from automl.training.plan import (
     check_batch,
     check_class_weight,
     check_conditions,
+    check_counts,
     check_loss,
     check_metric,
-    check_metric_of_folds,
     check_space,
     check_values,
     declare,
@@ -350,11 +350,11 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     from automl.data.load import load_dataset, refuse_table_settings
 
     if config.data.kind is not DataKind.python:
-        dataset = load_dataset(config.data)
+        loss = config.training.value_loss
+        dataset = replace(load_dataset(config.data), loss=loss)
         check_loss(config.training.loss, dataset.task)
-        check_metric(config.study.metric, config.study.towards, dataset.task)
-        if dataset.folds:
-            check_metric_of_folds(config.study.metric, dataset.task)
+        check_counts(dataset)
+        check_metric(config.study.metric, config.study.towards, dataset.task, loss)
         return dataset, None
     refuse_table_settings(config.data)
     check(

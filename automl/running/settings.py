@@ -34,6 +34,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         identity["model"] = dict(config.model.identity())
         identity["training"] = plain(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
+        if config.training.loss != "quantile":
+            del identity["training"]["quantile"]  # likewise, and studies of before have none
     return identity
 
 

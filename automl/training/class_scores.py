@@ -24,12 +24,17 @@ class ClassScores:
     """Places of the classes that were seen; none for a value."""
     absent: float
     """The score of the others."""
+    unit: tuple[float, float] | None = None
+    """Where a fit gives the logarithm of a rate: mean and scale of the target, to which rates are
+    scaled as other values are."""
 
     @classmethod
     def of(cls, data: Dataset, present: npt.NDArray[Any]) -> ClassScores:
         """`present` are the classes of a fit, in its order; empty for a value."""
         absent = -float(np.log(len(data.train) + 1))
-        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent)
+        of_rates = data.loss.name == "poisson"
+        unit = (data.target_mean, data.target_scale) if of_rates else None
+        return cls(data.n_outputs, np.asarray(present, dtype=np.int32), absent, unit)
 
     @property
     def n_given(self) -> int:
@@ -38,6 +43,9 @@ class ClassScores:
 
     def outputs(self, given: Floats) -> Floats:
         """(N, n_outputs) from (N, n_given)."""
+        if self.unit is not None:
+            rates: Floats = (np.exp(given) - self.unit[0]) / self.unit[1]
+            return rates
         if not len(self.present):
             return given
         if len(self.present) == 2:
@@ -48,7 +56,13 @@ class ClassScores:
 
     def plain(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"n_outputs": self.n_outputs, "present": self.present, "absent": self.absent}
+        own = {} if self.unit is None else {"unit": list(self.unit)}
+        return {
+            "n_outputs": self.n_outputs,
+            "present": self.present,
+            "absent": self.absent,
+            **own,
+        }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> ClassScores:
@@ -62,7 +76,16 @@ class ClassScores:
         check(len(present) != 1 and (len(present) > 0 or n_outputs == 1), "classes", len(present))
         check(len(present) <= n_outputs <= max(1, MAX_CLASSES), "classes", n_outputs)
         check(type(absent) is float and np.isfinite(absent), "no score", absent)
-        return cls(n_outputs, present, absent)
+        return cls(n_outputs, present, absent, _unit(plain.get("unit"), n_outputs))
+
+
+def _unit(plain: Any, n_outputs: int) -> tuple[float, float] | None:
+    if plain is None:
+        return None
+    check(isinstance(plain, list | tuple) and len(plain) == 2, "no unit", plain)
+    fits = all(type(x) is float and np.isfinite(x) for x in plain) and plain[1] > 0
+    check(fits and n_outputs == 1, "no unit", plain)
+    return plain[0], plain[1]
 
 
 MAX_CLASSES = 2**20

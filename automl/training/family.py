@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from automl.config import ExportFormat, ModelConfig, TrainingConfig
+from automl.config.losses import EVERYBODYS
+from automl.errors import ConfigError
 from automl.trial import Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
@@ -94,7 +96,19 @@ class Family(ModelConfig, ABC):
 
     def check_training(self, training: TrainingConfig) -> None:
         """Raise ConfigError for a setting of the training that it has no use for."""
-        return None
+        self.check_loss(training)
+
+    losses: ClassVar[tuple[str, ...]] = EVERYBODYS
+    """Of `config.losses`, those that it can descend."""
+
+    def check_loss(self, training: TrainingConfig) -> None:
+        """Raise ConfigError for one of ours that it does not have."""
+        if training.loss_target is None and training.loss not in self.losses:
+            having = [n for n, cls in families().items() if training.loss in cls.losses]
+            raise ConfigError(
+                f"training.loss={training.loss}: model={name_of(self)} does not have it. Those "
+                f"that do: {', '.join(having)}."
+            )
 
     def n_reports(self, training: TrainingConfig) -> int:
         """Of a whole trial."""

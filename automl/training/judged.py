@@ -7,15 +7,21 @@ is kept, has them all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from automl.config import Task
-from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX
-from automl.data.dataset import Dataset, Targets
+from automl.config.losses import SQUARED_ERROR, ValueLoss
+from automl.config.metrics import EACH_EPOCH, PREFIX, metrics_of
+from automl.data.dataset import Dataset, Part, Targets
 from automl.data.scores import Floats, predictions
+from automl.data.thresholds import best_threshold, second_of_two, thresholds_elsewhere
+from automl.training.model_state import THRESHOLD
+
+OF_THRESHOLD = "val_f1"
+"""The metric of a study whose labels go by a threshold of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,24 +35,31 @@ class Judged:
     target_scale: float
     metric: str
     """`study.metric`."""
+    loss: ValueLoss = SQUARED_ERROR
 
     @classmethod
     def of(cls, dataset: Dataset, metric: str) -> Judged:
         """The rows of the validation part."""
-        y = dataset.validation.y
-        return cls(dataset.task, y, dataset.target_mean, dataset.target_scale, metric)
+        return cls.of_part(dataset, dataset.validation, metric)
+
+    @classmethod
+    def of_part(cls, dataset: Dataset, part: Part, metric: str) -> Judged:
+        """Rows of the data set."""
+        unit = dataset.target_mean, dataset.target_scale
+        return cls(dataset.task, part.y, *unit, metric, dataset.loss)
 
     @property
     def wants_metric(self) -> bool:
         """Whether the study goes by one that is no sum over rows which each epoch has anyway."""
         name = self.metric.removeprefix(PREFIX)
-        known = self.metric.startswith(PREFIX) and name in METRICS[self.task]
+        known = self.metric.startswith(PREFIX) and name in metrics_of(self.task, self.loss)
         return known and self.metric not in EACH_EPOCH[self.task] and len(self.y) > 0
 
     def metric_of(self, outputs: Floats) -> dict[str, float]:
         """The study's metric by outputs (N, C) as `family.Model.outputs` gives them; NaN where the
         rows do not tell it."""
-        return self._scored(outputs, [self.metric.removeprefix(PREFIX)])
+        names = [self.metric.removeprefix(PREFIX)]
+        return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
         """What a report holds, `train_loss` beside it: the loss, what people read, and the study's
@@ -57,15 +70,45 @@ class Judged:
 
     def every(self, outputs: Floats) -> dict[str, float]:
         """All metrics that the rows tell."""
-        found = self._scored(outputs, METRICS[self.task])
+        found = self._scored(outputs, metrics_of(self.task, self.loss))
         return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def beside(self, outputs: Floats) -> dict[str, float]:
+        """What a model file says besides the model, by its outputs for the rows: of two classes,
+        where F1 is what counts, the probability from which on a row is of the second."""
+        if not (len(self.y) and self._has_threshold(outputs)):
+            return {}
+        return {THRESHOLD: best_threshold(second_of_two(outputs.astype(np.float64)), self.y)}
+
+    def _has_threshold(self, outputs: Floats) -> bool:
+        return self.metric == OF_THRESHOLD and outputs.shape[1] == 2
 
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
             return {}
         scale = self.target_mean, self.target_scale
-        of = predictions(self.task, outputs.astype(np.float64), self.y, *scale)
+        outputs, threshold = outputs.astype(np.float64), None
+        if self._has_threshold(outputs):
+            threshold = thresholds_elsewhere(second_of_two(outputs), self.y)
+        of = predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
         return {f"{PREFIX}{name}": value for name, value in of.scored(names).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """All metrics of a report, for whoever wants them, and the outputs that they are made of."""
+
+    judged: Judged
+    get_outputs: Callable[[], Floats]
+    """(N, C) for the judged rows."""
+
+    def __call__(self) -> dict[str, float]:
+        return self.judged.every(self.get_outputs())
+
+
+def together(parts: Sequence[Judged]) -> Judged:
+    """The rows of all."""
+    return replace(parts[0], y=np.concatenate([part.y for part in parts]))
 
 
 def class_weights(dataset: Dataset) -> tuple[float, ...]:

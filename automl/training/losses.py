@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own documentation names it so
 
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.facts import Outputs, Size
 from automl.training.resolve import resolve_loss
 
@@ -72,6 +73,27 @@ class SquaredError:
         return total
 
 
+class Pinball(SquaredError):
+    """Of numbers: what is minimal at a quantile (Koenker and Bassett, 1978); at a half, doubled,
+    the absolute error. What counts as a miss is the squared error."""
+
+    def __init__(self, quantile: float, factor: float = 1.0) -> None:
+        self.quantile, self._factor = quantile, factor
+
+    def mean(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self._per_target(out, y).mean()
+
+    def total(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return _by_row(self._per_target(out, y).sum(), y)
+
+    def misses(self, out: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        return super().total(out, y)
+
+    def _per_target(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        error = y - _as_targets(out, y)
+        return self._factor * torch.maximum(self.quantile * error, (self.quantile - 1) * error)
+
+
 class UsersLoss:
     """A function of the user's, (outputs, targets) → the mean over a batch. What counts as a miss
     is that of the loss of ours that would suit the targets, if one does."""
@@ -107,19 +129,28 @@ class UsersLoss:
         return total if self._ours is None else self._ours.misses(out, y, total)
 
 
-def make_loss(target: str | None, outputs: Outputs, n_outputs: Size) -> Loss:
-    """That of such outputs, or the function of the user's that `target` names. Raises ConfigError
-    where it cannot be had."""
+def make_loss(
+    target: str | None, outputs: Outputs, n_outputs: Size, value_loss: ValueLoss = SQUARED_ERROR
+) -> Loss:
+    """That of such outputs (of numbers `value_loss`), or the function of the user's that `target`
+    names. Raises ConfigError where it cannot be had."""
     ours: CrossEntropy | SquaredError | None = None
     if outputs is Outputs.SCORES:
         assert isinstance(n_outputs, int), "a number of classes"
         ours = CrossEntropy(n_outputs)
     elif outputs is Outputs.NUMBERS:
-        ours = SquaredError()
+        ours = _of_values(value_loss)
     if target is not None:
         return UsersLoss(target, ours)
     assert ours is not None, "only a loss of the user's takes any outputs"
     return ours
+
+
+def _of_values(loss: ValueLoss) -> SquaredError:
+    if loss.name == "absolute_error":
+        return Pinball(0.5, 2.0)
+    assert loss.name in ("squared_error", "quantile"), "families refuse what they do not have"
+    return Pinball(loss.quantile) if loss.name == "quantile" else SquaredError()
 
 
 def weighted(loss: Loss, weights: torch.Tensor) -> Loss:

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from automl.config import Task
+from automl.config.losses import OF_VALUES, SQUARED_ERROR, ValueLoss
 from automl.config.refit import ROWS
+from automl.training.model_state import THRESHOLD
 from automl.training.refitted import Refitted
 from automl.trial import ParamValue
 
@@ -45,6 +47,25 @@ def task_of(state: Mapping[str, Any]) -> Task:
     tasks = [task.value for task in Task if task is not Task.auto]
     check(isinstance(name, str) and name in tasks, "no task", name)
     return Task(name)
+
+
+def threshold_of(state: Mapping[str, Any], n_outputs: int) -> float | None:
+    """See `model_state.THRESHOLD`."""
+    if THRESHOLD not in state:
+        return None
+    threshold = number(state, THRESHOLD)
+    check(n_outputs == 2 and 0 <= threshold <= 1, "no threshold", threshold)
+    return threshold
+
+
+def loss_of(state: Mapping[str, Any]) -> ValueLoss:
+    """What a model of numbers was trained by. Raises ValueError for none that there is."""
+    given = state.get("value_loss", [SQUARED_ERROR.name, SQUARED_ERROR.quantile])
+    check(isinstance(given, list | tuple) and len(given) == 2, "no loss", given)
+    name, quantile = given
+    check(name in OF_VALUES, "no loss", name)
+    check(type(quantile) is float and 0 < quantile < 1, "no quantile", quantile)
+    return ValueLoss(name, quantile)
 
 
 def number(state: Mapping[str, Any], key: str) -> float:

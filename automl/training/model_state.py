@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
+from automl.config.losses import SQUARED_ERROR
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.training.family import Family, name_of
@@ -13,6 +15,10 @@ FORMAT = "automl-model-2"
 """Stands in each `best.pt` that `load` can read; a change of its layout is a new number."""
 ARRAY_FORMAT = "automl-model-arrays-1"
 """Likewise of a model of data of the user's own."""
+
+THRESHOLD = "threshold"
+"""Of two classes: from which probability on a row is of the second; where there is none, the
+likelier one is said."""
 
 SHARED = frozenset(
     (
@@ -25,6 +31,7 @@ SHARED = frozenset(
         "target_scale",
         "target",
         "data",
+        "value_loss",
     )
 )
 """What `model_state` says beside the model: the same for all models of a table."""
@@ -39,7 +46,9 @@ def model_state(
     """
     if isinstance(data, DataFacts):
         return _array_state(name_of(family), data, model)
+    own_loss = {} if data.loss == SQUARED_ERROR else {"value_loss": list(astuple(data.loss))}
     return {
+        **own_loss,
         "format": FORMAT,
         "family": name_of(family),
         "task": data.task.value,

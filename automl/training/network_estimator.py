@@ -114,7 +114,7 @@ class NetworkEstimator:
 
     def best_of(self, trainer: Trainer) -> dict[str, Any]:
         """What `best.pt` holds, should this be the best epoch."""
-        return self._best(trainer.network, trainer.weights())
+        return self._best(trainer.network, trainer.weights()) | trainer.beside()
 
     def open_pack(self, key: PackKey, device: str) -> OpenPack:
         assert isinstance(key, NetworkKey), "a network's own"
@@ -130,7 +130,10 @@ class NetworkEstimator:
             trainer,
             self.n_epochs,
             problem.params,
-            lambda number: self._best(trainer.network(number), trainer.weights(number)),
+            lambda number: (
+                self._best(trainer.network(number), trainer.weights(number))
+                | trainer.beside(number)
+            ),
         )
 
     def _best(self, network: Network, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:

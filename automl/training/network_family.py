@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
+from automl.config.losses import EVERYBODYS
 from automl.training.family import Family
 from automl.training.params import TrainingParams, with_settings
 from automl.trial import Params
@@ -38,6 +39,7 @@ class NetworkFamily(Family):
     """Networks that are trained by gradients on the one-hot view of a table."""
 
     export_formats: ClassVar[tuple[ExportFormat, ...]] = tuple(ExportFormat)
+    losses = (*EVERYBODYS, "absolute_error", "quantile")
 
     @abstractmethod
     def params(self, given: Params) -> TrainingParams:

@@ -12,6 +12,7 @@ from automl.trial import Params, ParamValue
 
 CLASS_WEIGHT = "class_weight"
 """A param of those families that can weigh classes."""
+CLASS_WEIGHTS = ("none", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
@@ -87,6 +88,10 @@ def is_number(least: float, below: float = math.inf) -> Callable[[ParamValue], b
     )
 
 
+CLASS_WEIGHT_RULE: Rule = (
+    lambda value: value in CLASS_WEIGHTS,
+    f"one of {', '.join(CLASS_WEIGHTS)}",
+)
 RULES: Mapping[str, Rule] = {
     "lr": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
     "batch_size": (is_whole(1), "a whole number from 1"),

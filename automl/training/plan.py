@@ -20,7 +20,8 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import EACH_EPOCH, METRICS, PREFIX, direction_of, reported
+from automl.config.losses import METRIC_OF, OF_CLASSES, OF_VALUES, SQUARED_ERROR, ValueLoss
+from automl.config.metrics import PREFIX, direction_of, metrics_of, reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
@@ -297,17 +298,25 @@ def check_values(plan: TrainingPlan, values: Mapping[str, Iterable[ParamValue]])
                 raise ConfigError(f"space.{error} Change space.{name}.") from error
 
 
-def check_metric(metric: str, direction: Direction, task: Task) -> None:
+def check_metric(
+    metric: str, direction: Direction, task: Task, loss: ValueLoss = SQUARED_ERROR
+) -> None:
     """Raise ConfigError where a metric of the built-in training is not one of such targets, or
     is wanted the wrong way round."""
     if metric not in reported(Task.auto):
         return  # told by `check_space`, with those that there are
     if metric not in reported(task):
         targets = "numbers" if task is Task.regression else "classes"
-        suit = ", ".join(f"{PREFIX}{name}" for name in METRICS[task])
+        suit = ", ".join(f"{PREFIX}{name}" for name in metrics_of(task, loss))
         raise ConfigError(
             f"study.metric={metric}: does not suit the targets, which are {targets} "
             f"(data.task={task.value}). Those that do: {suit}."
+        )
+    own = {f"{PREFIX}{name}": named for named, name in METRIC_OF.items()}
+    if metric in own and own[metric] != loss.name:
+        raise ConfigError(
+            f"study.metric={metric}: it is that of training.loss={own[metric]}, and models here "
+            f"descend {loss.name}: add training.loss={own[metric]}, or take another metric."
         )
     good = direction_of(metric)
     if direction is not good:
@@ -318,38 +327,44 @@ def check_metric(metric: str, direction: Direction, task: Task) -> None:
         )
 
 
-def check_metric_of_folds(metric: str, task: Task) -> None:
-    """Raise ConfigError for a metric that is no mean over rows: what folds come to is one."""
-    if metric in reported(task) and metric not in EACH_EPOCH[task]:
-        raise ConfigError(
-            f"study.metric={metric}: trials with folds are judged by one of "
-            f"{', '.join(EACH_EPOCH[task][1:])}. Take one of these, or data.folds=1."
-        )
-
-
 def check_class_weight(names: Iterable[str], loss: str, task: Task) -> None:
     """Raise ConfigError where a space weighs classes that there are not, or in a loss that is not
     ours."""
-    if CLASS_WEIGHT not in names or (task is Task.classification and loss in LOSSES):
+    weighing = [n for n in names if n == CLASS_WEIGHT or n.endswith(f"_{CLASS_WEIGHT}")]
+    if not weighing or (task is Task.classification and loss in LOSSES):
         return
     why = (
         f"training.loss={loss} is a loss of your own, which can weigh them itself"
         if task is Task.classification
         else f"the targets are numbers (data.task={task.value}), and have no classes"
     )
-    raise ConfigError(f"space.{CLASS_WEIGHT}: {why}. Take it out with ~space.{CLASS_WEIGHT}.")
+    raise ConfigError(f"space.{weighing[0]}: {why}. Take it out with ~space.{weighing[0]}.")
 
 
 def check_loss(name: str, task: Task) -> None:
     """Raise ConfigError where `training.loss` is not one of such targets."""
-    suits = "squared_error" if task is Task.regression else "cross_entropy"
-    if name not in (suits, "auto") and name in LOSSES:
+    suits = OF_VALUES if task is Task.regression else OF_CLASSES
+    if name not in (*suits, "auto") and name in LOSSES:
         targets = "numbers" if task is Task.regression else "classes"
         other = Task.classification if task is Task.regression else Task.regression
         raise ConfigError(
             f"training.loss={name}: the targets are {targets} (data.task={task.value}), whose loss "
-            f"is {suits}. Leave training.loss out, or set data.task={other.value} if they are "
-            "meant otherwise."
+            f"is {' or '.join(suits)}. Leave training.loss out, or set data.task={other.value} if "
+            "they are meant otherwise."
+        )
+
+
+def check_counts(dataset: Dataset) -> None:
+    """Raise ConfigError where rates are wanted of targets that are no counts."""
+    if dataset.loss.name != "poisson":
+        return
+    parts = dataset.train, dataset.validation
+    n_below = sum(int((part.y < 0).sum()) for part in parts)
+    if n_below or not any((part.y > 0).any() for part in parts):
+        what = f"{n_below:,} rows are below 0" if n_below else "all are 0"
+        raise ConfigError(
+            f"training.loss=poisson: targets are counts, or other amounts from 0 on, and {what} in "
+            "what trains and judges: take squared_error, or leave those rows out."
         )
 
 

@@ -16,6 +16,7 @@ from automl.config import ExportFormat, Task
 from automl.data.columns import Columns
 from automl.data.dataset import Label, Rows, Targets
 from automl.data.scores import Predictions, predictions
+from automl.data.thresholds import labels_by
 from automl.errors import AutoMLError
 from automl.record.files import BEST, CHECKPOINTS, ENSEMBLE, LAST, REFIT, StudyFiles
 from automl.training import model_file, plain_checkpoint
@@ -74,6 +75,11 @@ class Predictor:
         """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
         self._scale = model_file.number(state, "target_scale")
+        self.value_loss = model_file.loss_of(state)
+        """What its training descended, where it predicts numbers."""
+        self.threshold = model_file.threshold_of(state, self._model.n_outputs)
+        """Of two classes, from which probability on a row is of the second (`study.metric=val_f1`);
+        None: the likelier one is predicted."""
         # Here, because training processes import this module too: scikit-learn takes 1.6 s.
         from automl.data.preprocessing import Preprocessing
 
@@ -89,16 +95,14 @@ class Predictor:
         out = self.outputs(self.read(frame))
         if self.task is Task.regression:
             return np.asarray(out[:, 0] * self._scale + self._mean)
-        return np.asarray(np.array(self.classes)[out.argmax(1)])
+        said = out if self.threshold is None else _shares(out)
+        return np.asarray(np.array(self.classes)[labels_by(said, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
         """(N, C) probabilities, columns as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        out = self.outputs(self.read(frame))
-        shares = np.exp(out - out.max(axis=1, keepdims=True, initial=-np.inf))
-        probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
-        return probabilities
+        return _shares(self.outputs(self.read(frame)))
 
     @property
     def trained(self) -> Model:
@@ -192,7 +196,14 @@ class Predictor:
         return self.read(frame), targets
 
     def _predictions(self, rows: Rows, y: Targets) -> Predictions:
-        return predictions(self.task, self.outputs(rows), y, self._mean, self._scale)
+        unit = self._mean, self._scale
+        return predictions(self.task, self.outputs(rows), y, *unit, self.value_loss, self.threshold)
+
+
+def _shares(outputs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shares = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+    probabilities: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> Model:

@@ -16,6 +16,7 @@ from automl.errors import AutoMLError
 from automl.record.files import BEST
 from automl.training import plain_checkpoint
 from automl.training.model_file import REFITTED
+from automl.training.model_state import THRESHOLD
 from automl.training.predictor import MEMBERS, SIZES, WEIGHTS, content_of, is_model
 from automl.training.refitted import RefitFile
 from automl.trial import trial_name
@@ -29,6 +30,9 @@ def write(asked: RefitFile) -> None:
         content = of_members(states, asked.weights)
     else:
         content = contents[0] | {"state": together(states)}
+    if asked.searched is not None and THRESHOLD not in content["state"]:
+        found = content_of(Path(asked.searched))["state"]
+        content["state"] = {**content["state"], **{n: found[n] for n in (THRESHOLD,) if n in found}}
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
     content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}

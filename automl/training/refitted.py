@@ -31,5 +31,8 @@ class RefitFile:
     """The `best.pt` of each; of an ensemble those of a member stand together."""
     study: str
     refitted: Refitted
+    searched: str | None = None
+    """The `best.pt` of the trial, whose threshold of labels is kept: a refit has no rows to find
+    one by."""
     weights: Mapping[int, float] = field(default_factory=dict)
     """Of an ensemble by trial, in the order of `seeds`."""

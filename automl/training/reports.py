@@ -211,6 +211,9 @@ class TrialReports:
         """Keep what a trial comes to at its end, its model, too; returns its value."""
         assert self.goal.at_end, "the plan says so"
         value = told.metrics[self.goal.metric]
+        self._log_beside(
+            told.step, {n: v for n, v in told.metrics.items() if n not in self.metric_names}
+        )
         content = self._header(told.step) | {
             "value": value,
             "metrics": dict(told.metrics),
@@ -361,9 +364,14 @@ class TrialReports:
             if name not in told
         }
         told |= more
+        self._log_beside(best.step, more)
+
+    def _log_beside(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell metrics that are of a step and were not in its report."""
         now_ms = int(time.time() * 1000)
-        points = tuple(LoggedPoint(name, v, best.step, now_ms) for name, v in more.items())
-        self.log(Logged(self.spec.number, time.time(), points, {}))
+        points = tuple(LoggedPoint(name, v, step, now_ms) for name, v in metrics.items())
+        if points:
+            self.log(Logged(self.spec.number, time.time(), points, {}))
 
     def _take_best(self, step: int, get: _Getters) -> None:
         """Keep the state of a step that is better than all before it. A tie is not better."""

@@ -18,7 +18,7 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
-from automl.training.judged import Judged
+from automl.training.judged import Judged, Scores
 from automl.training.model_file import check_room, with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
@@ -54,11 +54,20 @@ class Fitting:
 
     @property
     def targets(self) -> npt.NDArray[Any]:
-        """(N,) of the training rows: class numbers, or float64 in units of the target's scale."""
+        """(N,) of the training rows: class numbers, or float64 in units of the target's scale;
+        counts as they are."""
         data = self.data
         if data.task is Task.classification:
             return data.train.y
+        if data.loss.name == "poisson":
+            return data.train.y.astype(np.float64)
         return (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
+
+    @property
+    def class_weight(self) -> str | None:
+        """As scikit-learn's classifiers take it."""
+        weight: str = self.params.class_weight
+        return None if weight == "none" else weight
 
     @property
     def n_done(self) -> int:
@@ -138,8 +147,11 @@ class _Reporting:
             grown.round,
             metrics,
             checkpoint=lambda: {"epoch": grown.round, **patience.state(), **grown.get_state()},
-            best=lambda: model_state(self._fitting.family, self._fitting.data, grown.get_model()),
-            scores=lambda: judged.every(grown.validation),
+            best=lambda: {
+                **model_state(self._fitting.family, self._fitting.data, grown.get_model()),
+                **judged.beside(grown.validation),
+            },
+            scores=Scores(judged, lambda: grown.validation),
         )
         if patience.is_over:
             raise _Enough
@@ -149,7 +161,7 @@ def _metrics(data: Dataset, grown: Grown, judged: Judged) -> dict[str, float]:
     """As networks report them; a final training may have no validation rows."""
     unit = (data.target_mean, data.target_scale)
     outputs, targets = grown.train
-    of_train = predictions(data.task, outputs, targets, *unit).scored(["loss"])
+    of_train = predictions(data.task, outputs, targets, *unit, data.loss).scored(["loss"])
     return {"train_loss": of_train["loss"], **judged.each_epoch(grown.validation)}
 
 

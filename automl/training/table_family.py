@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,9 +27,18 @@ class TableFamily(Family):
     """It trains round by round, an epoch each, and reports after each."""
 
     library: ClassVar[str] = "sklearn"
+    weighs_classes = True
     export_formats: ClassVar[tuple[ExportFormat, ...]] = (ExportFormat.onnx,)
     rules: ClassVar[Mapping[str, Rule]]
     """Of its params, which are these."""
+
+    fits_with: ClassVar[str] = "sklearn.ensemble"
+    """What a process that fits imports, and one that only predicts does not. Workers are forked
+    from one that has it: else each would load it in its first trial."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        return (self.heavy, self.fits_with)
 
     @property
     def users_target(self) -> None:
@@ -63,6 +72,7 @@ class TableFamily(Family):
                 f"training.{changed[0]}={getattr(value, 'value', value)}: it is about how networks "
                 "are trained, and this model is none. Leave it out, or take model=mlp."
             )
+        self.check_loss(training)
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         """Memory by arithmetic; scikit-learn trains on the CPU alone."""

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from automl.config import Precision, Task, TrainingConfig
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
-from automl.training.judged import Judged
+from automl.training.judged import Judged, Scores
 from automl.training.losses import Loss, make_loss, weighted
 from automl.training.network import Network, Networks
 from automl.training.network_family import NetworkFamily
@@ -29,7 +29,7 @@ from automl.training.params import TrainingParams, with_settings
 from automl.training.patience import Patience
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Ranks
-from automl.training.reports import GetScores, Goal
+from automl.training.reports import Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import TrainingRows, epoch_order
@@ -79,7 +79,8 @@ class Problem:
 
     @cached_property
     def loss(self) -> Loss:
-        return make_loss(self.training.loss_target, self.outputs, self.n_outputs)
+        own = self.training.value_loss
+        return make_loss(self.training.loss_target, self.outputs, self.n_outputs, own)
 
     def training_loss(self, params: TrainingParams, device: torch.device) -> Loss:
         """What a trial descends: with the classes weighed, where its params say so."""
@@ -121,18 +122,27 @@ class Problem:
             return {}
         return self.judged.metric_of(outputs.double().cpu().numpy())
 
-    def all_metrics(self, outputs: torch.Tensor | None) -> GetScores | None:
+    def all_metrics(self, outputs: torch.Tensor | None) -> Scores | None:
         """What computes every metric of the outputs (N, C) for the validation part; None: there
         are none to compute."""
-        judged = self.judged
-        if judged is None or outputs is None:
+        if self.judged is None or outputs is None:
             return None
-        return lambda: judged.every(outputs.double().cpu().numpy())
+        return Scores(self.judged, lambda: outputs.double().cpu().numpy())
+
+    def beside(self, outputs: torch.Tensor | None) -> dict[str, float]:
+        """See `Judged.beside`; of outputs (N, C) for the validation part."""
+        if self.judged is None or outputs is None:
+            return {}
+        return self.judged.beside(outputs.double().cpu().numpy())
 
     def room_for_outputs(self, *shape: int, device: torch.device) -> torch.Tensor | None:
         """For those of the validation part, 0; None: nobody asks for them."""
         if self.judged is None:
             return None
+        return self.room(*shape, device=device)
+
+    def room(self, *shape: int, device: torch.device) -> torch.Tensor:
+        """For outputs, 0; in main memory where they would take much of the device's."""
         where = device if math.prod(shape) <= _OUTPUTS_ON_DEVICE else torch.device("cpu")
         return torch.zeros(shape, dtype=self.dtype, device=where)
 
@@ -208,9 +218,13 @@ class Trainer:
         self._outputs: torch.Tensor | None = None
 
     @property
-    def scores(self) -> GetScores | None:
+    def scores(self) -> Scores | None:
         """What computes all metrics of the last epoch; None: there are no more of them."""
         return self.problem.all_metrics(self._outputs)
+
+    def beside(self) -> dict[str, float]:
+        """What a model file says besides the model as it is after the last epoch."""
+        return self.problem.beside(self._outputs)
 
     @property
     def has_stopped(self) -> bool:

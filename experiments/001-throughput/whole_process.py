@@ -66,8 +66,14 @@ def ours(config_name: str, *overrides: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "automl", *options, *overrides)
 
 
-def run(command: Sequence[str], folder: Path, timeout_seconds: float | None = None) -> Timing:
-    """Run to the end in `folder`; output goes to `output.txt` there.
+def run(
+    command: Sequence[str],
+    folder: Path,
+    timeout_seconds: float | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Timing:
+    """Run to the end in `folder`; output goes to `output.txt` there. `variables` of the environment
+    go before those that all contenders have.
 
     Raises ProcessFailedError, also where it took longer than `timeout_seconds` and was killed.
     """
@@ -77,7 +83,8 @@ def run(command: Sequence[str], folder: Path, timeout_seconds: float | None = No
     with output.open("ab") as stream:
         own, busy = _own_seconds(), _busy_seconds()
         began, start = time.time(), time.perf_counter()
-        code = _exit_code(command, folder, environment | _ENVIRONMENT, stream, timeout_seconds)
+        environment |= {**_ENVIRONMENT, **(variables or {})}
+        code = _exit_code(command, folder, environment, stream, timeout_seconds)
         wall = time.perf_counter() - start
     _reap_orphans()
     if code is None:

@@ -7,6 +7,7 @@ space, and that the bounds of the params allow are trained too, for their files.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -111,34 +112,48 @@ def measured(folder: Path, name: str, params: Params) -> Row:
         test_path=str(folder / "adult-test.csv"),
     )
     evaluation = open_evaluation(config, config.test_path)
-    plan = TrainingPlan(
-        objective=ObjectiveConfig(),
-        data=config,
-        family=families()[name](),
-        training=TrainingConfig(),
-        metric="val_loss",
-        direction=Direction.minimize,
-    )
-    outcomes: list[TrialEvent] = []
-
-    def on_event(event: TrialEvent) -> Verdict:
-        outcomes.append(event)
-        return Verdict.GO_ON
-
+    family = OneFamily(name, config, evaluation)
     with tempfile.TemporaryDirectory() as checkpoints:
-        session = TrainingSession(plan, open_objective(SessionSetup(plan, evaluation.dataset)))
-        session.run(TrialSpec(0, {}, checkpoints, 1), PLACEMENT, on_event)  # what is imported first
-        before = time.process_time()
-        session.run(TrialSpec(1, params, f"{checkpoints}/1", 1), PLACEMENT, on_event)
-        cpu_seconds = time.process_time() - before
-        assert isinstance(outcomes[-1], Finished), outcomes[-1]
+        family.train({}, checkpoints)  # what is imported first
+        _, cpu_seconds = family.train(params, f"{checkpoints}/1")
         sizes = [Path(checkpoints, "1", file).stat().st_size for file in (BEST, LAST)]
         loss, error, rows_per_second = scored(Path(checkpoints, "1", BEST), evaluation)
     return Row(loss, error, cpu_seconds, sizes[0], sizes[1], rows_per_second)
 
 
+class OneFamily:
+    """Trains trials of a family on one table, in this process."""
+
+    def __init__(self, name: str, config: DataConfig, evaluation: Evaluation) -> None:
+        plan = TrainingPlan(
+            objective=ObjectiveConfig(),
+            data=config,
+            family=families()[name](),
+            training=TrainingConfig(),
+            metric="val_loss",
+            direction=Direction.minimize,
+        )
+        objective = open_objective(SessionSetup(plan, evaluation.dataset))
+        self._session = TrainingSession(plan, objective)
+
+    def train(self, params: Params, folder: str) -> tuple[float, float]:
+        """Its value, and the seconds of CPU that it took; `best.pt` lies in the folder then."""
+        told: list[TrialEvent] = []
+
+        def on_event(event: TrialEvent) -> Verdict:
+            told.append(event)
+            return Verdict.GO_ON
+
+        before = time.process_time()
+        self._session.run(TrialSpec(0, params, folder, 1), PLACEMENT, on_event)
+        outcome = told[-1]
+        assert isinstance(outcome, Finished), outcome
+        return outcome.value, time.process_time() - before
+
+
 def scored(path: Path, evaluation: Evaluation) -> tuple[float, float, float]:
-    """Log-loss and error on the test rows, and how many of them are predicted in a second."""
+    """Log-loss and error on the test rows, and how many of them are predicted in a second. Of
+    amounts the mean squared error and nan."""
     model, part = load_of_table(path), evaluation.part
     model.outputs(part.rows[:1])
     before = time.process_time()
@@ -146,7 +161,7 @@ def scored(path: Path, evaluation: Evaluation) -> tuple[float, float, float]:
     seconds = time.process_time() - before
     data = evaluation.dataset
     of = predictions(data.task, outputs, part.y, data.target_mean, data.target_scale).scored()
-    return of["loss"], of["error"], len(part) / seconds
+    return of["loss"], of.get("error", math.nan), len(part) / seconds
 
 
 def say(line: str) -> None:

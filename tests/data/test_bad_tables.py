@@ -183,3 +183,26 @@ def test_a_test_table_that_does_not_match(
     with pytest.raises(ConfigError) as caught:
         load_test(config)
     assert problem in str(caught.value)
+
+
+def test_too_many_texts_to_be_classes(table: WriteTable) -> None:
+    message = refusal(table("a,y", *(f"{i},name{i % 40}" for i in range(100))))
+    assert "40 different texts in 100 rows, such as 'name0': too many to be classes" in message
+    assert load_dataset(table("a,y", *(f"{i},name{i % 40}" for i in range(120)))).classes
+
+
+def test_a_class_that_no_row_trains_is_named(table: WriteTable) -> None:
+    rows = [f"{i},{'uv'[i % 2]}" for i in range(40)]
+    told = [
+        note
+        for seed in range(8)
+        for note in load_dataset(table("a,y", *rows, "99,solo", split_seed=seed)).notes
+        if note.startswith("classes without a row that trains")
+    ]
+    assert 0 < len(told) < 8
+    assert set(told) == {"classes without a row that trains, having too few rows or groups: solo."}
+
+
+def test_one_cell_that_is_no_number(table: WriteTable) -> None:
+    message = refusal(table("a,y", *(f"{i},{i / 8}" for i in range(60)), "61,n.a."))
+    assert "and 1 of 61 rows holds something else, such as 'n.a.' (row 61): mend" in message

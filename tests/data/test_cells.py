@@ -69,3 +69,17 @@ def test_no_numbers(column: list[Any]) -> None:
 
 def test_flags_in_a_column_of_numbers_are_0_and_1() -> None:
     np.testing.assert_array_equal(cells.numbers(pd.Series([True, False])), [1, 0])
+
+
+@pytest.mark.parametrize("cells_", [[True, 1, False, 0], [1, True, 0, False], [1.0, True, 0, None]])
+def test_truths_and_numbers_are_told_apart(cells_: list[Any]) -> None:
+    """As an export's reader does, who sees one cell after another."""
+    alone = [texts(pd.Series([cell], dtype=object))[0] for cell in cells_]
+    assert texts(pd.Series(cells_, dtype=object)) == alone
+    assert len(set(alone)) == 4
+    assert not cells.holds_numbers(pd.Series(cells_, dtype=object))
+
+
+def test_truths_among_numbers_are_0_and_1() -> None:
+    column = pd.Series([True, 2.5, False, 1], dtype=object)
+    np.testing.assert_array_equal(cells.numbers(column), [1, 2.5, 0, 1])

@@ -55,3 +55,16 @@ def test_a_wrong_family_or_value_is_refused() -> None:
         auto.check_value("family", "tree")
     with pytest.raises(ValueError, match=r"^mlp_depth=-1: must be a whole number"):
         auto.check_value("mlp_depth", -1)
+
+
+def test_one_class_weight_is_that_of_all_families() -> None:
+    auto = AutoFamily()
+    assert "class_weight" in auto.param_names()[0]
+    auto.check_value("class_weight", "balanced")
+    with pytest.raises(ValueError, match="must be one of none, balanced"):
+        auto.check_value("class_weight", "heavy")
+    for name in auto.families:
+        own = auto.of({"family": name, "class_weight": "balanced"})[1]
+        assert own == {"class_weight": "balanced"}
+    both = {"family": "mlp", "class_weight": "balanced", "mlp_class_weight": "none"}
+    assert auto.of(both)[1] == {"class_weight": "none"}

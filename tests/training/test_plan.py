@@ -112,6 +112,8 @@ def test_only_classes_are_weighed() -> None:
     for loss, task in (("auto", Task.regression), ("a:b", Task.classification)):
         with pytest.raises(ConfigError, match=r"Take it out with ~space\.class_weight"):
             check_class_weight(["class_weight"], loss, task)
+    with pytest.raises(ConfigError, match=r"Take it out with ~space\.mlp_class_weight"):
+        check_class_weight(["mlp_class_weight"], "auto", Task.regression)
 
 
 def test_what_fits_is_let_through(disc: Dataset) -> None:

@@ -150,7 +150,7 @@ def ensemble(folder: Path, n_seeds: int) -> Path:
     seeds = [str(seed(folder, number, disc)) for number in range(2 * n_seeds)]
     of = replace(OF, trial=4, members=(4, 2))
     path = folder / "refit.pt"
-    write(RefitFile(str(path), seeds, "a", of, {4: 0.75, 2: 0.25}))
+    write(RefitFile(str(path), seeds, "a", of, weights={4: 0.75, 2: 0.25}))
     return path
 
 

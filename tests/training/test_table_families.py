@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,39 @@ def trained(
     spec, listener = make_spec(folder, params), Listener(verdicts or {})
     open_session(SessionSetup(plan, data)).run(spec, HOST, listener)
     return load_of_table(Path(spec.checkpoint_dir) / "best.pt"), listener
+
+
+_FIT_AFTER_ITS_MODULES = """
+import importlib, sys
+from pathlib import Path
+from automl.training.auto.family import AutoFamily
+from automl.training.family import families
+family, folder = families()[sys.argv[1]](), Path(sys.argv[2])
+assert set(family.modules) <= set(AutoFamily().modules)
+for name in ("automl.training.session", *family.modules):
+    importlib.import_module(name)
+from automl.config import TrainingConfig
+from automl.training.plan import SessionSetup
+from automl.training.session import open_session
+from tests.training.conftest import HOST, Listener, make_plan, make_spec
+from tests.training.tables import mixed
+data, before = mixed(folder, 2), set(sys.modules)
+plan = make_plan(family=family, training=TrainingConfig(epochs=1))
+open_session(SessionSetup(plan, data)).run(make_spec(folder, {}), HOST, Listener({}))
+late = {name for name in set(sys.modules) - before if name.startswith("sklearn.")}
+assert list(folder.rglob("best.pt"))
+sys.stdout.write(" ".join(sorted(name for name in late if name.count(".") == 1)))
+"""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_fit_loads_no_part_of_sklearn_that_its_process_was_not_forked_with(
+    name: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", _FIT_AFTER_ITS_MODULES, name, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout == ""
 
 
 def fitting(name: str, data: Dataset, params: Params | None = None) -> Fitting:
@@ -320,3 +355,19 @@ def test_a_number_of_trees_is_one_at_least() -> None:
         TreesFamily(trees_per_epoch=0)
     with pytest.raises(ConfigError, match=r"^model.iterations_per_epoch=0: "):
         BoostingFamily(iterations_per_epoch=0)
+
+
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_a_rare_class_counts_as_much_as_a_frequent_one(name: str, tmp_path: Path) -> None:
+    data = mixed(tmp_path, 2)
+    few = np.flatnonzero(data.train.y == 1)[::10]
+    rows = np.sort(np.concatenate([np.flatnonzero(data.train.y == 0), few]))
+    uneven = replace(data, train=data.train.taking(rows))
+    frame = mixed_frame(2, seed=1)
+    shares = [
+        trained(tmp_path / weight, name, uneven, {"class_weight": weight})[0]
+        .predict_probabilities(frame)[:, 1]
+        .mean()
+        for weight in ("none", "balanced")
+    ]
+    assert shares[1] > 1.3 * shares[0]

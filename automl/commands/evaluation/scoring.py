@@ -19,6 +19,7 @@ from automl.commands.which_model import (
 from automl.config import Config, DataKind
 from automl.data.evaluation import Evaluation, Judged, open_evaluation, score
 from automl.data.scores import Floats
+from automl.data.thresholds import second_of_two, thresholds_elsewhere
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import study_path
@@ -77,7 +78,9 @@ def scored(
 def _score_table(
     config: Config, record: StudyRecord, choices: Sequence[Choice], judge: Judge
 ) -> Scoring:
-    table = open_evaluation(config.data, record.settings.get("data.test_path"))
+    table = open_evaluation(
+        config.data, record.settings.get("data.test_path"), config.training.value_loss
+    )
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)
@@ -89,11 +92,19 @@ def _score_table(
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
         refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
         ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
+        thresholds={model.name: _threshold(model.predictor, out, table) for model, out in of},
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
     notes = (left_out, *(outdated(config, model) for model in models), repeated)
     return Scoring(event, table.source, table, tuple(filter(None, notes)))
+
+
+def _threshold(model: Predictor, outputs: Floats, table: Evaluation) -> float | Floats | None:
+    """That of its labels; where it was found on these rows, each row's by the others."""
+    if model.threshold is None or table.kind.unseen:
+        return model.threshold
+    return thresholds_elsewhere(second_of_two(outputs), table.part.y)
 
 
 def _outputs(model: Predictor, table: Evaluation) -> Floats:

@@ -63,7 +63,7 @@ def compared(
     except NotComparableError as error:
         return str(error)
     scale = data.target_mean, data.target_scale
-    named = {name: predictions(data.task, of, y, *scale) for name, of in outputs.items()}
+    named = {name: predictions(data.task, of, y, *scale, data.loss) for name, of in outputs.items()}
     samples = bootstrap(named, config.evaluate.n_resamples, config.study.seed)
     losses = {name: of.scored()[LOSS] for name, of in named.items()}
     return difference(

@@ -96,7 +96,7 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, Sizes | None]:
 
     config = prepared.config
     wanted = RefitRows(config.refit.rows, config.refit.hold_out)
-    dataset = load_dataset(config.data, wanted)
+    dataset = replace(load_dataset(config.data, wanted), loss=config.training.value_loss)
     return dataset, Sizes(prepared.dataset.n_train, len(dataset.train))
 
 
@@ -109,6 +109,7 @@ def _checked(
     from automl.data.load import load_dataset
 
     dataset = load_dataset(config.data, RefitRows(TRAIN))
+    dataset = replace(dataset, loss=config.training.value_loss)
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
     own = checking(config, winner, sizes, prepared.identity)
     assert own.study.name is not None, "made by check.py"
@@ -181,7 +182,9 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     assert begun.config.study.name is not None
     data = "" if prepared.dataset is None else prepared.dataset.digest
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
-    keep(RefitFile(str(path), seeds, begun.config.study.name, refitted))
+    best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
+    searched = str(best) if prepared.dataset is not None and best.exists() else None
+    keep(RefitFile(str(path), seeds, begun.config.study.name, refitted, searched))
 
 
 def _all_there(paths: Sequence[str]) -> bool:

@@ -56,7 +56,8 @@ def refit_members(
         digest = prepared.dataset.digest
         refitted = Refitted(numbers[0], config.refit.rows, config.refit.n_seeds, digest, numbers)
         path = str(StudyFiles(begun.path).refit)
-        keep(RefitFile(path, seeds, config.study.name, refitted, members.weights))
+        of = str(StudyFiles(begun.path).ensemble)  # whose threshold of labels is kept
+        keep(RefitFile(path, seeds, config.study.name, refitted, of, members.weights))
     return code
 
 

@@ -41,7 +41,9 @@ class Served(PythonModel):
         scores = np.concatenate(parts)
         if not classes:
             return pd.DataFrame({"prediction": scores})
-        labels = [classes[place] for place in scores.argmax(axis=1)]
+        threshold = self.model.schema.get("threshold")
+        places = scores.argmax(axis=1) if threshold is None else (scores[:, 1] > threshold) * 1
+        labels = [classes[place] for place in places]
         by_class = {f"probability_{c}": scores[:, i] for i, c in enumerate(classes)}
         return pd.DataFrame({"prediction": labels, **by_class})
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check
+from automl.errors import ConfigError
 from automl.training.family import Family, PackKey, families
+from automl.training.params import CLASS_WEIGHT, CLASS_WEIGHT_RULE, check_value
 from automl.trial import UNKNOWN, Params, ParamValue, Request, Work
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class AutoFamily(Family):
 
     heavy = "automl.training.auto.heavy"
     choice = FAMILY
+    weighs_classes = True
 
     families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
     """Those that trials may be of, the cheap ones first."""
@@ -71,7 +74,8 @@ class AutoFamily(Family):
 
     @property
     def modules(self) -> Sequence[str]:
-        return (self.heavy, *(family.heavy for family in self._members().values()))
+        members = self._members().values()
+        return (self.heavy, *(name for family in members for name in family.modules))
 
     def param_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         taken = [
@@ -79,9 +83,23 @@ class AutoFamily(Family):
             for name, family in self._members().items()
             for param in family.param_names()[0] or ()
         ]
-        return (FAMILY, *taken), (FAMILY,)
+        return (FAMILY, CLASS_WEIGHT, *taken), (FAMILY,)
+
+    def check_training(self, training: TrainingConfig) -> None:
+        """Raises ConfigError, with the families that can."""
+        members = self._members()
+        having = [name for name, one in members.items() if training.loss in one.losses]
+        if training.loss_target is None and len(having) < len(members):
+            some = f"model.families=[{','.join(having)}]" if having else "another model"
+            lacking = ", ".join(name for name in members if name not in having)
+            raise ConfigError(
+                f"training.loss={training.loss}: {lacking} cannot descend it: take {some}."
+            )
 
     def check_value(self, name: str, value: ParamValue) -> None:
+        if name == CLASS_WEIGHT:
+            check_value(name, value, {name: CLASS_WEIGHT_RULE})
+            return
         if name == FAMILY:
             if value not in self.families:
                 raise ValueError(
@@ -163,6 +181,10 @@ class AutoFamily(Family):
 
 
 def own_params(family: str, params: Params) -> dict[str, ParamValue]:
-    """Those of a trial's params that are the family's, as it calls them."""
+    """Those of a trial's params that are the family's, as it calls them; `class_weight` is of all
+    that weigh classes, unless one has its own."""
     before = f"{family}_"
-    return {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}
+    own = {n.removeprefix(before): value for n, value in params.items() if n.startswith(before)}
+    if CLASS_WEIGHT in params and families()[family].weighs_classes:
+        return {CLASS_WEIGHT: params[CLASS_WEIGHT], **own}
+    return own

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from automl.config import TrainingConfig, check
-from automl.training.params import Rule, check_value, is_number, is_whole
+from automl.config import LOSSES, TrainingConfig, check
+from automl.training.params import (
+    CLASS_WEIGHT,
+    CLASS_WEIGHT_RULE,
+    Rule,
+    check_value,
+    is_number,
+    is_whole,
+)
 from automl.training.table_family import TableFamily
 from automl.trial import Params
 
@@ -33,6 +40,7 @@ _RULES: Mapping[str, Rule] = {
         lambda value: is_number(math.ulp(0.0))(value) and float(value or 0) <= 1,
         "a share of the columns, above 0 and at most 1",
     ),
+    CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
 
@@ -50,6 +58,8 @@ class BoostingParams:
     """Draws what a leaf of few rows says towards 0."""
     max_features: float = 1.0
     """Share of the columns that a node looks at."""
+    class_weight: str = "none"
+    """balanced: a row counts the more the rarer its class is, all classes the same together."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
@@ -62,6 +72,7 @@ class BoostingFamily(TableFamily):
 
     heavy = "automl.training.boosting.heavy"
     rules: ClassVar[Mapping[str, Rule]] = _RULES
+    losses = LOSSES
 
     iterations_per_epoch: int = 10
     """Corrections between two reports; a whole trial has `training.epochs` times as many, and keeps

@@ -140,7 +140,7 @@ class _Listener:
         self._sums: tuple[Floats, Floats] | None = None
         self._classes: ClassScores | None = None
 
-    def __call__(self, boosting: Any, x: object, y: object) -> float:
+    def __call__(self, boosting: Any, x: object, y: object, sample_weight: object = None) -> float:
         """The score is of no use: nothing is stopped by it."""
         every, n_done = self._fitting.family.iterations_per_epoch, len(boosting._predictors)
         if n_done and n_done % every == 0:
@@ -193,6 +193,13 @@ def _tree_of(predictor: Any) -> Trees:
     )
 
 
+def _loss_of(data: Dataset) -> dict[str, Any]:
+    """As scikit-learn calls it."""
+    if data.loss.name == "quantile":
+        return {"loss": "quantile", "quantile": data.loss.quantile}
+    return {"loss": data.loss.name}
+
+
 def unfitted(fitting: Fitting) -> Any:
     """Not yet fitted."""
     from sklearn import ensemble
@@ -207,7 +214,9 @@ def unfitted(fitting: Fitting) -> Any:
         else ensemble.HistGradientBoostingRegressor
     )
     n_iterations = fitting.n_rounds * family.iterations_per_epoch
+    own = {"class_weight": fitting.class_weight} if of_classes else _loss_of(fitting.data)
     return kind(
+        **own,
         learning_rate=float(params.learning_rate),
         max_iter=n_iterations,
         max_leaf_nodes=params.max_leaf_nodes,

@@ -15,10 +15,12 @@ from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.data.scores import Floats, predictions
 from automl.data.selection import select
+from automl.data.thresholds import best_threshold, second_of_two, thresholds_elsewhere
 from automl.errors import AutoMLError
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
+from automl.training.model_state import THRESHOLD
 from automl.training.predictor import load_of_table
 from automl.training.refit_file import of_members, read, save
 from automl.training.resolve import resolve_builder
@@ -33,18 +35,25 @@ def write(asked: EnsembleFile) -> Made:
     if not outputs:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     said = np.stack([_said(of, data) for of in outputs.values()])
-    chosen = select(said, data.judged.y.astype(np.float64), data.task)
+    chosen = select(said, data.judged.y.astype(np.float64), data.task, data.loss)
     trials = [list(outputs)[i] for i in chosen.members]
     weights = [chosen.weights[i] for i in chosen.members]
     contents = [read(Path(asked.models[trial])) for trial in trials]
     members = dict(zip(trials, weights, strict=True))
     joined = mean_outputs(np.stack([outputs[trial] for trial in trials]), data.task, weights)
-    scores = _scores(joined, data)
-    joined_file = of_members([content["state"] for content in contents], members)
-    content = {**joined_file, "metrics": scores, "study": asked.study}
+    states = [content["state"] for content in contents]
+    own = _threshold(joined, data) if any(THRESHOLD in state for state in states) else {}
+    scores = _scores(joined, data, by_threshold=bool(own))
+    content = {**of_members(states, members), "metrics": scores, "study": asked.study}
+    content["state"] = {**content["state"], **own}
     path = Path(asked.path)
     save(path, content, [Path(asked.models[trial]) for trial in trials])
     return Made(members, scores, speeds)
+
+
+def _threshold(outputs: Floats, data: Dataset) -> dict[str, float]:
+    """That of its labels, as its members have one."""
+    return {THRESHOLD: best_threshold(second_of_two(outputs), data.judged.y)}
 
 
 def _outputs(asked: EnsembleFile) -> tuple[dict[int, Floats], dict[int, float]]:
@@ -76,6 +85,9 @@ def _said(outputs: Floats, data: Dataset) -> Floats:
     return said
 
 
-def _scores(outputs: Floats, data: Dataset) -> dict[str, float]:
+def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, float]:
     unit = data.target_mean, data.target_scale
-    return predictions(data.task, outputs, data.judged.y, *unit).scored()
+    threshold = None
+    if by_threshold:
+        threshold = thresholds_elsewhere(second_of_two(outputs), data.judged.y)
+    return predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()

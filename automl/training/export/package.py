@@ -218,6 +218,7 @@ def _answers(predictor: Predictor, columns: Columns) -> dict[str, Any]:
     return {
         "task": predictor.task.value,
         "classes": list(predictor.classes),
+        **({} if predictor.threshold is None else {"threshold": predictor.threshold}),
         "columns": [
             {"name": c.name, "categories": list(c.categories)}
             if isinstance(c, CategoryColumn)

@@ -54,7 +54,11 @@ class Model:
         """The label, or the value. Raises KeyError for a column that the row lacks, ValueError for
         a text where a number was."""
         answer = self.scores(**self.arrays(row))[0]
-        return self.classes[answer.argmax()] if self.classes else float(answer)
+        if not self.classes:
+            return float(answer)
+        threshold = self.schema.get("threshold")
+        place = answer.argmax() if threshold is None else int(answer[1] > threshold)
+        return self.classes[place]
 
     def probabilities(self, row: Mapping[str, Any]) -> dict[Any, float]:
         """By label; empty for a value."""

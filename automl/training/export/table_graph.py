@@ -117,6 +117,9 @@ class TableGraph:
 
     def class_outputs(self, classes: ClassScores, given: str) -> str:
         """(B, n_outputs): see `ClassScores.outputs`."""
+        if classes.unit is not None:
+            mean, scale = map(self.constant, classes.unit)
+            return self.add("Div", self.add("Sub", self.add("Exp", given), mean), scale)
         present = classes.present.tolist()
         if not present:
             return given

@@ -14,11 +14,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from automl.training.family import Estimator
 from automl.training.folds.course import Course, Metrics, Whole, told
+from automl.training.judged import Scores
 from automl.training.model_state import SHARED
 from automl.training.objective import State, TrialContext, TrialStopped
 from automl.training.patience import Patience
+from automl.training.reports import GetScores
 from automl.training.seeds import fold_seed
 from automl.training.told import Told
 from automl.trial import TrialSpec
@@ -38,6 +42,8 @@ class _Report:
     metrics: Metrics
     get_checkpoint: GetState | None
     get_best: GetState | None
+    get_scores: Scores | None
+    """None: it gives no outputs."""
 
     def member(self) -> Mapping[str, Any]:
         """What `best.pt` holds of it, beside what is the same for all folds."""
@@ -130,10 +136,11 @@ class _Recorder:
         metrics: Mapping[str, float],
         get_checkpoint: GetState | None,
         get_best: GetState | None,
-        get_scores: object = None,
+        get_scores: GetScores | None = None,
     ) -> None:
-        """More metrics of one fold are none of the trial's."""
-        self._call.told(_Report(step.__index__(), dict(metrics), get_checkpoint, get_best))
+        """More metrics of one fold are none of the trial's; the outputs behind them tell those."""
+        scores = get_scores if isinstance(get_scores, Scores) else None
+        self._call.told(_Report(step.__index__(), dict(metrics), get_checkpoint, get_best, scores))
 
     def set_tag(self, name: str, value: object) -> None:
         self._trial.set_tag(name, value)
@@ -152,6 +159,8 @@ class _Standing:
     states: list[Any]
     last: list[Any]
     """Each fold's model by its last report of an earlier process, after which it may have ended."""
+    said: list[Any]
+    """Likewise its outputs for the rows that judge it; None: they are not asked for."""
     snapshot: Callable[[Any], Any]
     """Copies a model, as the trial's checkpoints do."""
     step: int = -1
@@ -162,12 +171,24 @@ class _Standing:
             if report is not None:
                 self.reports[fold], self.metrics[fold] = report, report.metrics
         self.step = max(report.step for report in reports if report is not None)
-        self.course, now = self.course.after(self.step, self.metrics)
+        if self.course.asks_outputs:
+            self.said = [self._outputs(fold) for fold in range(len(self.reports))]
+        self.course, now = self.course.after(self.step, self.metrics, self.said)
         for fold in now:
             self.kept[fold] = self.snapshot(self._member(fold))
-        pooled = self.course.pooled(self.metrics)
+            outputs = self._outputs(fold) if self.course.keeps_outputs else None
+            if outputs is not None:
+                self.course = self.course.saying(fold, outputs)
+        pooled = self.course.pooled(self.metrics, self.said)
         self.patience = self.patience.after(pooled)
         return pooled
+
+    def _outputs(self, fold: int) -> Any:
+        """What a fold's model says of the rows that judge it, as it is now; None: not known."""
+        report = self.reports[fold]
+        if report is None:
+            return self.said[fold]
+        return None if report.get_scores is None else report.get_scores.get_outputs()
 
     def _member(self, fold: int) -> Any:
         """A fold's model as it is now."""
@@ -192,6 +213,7 @@ class _Standing:
             ],
             "metrics": [dict(metrics) for metrics in self.metrics],
             "last": [self._member(fold) for fold in range(len(self.reports))],
+            "said": self.said,
             "course": self.course.state(),
             "kept": self.kept,
             **self.patience.state(),
@@ -219,6 +241,7 @@ def train_by_calls(
         kept=[*nothing],
         states=states,
         last=[*nothing],
+        said=[*nothing],
         snapshot=snapshot,
     )
     if state is not None:
@@ -229,6 +252,7 @@ def train_by_calls(
         )
         standing.kept = list(state["kept"])
         standing.last = list(state.get("last", standing.last))
+        standing.said = [None if s is None else np.asarray(s) for s in state.get("said", nothing)]
         standing.metrics = [dict(metrics) for metrics in state.get("metrics", standing.metrics)]
     with ExitStack() as running:
         calls = [

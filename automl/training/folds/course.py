@@ -1,4 +1,9 @@
-"""How a trial with folds stands: from the folds' metrics to the trial's. Pure."""
+"""How a trial with folds stands: from the folds' metrics to the trial's. Pure.
+
+A loss of all rows is the mean of the folds' losses. What is no mean over rows, such as the area
+under a curve, is told by what the folds' models say of the rows, all those of a division together;
+of several divisions it is the mean.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from automl.data.dataset import Dataset
+from automl.data.scores import Floats
+from automl.training.judged import Judged, together
 from automl.training.reports import Goal
 from automl.training.told import Told
 
+MAX_KEPT = 2**22
+"""Numbers that a trial's folds say of the rows left out, and that are kept for more metrics than
+the study's own: 32 MB."""
 Metrics: TypeAlias = Mapping[str, float]
 Whole: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 """What `best.pt` holds of the models of all folds."""
@@ -24,6 +36,8 @@ class Taken(NamedTuple):
     """What the others were worth there: the best so far."""
     metrics: Metrics
     """Its own there."""
+    outputs: Floats | None = None
+    """(N, C) what it said there of the rows that judge it; None: not known."""
 
 
 def pooled(metrics: Sequence[Metrics], n_rows: Sequence[int]) -> dict[str, float]:
@@ -51,53 +65,144 @@ class Course:
     """Which division of the rows each fold is of: others of the same choose its length."""
     taken: tuple[Taken | None, ...]
     """None: none was finite yet."""
+    judged: tuple[Judged, ...] = ()
+    """The rows that judge each fold; empty: means over rows are all that is known."""
+    n_classes: int = 0
 
     @classmethod
     def of(cls, dataset: Dataset, goal: Goal) -> Course:
         """That of a trial at its start."""
         n_rows = tuple(len(fold.judged) for fold in dataset.folds)
         repeats = tuple(fold.repeat for fold in dataset.folds)
-        return cls(goal, n_rows, repeats, (None,) * len(n_rows))
+        judged = tuple(
+            Judged.of_part(dataset, dataset.train.taking(fold.judged), goal.metric)
+            for fold in dataset.folds
+        )
+        return cls(goal, n_rows, repeats, (None,) * len(n_rows), judged, len(dataset.classes))
 
-    def after(self, step: int, metrics: Sequence[Metrics]) -> tuple[Course, list[int]]:
+    @property
+    def asks_outputs(self) -> bool:
+        """Whether the study's metric is told by the folds' outputs together."""
+        return bool(self.judged) and self.judged[0].wants_metric
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether what a fold says as it is taken is kept."""
+        n_outputs = max(1, self.n_classes)
+        return bool(self.judged) and (self.asks_outputs or sum(self.n_rows) * n_outputs <= MAX_KEPT)
+
+    def after(
+        self, step: int, metrics: Sequence[Metrics], outputs: Sequence[Floats] = ()
+    ) -> tuple[Course, list[int]]:
         """After a step with these metrics of its folds, and the folds that are taken as they are
-        now; on a tie the earlier stays."""
+        now; on a tie the earlier stays. `outputs` are (N, C) of each fold, where they are asked
+        for."""
         taken, now = list(self.taken), []
         for fold, own in enumerate(metrics):
-            value = self._others(fold, metrics)
+            value = self._others(fold, metrics, outputs)
             before = taken[fold]
             better = before is None or self.goal.direction.better(value, before.others)
-            if math.isfinite(value) and math.isfinite(own[self.goal.metric]) and better:
+            if math.isfinite(value) and self._is_finite(own) and better:
                 taken[fold] = Taken(step, value, own)
                 now.append(fold)
         return replace(self, taken=tuple(taken)), now
 
-    def pooled(self, metrics: Sequence[Metrics]) -> dict[str, float]:
+    def saying(self, fold: int, outputs: Floats) -> Course:
+        """With what a fold says as it is taken, of the rows that judge it."""
+        taken = list(self.taken)
+        before = taken[fold]
+        assert before is not None, "it was taken now"
+        taken[fold] = before._replace(outputs=outputs)
+        return replace(self, taken=tuple(taken))
+
+    def pooled(
+        self, metrics: Sequence[Metrics], outputs: Sequence[Floats] = ()
+    ) -> dict[str, float]:
         """What the trial reports of a step."""
-        return pooled(metrics, self.n_rows)
+        found = pooled(metrics, self.n_rows)
+        if self.asks_outputs:
+            found |= self._of_divisions(Judged.metric_of, outputs)
+        return found
 
     @property
     def out_of_fold(self) -> dict[str, float] | None:
         """The metrics of the rows left out, each fold as taken; None: of one there is nothing."""
-        found = [taken.metrics for taken in self.taken if taken is not None]
-        return self.pooled(found) if len(found) == len(self.taken) else None
+        taken = [taken for taken in self.taken if taken is not None]
+        if len(taken) < len(self.taken):
+            return None
+        means = pooled([one.metrics for one in taken], self.n_rows)
+        outputs = [one.outputs for one in taken if one.outputs is not None]
+        if not self.judged or len(outputs) < len(taken):
+            return means
+        own = self._of_divisions(Judged.metric_of, outputs) if self.asks_outputs else {}
+        found = self._of_divisions(Judged.every, outputs) | means | own
+        return found if self.goal.metric in found else None
 
-    def _others(self, fold: int, metrics: Sequence[Metrics]) -> float:
+    @property
+    def beside(self) -> dict[str, float]:
+        """What a model file says besides the models, by what each says as it is taken."""
+        outputs = [t.outputs for t in self.taken if t is not None and t.outputs is not None]
+        if not self.asks_outputs or len(outputs) < len(self.taken):
+            return {}
+        return together(self.judged).beside(np.concatenate(outputs))
+
+    def _is_finite(self, own: Metrics) -> bool:
+        """Of a fold by itself; one whose rows are of one class has no area under a curve."""
+        return all(
+            math.isfinite(value)
+            for name, value in own.items()
+            if not (self.asks_outputs and name == self.goal.metric)
+        )
+
+    def _others(self, fold: int, metrics: Sequence[Metrics], outputs: Sequence[Floats]) -> float:
         others = [
             other
             for other, repeat in enumerate(self.repeats)
             if repeat == self.repeats[fold] and other != fold
         ]
+        if self.asks_outputs:
+            return self._of_folds(Judged.metric_of, others, outputs)[self.goal.metric]
         found = pooled([metrics[o] for o in others], [self.n_rows[o] for o in others])
         return found[self.goal.metric]
 
+    def _of_divisions(
+        self, scored: Callable[[Judged, Floats], dict[str, float]], outputs: Sequence[Floats]
+    ) -> dict[str, float]:
+        """The mean over the divisions of the rows, of what each tells."""
+        of_each = [
+            self._of_folds(scored, [f for f, own in enumerate(self.repeats) if own == one], outputs)
+            for one in sorted(set(self.repeats))
+        ]
+        return {
+            name: math.fsum(each[name] for each in of_each) / len(of_each)
+            for name in of_each[0]
+            if all(name in each for each in of_each)
+        }
+
+    def _of_folds(
+        self,
+        scored: Callable[[Judged, Floats], dict[str, float]],
+        folds: Sequence[int],
+        outputs: Sequence[Floats],
+    ) -> dict[str, float]:
+        rows = together([self.judged[fold] for fold in folds])
+        return scored(rows, np.concatenate([outputs[fold] for fold in folds]))
+
     def state(self) -> list[Any]:
         """What a checkpoint keeps of it."""
-        return [None if t is None else (t.step, t.others, dict(t.metrics)) for t in self.taken]
+        return [
+            None if t is None else (t.step, t.others, dict(t.metrics), t.outputs)
+            for t in self.taken
+        ]
 
     def restored(self, state: Sequence[Any]) -> Course:
         """As it was when the checkpoint was made."""
-        return replace(self, taken=tuple(None if t is None else Taken(*t) for t in state))
+        return replace(self, taken=tuple(None if t is None else _taken(*t) for t in state))
+
+
+def _taken(step: int, others: float, metrics: Metrics, outputs: Any = None) -> Taken:
+    """Checkpoints of before hold no outputs; those of torch hold tensors."""
+    return Taken(step, others, metrics, None if outputs is None else np.asarray(outputs))
 
 
 def told(course: Course, kept: Sequence[Any], whole: Whole) -> Told | None:
@@ -106,4 +211,4 @@ def told(course: Course, kept: Sequence[Any], whole: Whole) -> Told | None:
     if metrics is None:
         return None
     step = max(taken.step for taken in course.taken if taken is not None)
-    return Told(step, metrics, whole(kept))
+    return Told(step, metrics, {**whole(kept), **course.beside})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automl.data.dataset import Dataset
+from automl.data.scores import Floats
 from automl.training import checkpoint
 from automl.training.folds.course import Course, Whole, told
 from automl.training.network import Network
@@ -45,6 +46,7 @@ class FoldPack:
         self._start = Course.of(dataset, self._problem.goal)
         self._n_folds = len(dataset.folds)
         self._trials: dict[int, _Trial] = {}
+        lanes.keeps_outputs = self._start.keeps_outputs
 
     @property
     def _problem(self) -> Problem:
@@ -135,14 +137,21 @@ class FoldPack:
             if isinstance(metrics, DivergedError):
                 return metrics
             by_fold.append(metrics)
-        course, now = trial.course.after(trial.epoch, by_fold)
+        outputs = self._outputs(number) if self._start.asks_outputs else []
+        course, now = trial.course.after(trial.epoch, by_fold, outputs)
         kept = list(trial.kept)
         for fold in now:
             lane = number * self._n_folds + fold
             member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
             kept[fold] = checkpoint.snapshot(member)
-        report = course.pooled(by_fold)
+            if course.keeps_outputs:
+                course = course.saying(fold, self._lanes.judged_outputs(lane))
+        report = course.pooled(by_fold, outputs)
         return _Trial(trial.epoch + 1, course, trial.patience.after(report), kept), report
+
+    def _outputs(self, number: int) -> list[Floats]:
+        """What a trial's folds say now of the rows that judge them."""
+        return [self._lanes.judged_outputs(lane) for _, lane in self._lanes_of(number)]
 
     def _lanes_of(self, number: int) -> list[tuple[int, int]]:
         """Each fold with the number of its lane."""

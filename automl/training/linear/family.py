@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import TrainingConfig
-from automl.training.params import Rule, check_value, is_number
+from automl.training.params import CLASS_WEIGHT, CLASS_WEIGHT_RULE, Rule, check_value, is_number
 from automl.training.table_family import TableFamily
 from automl.trial import Params
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _RULES: Mapping[str, Rule] = {
     "l2": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
+    CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
 
@@ -27,6 +28,8 @@ class LinearParams:
     l2: float = 1.0
     """What half the sum of squared weights counts, beside the sum of the rows' losses (for numbers
     the whole sum, as in ridge regression)."""
+    class_weight: str = "none"
+    """balanced: a row counts the more the rarer its class is, all classes the same together."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
@@ -39,6 +42,7 @@ class LinearFamily(TableFamily):
 
     heavy = "automl.training.linear.heavy"
     rules: ClassVar[Mapping[str, Rule]] = _RULES
+    fits_with = "sklearn.linear_model"
 
     def params(self, given: Params) -> LinearParams:
         return LinearParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each

@@ -108,7 +108,9 @@ def _solved(fitting: Fitting, x: npt.NDArray[np.float32]) -> LinearModel:
     with warnings.catch_warnings():
         # One that has not come to its end is a model, too; its loss says how good.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = LogisticRegression(C=1 / l2, max_iter=_MAX_STEPS).fit(x, y)
+        fit = LogisticRegression(
+            C=1 / l2, max_iter=_MAX_STEPS, class_weight=fitting.class_weight
+        ).fit(x, y)
     return _model(fit.coef_, fit.intercept_, ClassScores.of(data, fit.classes_))
 
 

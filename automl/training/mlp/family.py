@@ -14,6 +14,7 @@ from automl.errors import ConfigError
 from automl.training.network_family import NetworkFamily, NetworkKey
 from automl.training.params import (
     CLASS_WEIGHT,
+    CLASS_WEIGHT_RULE,
     RULES,
     TRAINING_NAMES,
     TrainingParams,
@@ -38,13 +39,12 @@ _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
 # some 100 MiB.
 _LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
 
-CLASS_WEIGHTS = ("none", "balanced")
 MLP_RULES = {
     **RULES,
     "depth": (is_whole(0), "a whole number from 0"),
     "width": (is_whole(1), "a whole number from 1"),
     "dropout": (is_number(0, below=1), "a number from 0 to below 1"),
-    CLASS_WEIGHT: (lambda value: value in CLASS_WEIGHTS, f"one of {', '.join(CLASS_WEIGHTS)}"),
+    CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from automl.config import Task
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 
 
 class PackLoss(Protocol):
@@ -88,6 +89,42 @@ class _SquaredError:
         return total, total
 
 
-def make_pack_loss(task: Task, weights: torch.Tensor | None = None) -> PackLoss:
-    """The loss of a task; `weights` (C,): what a row of each class counts, None: the same."""
-    return _SquaredError() if task is Task.regression else _CrossEntropy(weights)
+class _Pinball(_SquaredError):
+    """See `losses.Pinball`."""
+
+    def __init__(self, quantile: float, factor: float = 1.0) -> None:
+        self._quantile, self._factor = quantile, factor
+
+    def train(
+        self, out: torch.Tensor, y: torch.Tensor, out_g: torch.Tensor, totals: torch.Tensor
+    ) -> None:
+        error = y.unsqueeze(1) - out
+        totals.add_(self._losses(error))
+        slope = torch.where(error > 0, -self._quantile, 1 - self._quantile).to(out.dtype)
+        slope.masked_fill_(error == 0, 0.5 - self._quantile)  # as torch has it where both are equal
+        torch.mul(slope, self._factor / out.shape[2], out=out_g)
+
+    def look(
+        self, out: torch.Tensor, y: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        losses = self._losses(y.unsqueeze(-2) - out)
+        if counts is not None:
+            losses = losses * counts.unsqueeze(1)
+        squares = super().look(out, y, counts)[1]
+        return losses.sum((1, 2), dtype=torch.float64), squares
+
+    def _losses(self, error: torch.Tensor) -> torch.Tensor:
+        return self._factor * torch.maximum(self._quantile * error, (self._quantile - 1) * error)
+
+
+def make_pack_loss(
+    task: Task, weights: torch.Tensor | None = None, loss: ValueLoss = SQUARED_ERROR
+) -> PackLoss:
+    """The loss of a task; `weights` (C,): what a row of each class counts, None: the same; of
+    numbers `loss`."""
+    if task is not Task.regression:
+        return _CrossEntropy(weights)
+    if loss.name == "squared_error":
+        return _SquaredError()
+    assert loss.name in ("absolute_error", "quantile"), "families refuse what they do not have"
+    return _Pinball(loss.quantile) if loss.name == "quantile" else _Pinball(0.5, 2.0)

@@ -49,7 +49,7 @@ class MLPPackTrainer(PackTrainer):
         self._data = DataTensors(train, validation, data.folds)
         weighs = weighs_classes and problem.class_weights
         weights = torch.tensor(problem.class_weights, device=self._device) if weighs else None
-        self._loss = make_pack_loss(problem.task, weights)
+        self._loss = make_pack_loss(problem.task, weights, problem.training.value_loss)
 
     def make_places(self, lanes: Mapping[int, Lane]) -> MLPPlaces:
         by_depth = sorted(lanes.items(), key=lambda item: -len(_hidden_widths(item[1].network)))
@@ -143,7 +143,7 @@ class MLPPlaces(Places[MLPLayout]):
         looks = (
             self._look_at_all(n_rows, outputs)
             if self._judged is None
-            else self._look_at_own(n_rows)
+            else self._look_at_own(n_rows, outputs)
         )
         loss, miss = (
             torch.zeros(len(self.lanes), dtype=torch.float64, device=device) for _ in "lm"
@@ -167,16 +167,23 @@ class MLPPlaces(Places[MLPLayout]):
                 begin += len(some_x)
             yield self._loss.look(out, some_y)
 
-    def _look_at_own(self, n_rows: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _look_at_own(
+        self, n_rows: int, outputs: torch.Tensor | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Each lane at the rows of its fold."""
         assert self._judged is not None
         x, y = self._data.train.x, self._data.train.y
         places, counts = (torch.split(t, n_rows, dim=1) for t in self._judged)
+        begin = 0
         for some, weights in zip(places, counts, strict=True):
             look = self._look_apart(some.shape[1])
             torch.index_select(x, 0, some.reshape(-1), out=look.x)
             some_y = y.index_select(0, some.reshape(-1)).view(some.shape)
-            yield self._loss.look(look.forward().to(self._dtype), some_y, weights)
+            out = look.forward().to(self._dtype)
+            if outputs is not None:
+                outputs[:, :, begin : begin + out.shape[2]] = out
+                begin += out.shape[2]
+            yield self._loss.look(out, some_y, weights)
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:
         parts = self.values.of(position)

@@ -194,7 +194,7 @@ class ModulePlaces(Places[StackedLayout]):
     def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         self._skeleton.eval()
         if self._data.folds:
-            return self._evaluate_folds()
+            return self._evaluate_folds(outputs)
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         part, begin = self._data.validation, 0
         pieces = (torch.split(t, self._n_look_rows) for t in (part.x, part.y))
@@ -207,28 +207,37 @@ class ModulePlaces(Places[StackedLayout]):
                 begin += len(y)
         return sums[0], sums[1]
 
-    def _evaluate_folds(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _evaluate_folds(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Each lane at the rows of its fold: those that all have together, the rest by itself."""
         sums = torch.zeros(2, len(self.lanes), dtype=torch.float64, device=self._totals.device)
         folds = self._data.folds
         rows = [folds[lane.fold].judged for lane in self.lanes if lane.fold is not None]
         n_common = min(len(fold.judged) for fold in folds)  # not of the lanes there are now
         common = torch.stack([some[:n_common] for some in rows])
+        begin = 0
         for some in torch.split(common, self._n_look_rows, dim=1):
             x, y = (
                 t.index_select(0, some.reshape(-1)).view(*some.shape, *t.shape[1:])
                 for t in (self._data.train.x, self._data.train.y)
             )
-            loss, miss, _ = self._look(dict(self.values.views), self._rest, x, y)
+            loss, miss, out = self._look(dict(self.values.views), self._rest, x, y)
             sums += torch.stack([loss, miss])
+            if outputs is not None:
+                outputs[:, :, begin : begin + some.shape[1]] = out.transpose(1, 2)
+                begin += some.shape[1]
         for position, own in enumerate(rows):
             trained = {name: view[position] for name, view in self.values.views.items()}
             rest = {name: tensor[position] for name, tensor in self._rest.items()}
+            begin = n_common
             for some in torch.split(own[n_common:], self._n_look_rows):
                 if not len(some):
                     continue
                 x, y = self._data.train.x[some], self._data.train.y[some]
-                sums[:, position] += torch.stack(self._look_alone(trained, rest, x, y)[:2])
+                loss, miss, out = self._look_alone(trained, rest, x, y)
+                sums[:, position] += torch.stack([loss, miss])
+                if outputs is not None:
+                    outputs[position, :, begin : begin + len(some)] = out.T
+                    begin += len(some)
         return sums[0], sums[1]
 
     def weights(self, position: int) -> dict[str, torch.Tensor]:

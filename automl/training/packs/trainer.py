@@ -15,16 +15,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from automl.config import Schedule
 from automl.training import steps
+from automl.training.judged import Scores
 from automl.training.network import Network
 from automl.training.packs.layout import Lanes, Layout
 from automl.training.packs.optimizers import make_average, make_pack_clip, make_pack_optimizer
 from automl.training.params import TrainingParams
 from automl.training.patience import Patience
-from automl.training.reports import GetScores
 from automl.training.schedule import lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import DataTensors, epoch_order
@@ -83,7 +85,8 @@ class Places(ABC, Generic[AnyLayout]):
     def evaluate(self, outputs: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums (K,) over the validation part, float64: losses, and misses or squared errors.
 
-        What the networks give for it goes to `outputs` (K, C, N), where that is asked for.
+        What the networks give for it goes to `outputs` (K, C, N), where that is asked for; of folds
+        each lane's rows stand in their own order, before those of others that have more.
         """
 
     @abstractmethod
@@ -159,6 +162,7 @@ class PackTrainer(ABC):
         self._lanes: dict[int, Lane] = {}
         self._places: Places[Any] | None = None
         self._before: dict[str, torch.Tensor] = {}
+        self.keeps_outputs = False  # of folds, for `judged_outputs`
         self._outputs: torch.Tensor | None = None
         """(K, C, N) of the last look."""
 
@@ -222,13 +226,23 @@ class PackTrainer(ABC):
         with self.no_grad(), places.averaged():
             return places.weights(places.positions[number])
 
-    def scores(self, number: int) -> GetScores | None:
+    def scores(self, number: int) -> Scores | None:
         """What computes all metrics of a lane's last epoch; None: there are no more of them."""
         return self.problem.all_metrics(self._outputs_of(self._require_places().positions[number]))
+
+    def beside(self, number: int) -> dict[str, float]:
+        """See `Trainer.beside`."""
+        return self.problem.beside(self._outputs_of(self._require_places().positions[number]))
 
     def _outputs_of(self, position: int) -> torch.Tensor | None:
         """A copy (N, C) of a lane's: the other lanes' need not be kept with them."""
         return None if self._outputs is None else self._outputs[position].T.clone()
+
+    def judged_outputs(self, number: int) -> npt.NDArray[np.float64]:
+        """(N, C) of a lane that is a fold, for the rows that judge it, by its last epoch."""
+        outputs = self._outputs_of(self._require_places().positions[number])
+        assert outputs is not None, "its pack keeps them"
+        return outputs[: self._n_judged(self._lanes[number])].double().cpu().numpy()
 
     def state(self, number: int, epoch: int) -> dict[str, Any]:
         """All that is needed to go on after `epoch`, here or alone: see `Trainer.state`."""
@@ -282,7 +296,8 @@ class PackTrainer(ABC):
                 check_finite(metrics, lane.epoch, lane.params)
                 if self.problem.judged is not None and self.problem.judged.wants_metric:
                     metrics |= self.problem.more_metrics(self._outputs_of(position))
-                lane.patience = lane.patience.after(metrics)
+                if lane.fold is None:
+                    lane.patience = lane.patience.after(metrics)
                 ended[number] = metrics
             except DivergedError as error:
                 ended[number] = error
@@ -299,16 +314,20 @@ class PackTrainer(ABC):
 
     def _look(self, places: Places[Any]) -> Sequence[torch.Tensor]:
         """`Places.evaluate`, where there are rows to judge by."""
-        n_outputs, n_lanes = self.problem.n_outputs, len(places.lanes)
-        if self._folds:
-            return places.evaluate(None)
-        if self._n_validation:
-            if isinstance(n_outputs, int):
-                shape = n_lanes, n_outputs, self._n_validation
-                self._outputs = self.problem.room_for_outputs(*shape, device=self._device)
+        n_rows = max((len(fold.judged) for fold in self._folds), default=self._n_validation)
+        if n_rows:
+            self._outputs = self._room(len(places.lanes), n_rows)
             return places.evaluate(self._outputs)
         nothing = torch.zeros(len(places.lanes), dtype=torch.float64, device=self._device)
         return nothing, nothing
+
+    def _room(self, n_lanes: int, n_rows: int) -> torch.Tensor | None:
+        """For what the lanes say of so many rows; None: nobody asks for it."""
+        n_outputs = self.problem.n_outputs
+        if not isinstance(n_outputs, int) or (self._folds and not self.keeps_outputs):
+            return None
+        make = self.problem.room if self._folds else self.problem.room_for_outputs
+        return make(n_lanes, n_outputs, n_rows, device=self._device)
 
     @property
     def _n_batches(self) -> int:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import TrainingConfig, check
-from automl.training.params import Rule, check_value, is_number, is_whole
+from automl.training.params import (
+    CLASS_WEIGHT,
+    CLASS_WEIGHT_RULE,
+    Rule,
+    check_value,
+    is_number,
+    is_whole,
+)
 from automl.training.table_family import TableFamily
 from automl.trial import Params
 
@@ -32,6 +39,7 @@ _RULES: Mapping[str, Rule] = {
         lambda value: is_whole(2)(value) and int(value or 0) <= MAX_LEAVES,
         f"a whole number from 2 to {MAX_LEAVES}",
     ),
+    CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
 
@@ -48,6 +56,8 @@ class TreesParams:
     """Rows in a leaf, at least."""
     max_leaf_nodes: int = 1024
     """Leaves of a tree, at most; those that tell the most apart come first."""
+    class_weight: str = "none"
+    """balanced: a row counts the more the rarer its class is, all classes the same together."""
 
     def __post_init__(self) -> None:
         for name in _RULES:

@@ -194,7 +194,9 @@ def unfitted(fitting: Fitting, number: int) -> Any:
     of_classes = fitting.data.task is Task.classification
     name = "ExtraTrees" if params.kind == "extra_trees" else "RandomForest"
     kind = getattr(ensemble, f"{name}{'Classifier' if of_classes else 'Regressor'}")
+    weighs = {"class_weight": fitting.class_weight} if of_classes else {}
     return kind(
+        **weighs,
         n_estimators=family.trees_per_epoch,
         max_features=float(params.max_features),
         min_samples_leaf=params.min_samples_leaf,

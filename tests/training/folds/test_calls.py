@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,9 +18,10 @@ from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.training import checkpoint
 from automl.training.folds.estimator import FoldsEstimator
+from automl.training.judged import Judged, Scores
 from automl.training.objective import TrialContext
 from automl.training.session import TrainingSession
-from automl.trial import Failed, Finished, Interrupted, Tagged, Verdict
+from automl.trial import Direction, Failed, Finished, Interrupted, Tagged, Verdict
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 
 LOSSES = ((5.0, 1.0), (4.0, 6.0, 2.0, 6.0), (9.0, 8.0, 3.0))
@@ -32,6 +34,7 @@ class Toy:
     def __init__(self, losses: Sequence[float], log: list[str], name: str) -> None:
         self._losses, self._log, self._name = losses, log, name
         self.gives_state = True
+        self.judged: Judged | None = None
         self.error: Exception | None = None
 
     def __call__(self, trial: TrialContext) -> None:
@@ -46,8 +49,16 @@ class Toy:
                 {"val_loss": self._losses[epoch]},
                 checkpoint=partial(dict, epoch=epoch) if self.gives_state else None,
                 best=partial(dict, {"is": torch.tensor(epoch)}, format="shared"),
+                scores=self._scores(self._losses[epoch]),
             )
             self._log.append(f"{self._name} goes on")
+
+    def _scores(self, loss: float) -> Scores | None:
+        """The second class by its own score, and the more by the more is lost."""
+        if self.judged is None:
+            return None
+        second = 4 * self.judged.y + loss
+        return Scores(self.judged, lambda: np.column_stack([0 * second, second]))
 
     def open_pack(self, key: object, device: str) -> None:
         raise NotImplementedError
@@ -113,6 +124,25 @@ def test_folds_of_several_lengths_go_on(tmp_path: Path, folds: ToyFolds, stop_at
         checkpoint.load(tmp_path / name / "trial-00000" / "best.pt") for name in ("parts", "whole")
     )
     assert found == expected
+
+
+@pytest.mark.parametrize("stop_at", [1, 2])
+def test_a_fold_that_ended_before_still_counts_in_ranks(
+    tmp_path: Path, folds: ToyFolds, stop_at: int
+) -> None:
+    goal = {"metric": "val_auc", "direction": Direction.maximize}
+    folds._plan = replace(folds._plan, **goal)  # type: ignore[arg-type]
+    for number, toy in enumerate(folds.toys):
+        toy.judged = Judged.of(folds._dataset.fold(number), "val_auc")
+    whole = run(folds, tmp_path / "whole")
+    values = [metrics["val_auc"] for _, metrics in whole.reports]
+    assert len(set(values)) == len(values) == 4
+    run(folds, tmp_path / "parts", stop_at)
+    last = run(folds, tmp_path / "parts")
+    assert last.reports == whole.reports
+    assert isinstance(whole.outcome, Finished)
+    assert isinstance(last.outcome, Finished)
+    assert last.outcome.value == whole.outcome.value
 
 
 def test_without_states_to_go_on_from_it_begins_anew(tmp_path: Path, folds: ToyFolds) -> None:

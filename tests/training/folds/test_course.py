@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+from automl.config import Task
+from automl.data.scores import Floats
 from automl.training.folds.course import Course, Metrics, pooled, told
+from automl.training.judged import Judged
 from automl.training.reports import Goal
 from automl.trial import Direction
 
@@ -78,3 +82,46 @@ def test_what_is_told_is_of_the_models_taken() -> None:
     found = told(run(course(1, 1), (1, 1), (2, 0)), ["a", "b"], lambda members: {"is": members})
     assert found is not None
     assert (found.step, found.metrics, found.state) == (1, {"val_loss": 1.5}, {"is": ["a", "b"]})
+
+
+AUC = Goal("val_auc", Direction.maximize, at_end=True)
+Y = np.array([0, 0, 1, 1])
+
+
+def ranked(repeats: tuple[int, ...]) -> Course:
+    judged = Judged(Task.classification, Y, 0.0, 1.0, "val_auc")
+    n = len(repeats)
+    return Course(AUC, (4,) * n, repeats, (None,) * n, (judged,) * n)
+
+
+def said(*second: float) -> Floats:
+    """Outputs of which the second class's score is this."""
+    return np.column_stack([np.zeros(len(second)), second])
+
+
+def test_a_metric_of_ranks_is_of_the_rows_of_all_folds() -> None:
+    """Each fold puts its own rows in order; together they are not in order."""
+    low, high = said(0, 1, 2, 3), said(10, 11, 12, 13)
+    losses = [{"val_loss": 1.0}] * 2
+    assert ranked((0, 0)).pooled(losses, [low, high]) == {"val_loss": 1.0, "val_auc": 0.75}
+    assert ranked((0, 1)).pooled(losses, [low, high])["val_auc"] == 1, "divisions are apart"
+
+
+def test_a_length_is_chosen_by_what_the_others_say() -> None:
+    good, bad = said(0, 1, 2, 3), said(3, 2, 1, 0)
+    losses = [{"val_loss": 1.0}] * 2
+    found = ranked((0, 0)).after(0, losses, [good, bad])[0].after(1, losses, [bad, good])[0]
+    assert steps(found) == [1, 0], "each where the other is good"
+    found = found.saying(0, bad).saying(1, bad)
+    told = found.out_of_fold
+    assert told is not None
+    assert (told["val_auc"], told["val_loss"], told["val_accuracy"]) == (0, 1, 0.25)
+    again = ranked((0, 0)).restored(found.state()).out_of_fold
+    assert again == told
+
+
+def test_a_fold_of_one_class_is_judged_with_the_others() -> None:
+    own = [{"val_loss": 1.0, "val_auc": math.nan}] * 2
+    found, now = ranked((0, 0)).after(0, own, [said(0, 1, 2, 3)] * 2)
+    assert now == [0, 1]
+    assert steps(found) == [0, 0]

@@ -76,5 +76,7 @@ class Validation:
 
 
 def _loss(predictor: Predictor, outputs: npt.NDArray[np.float64], part: Part) -> float:
-    scored = predictions(predictor.task, outputs, part.y, *predictor.unit).scored()
+    scored = predictions(
+        predictor.task, outputs, part.y, *predictor.unit, predictor.value_loss
+    ).scored()
     return float(scored["loss"])

@@ -1,0 +1,323 @@
+"""One tool on one table: learns from `train.csv` in a folder until a moment, and writes what it
+says of the rows of `test.csv`.
+
+Runs in the environment of the tool, so it imports no more than that has: see peers.py, which calls
+it. Dates become numbers and texts categories for tools that leave that to their users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+TARGET = "target"
+SEED = 0
+N_THREADS = 2
+N_FOLDS = 5
+MANY_ROWS = 20_000
+"""Above it LightGBM is tuned by a fifth of the rows, as ours is judged."""
+SOONER = 0.97
+"""The share of its time after which a tool that can be told so begins nothing new."""
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Said: TypeAlias = tuple[Floats, Sequence[str]]
+"""(N, C) probabilities and the classes they are of; or (N,) values and none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a tool is given."""
+
+    folder: Path
+    train: pd.DataFrame
+    test: pd.DataFrame
+    """Without the target."""
+    of_classes: bool
+    until: float
+    """Unix time."""
+    settings: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        return max(1.0, self.until - time.time())
+
+    @property
+    def x(self) -> pd.DataFrame:
+        return self.train.drop(columns=TARGET)
+
+    @property
+    def y(self) -> pd.Series[Any]:
+        return self.train[TARGET]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tool", choices=TOOLS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--until", type=float, required=True, help="Unix time")
+    parser.add_argument("--classes", action="store_true", help="the target is a class")
+    parser.add_argument("settings", nargs="*", help="overrides of ours")
+    asked = parser.parse_args()
+    kinds = {TARGET: str} if asked.classes else None
+    train = pd.read_csv(asked.folder / "train.csv", dtype=kinds)
+    test = pd.read_csv(asked.folder / "test.csv")
+    work = Work(
+        *(asked.folder, train, test, asked.classes, asked.until), settings=tuple(asked.settings)
+    )
+    said, classes = TOOLS[asked.tool](work)
+    np.save(asked.folder / "said.npy", np.asarray(said, dtype=np.float64))
+    (asked.folder / "classes.json").write_text(json.dumps([str(name) for name in classes]))
+
+
+def ours(work: Work) -> Said:
+    import automl
+
+    study = automl.fit(
+        work.folder / "train.csv",
+        TARGET,
+        timeout_seconds=work.seconds * SOONER,
+        overrides=[f"data.task={_task(work)}", *work.settings],
+    )
+    if not work.of_classes:
+        return np.asarray(study.predict(work.test)), ()
+    return np.asarray(study.predict_probabilities(work.test)), [
+        str(name) for name in study.model.classes
+    ]
+
+
+def autogluon(preset: str) -> Callable[[Work], Said]:
+    def tool(work: Work) -> Said:
+        from autogluon.tabular import TabularPredictor
+
+        n_classes = work.y.nunique()
+        problem = "regression" if not work.of_classes else "binary"
+        predictor = TabularPredictor(
+            label=TARGET,
+            problem_type="multiclass" if work.of_classes and n_classes > 2 else problem,
+            eval_metric="log_loss" if work.of_classes else "root_mean_squared_error",
+            path=str(work.folder / "autogluon"),
+            verbosity=1,
+        ).fit(
+            work.train,
+            presets=preset,
+            time_limit=work.seconds * SOONER,
+            num_cpus=N_THREADS,
+            num_gpus=0,
+        )
+        if not work.of_classes:
+            return np.asarray(predictor.predict(work.test)), ()
+        return np.asarray(predictor.predict_proba(work.test)), list(predictor.class_labels)
+
+    return tool
+
+
+def lightgbm_optuna(work: Work) -> Said:
+    """TPE over seven params, judged by five folds (one hold-out of many rows); of the best params
+    the mean of the models that judged them."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tuning = _Tuning(work)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=SEED))
+    study.enqueue_trial({"num_leaves": 31, "learning_rate": 0.1, "min_child_samples": 20})
+    study.optimize(tuning, timeout=work.seconds * SOONER)
+    said = np.mean([tuning.said(model) for model in tuning.best], axis=0)
+    return said, tuning.classes
+
+
+class _Tuning:
+    """What Optuna calls; keeps the models of the best params."""
+
+    def __init__(self, work: Work) -> None:
+        from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+
+        self.work, self.value = work, float("inf")
+        self.best: list[Any] = []
+        self.x, self.x_test = _columns(work)
+        self.classes: list[str] = sorted(work.y.unique()) if work.of_classes else []
+        self.y = work.y.map(self.classes.index).to_numpy() if work.of_classes else work.y.to_numpy()
+        stratify = self.y if work.of_classes else None
+        if len(self.x) > MANY_ROWS:
+            rows = np.arange(len(self.x))
+            one = train_test_split(rows, test_size=0.2, random_state=SEED, stratify=stratify)
+            self.folds = [tuple(one)]
+        else:
+            kind = StratifiedKFold if work.of_classes else KFold
+            self.folds = list(kind(N_FOLDS, shuffle=True, random_state=SEED).split(self.x, self.y))
+
+    def __call__(self, trial: Any) -> float:
+        import optuna
+
+        params = {
+            "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
+            "num_leaves": trial.suggest_int("num_leaves", 4, 256, log=True),
+            "min_child_samples": trial.suggest_int("min_child_samples", 2, 100, log=True),
+            "feature_fraction": trial.suggest_float("feature_fraction", 0.3, 1.0),
+            "bagging_fraction": trial.suggest_float("bagging_fraction", 0.5, 1.0),
+            "lambda_l1": trial.suggest_float("lambda_l1", 1e-8, 10, log=True),
+            "lambda_l2": trial.suggest_float("lambda_l2", 1e-8, 10, log=True),
+        }
+        models = []
+        with suppress(_Over):
+            for train, judge in self.folds:
+                models.append(self._fit(params, train, judge))
+        whole = len(models) == len(self.folds)
+        if not whole and (self.best or not models):
+            raise optuna.TrialPruned  # no time is left
+        value = float(np.mean([next(iter(m.best_score["valid_0"].values())) for m in models]))
+        if value < self.value:
+            self.best, self.value = models, value
+        return value
+
+    def _fit(self, params: dict[str, Any], train: Any, judge: Any) -> Any:
+        import lightgbm
+
+        n = len(self.classes)
+        goal = {"objective": "multiclass", "num_class": n} if n > 2 else {"objective": "binary"}
+        fixed = {"verbosity": -1, "num_threads": N_THREADS, "seed": SEED, "bagging_freq": 1}
+        data = lightgbm.Dataset(self.x.iloc[train], self.y[train])
+        return lightgbm.train(
+            {**params, **fixed, **(goal if n else {"objective": "regression", "metric": "rmse"})},
+            data,
+            num_boost_round=3000,
+            valid_sets=[lightgbm.Dataset(self.x.iloc[judge], self.y[judge], reference=data)],
+            callbacks=[lightgbm.early_stopping(50, verbose=False), self._stop],
+        )
+
+    def _stop(self, env: object) -> None:
+        if self.best and time.time() > self.work.until:
+            raise _Over
+
+    def said(self, model: Any) -> Floats:
+        said = model.predict(self.x_test)
+        return np.column_stack([1 - said, said]) if len(self.classes) == 2 else np.asarray(said)
+
+
+class _Over(Exception):
+    """Raised to end a training whose time is over."""
+
+
+def catboost_default(work: Work) -> Said:
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    x, x_test = _columns(work)
+    texts = list(x.columns[x.dtypes == "category"])
+    kind = CatBoostClassifier if work.of_classes else CatBoostRegressor
+    told = [part[texts].astype(object).fillna("missing") for part in (x, x_test)]
+    x, x_test = (part.assign(**of) for part, of in zip((x, x_test), told, strict=True))
+    model = kind(
+        *(), cat_features=texts, thread_count=N_THREADS, random_seed=SEED, verbose=False,
+        train_dir=str(work.folder / "catboost"),
+    )  # fmt: skip
+    return _told(model.fit(x, work.y), x_test, work)
+
+
+def extra_trees(work: Work) -> Said:
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    x, x_test = _columns(work)
+    kind = ExtraTreesClassifier if work.of_classes else ExtraTreesRegressor
+    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=100)
+    columns = make_column_transformer(
+        (one_hot, make_column_selector(dtype_include="category")), remainder=SimpleImputer()
+    )
+    model = make_pipeline(columns, kind(n_jobs=N_THREADS, random_state=SEED))
+    return _told(model.fit(x, work.y), x_test, work)
+
+
+def hist_gradient_boosting(work: Work) -> Said:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    x, x_test = _columns(work, n_levels=255)
+    kind = HistGradientBoostingClassifier if work.of_classes else HistGradientBoostingRegressor
+    model = kind(random_state=SEED, categorical_features="from_dtype")
+    return _told(model.fit(x, work.y), x_test, work)
+
+
+def lightgbm_default(work: Work) -> Said:
+    from lightgbm import LGBMClassifier, LGBMRegressor
+
+    x, x_test = _columns(work)
+    kind = LGBMClassifier if work.of_classes else LGBMRegressor
+    model = kind(n_jobs=N_THREADS, random_state=SEED, verbosity=-1)
+    return _told(model.fit(x, work.y), x_test, work)
+
+
+def realmlp(work: Work) -> Said:
+    """As its authors advise where probabilities count: no label smoothing, stopped by log-loss."""
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor
+
+    x, x_test = _columns(work)
+    # One thread: on networks as small as this two wait for each other.
+    common: dict[str, Any] = {"device": "cpu", "n_threads": 1, "random_state": SEED}
+    if work.of_classes:
+        common |= {"use_ls": False, "val_metric_name": "cross_entropy"}
+    model = (RealMLP_TD_Classifier if work.of_classes else RealMLP_TD_Regressor)(**common)
+    texts = list(x.columns[x.dtypes == "category"])
+    return _told(model.fit(x, work.y, cat_col_names=texts), x_test, work)
+
+
+def _told(model: Any, x: pd.DataFrame, work: Work) -> Said:
+    if work.of_classes:
+        return np.asarray(model.predict_proba(x)), list(model.classes_)
+    return np.asarray(model.predict(x)), ()
+
+
+def _columns(work: Work, n_levels: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Dates as numbers; texts as categories that the training rows have, the rarest of more than
+    `n_levels` as missing; missing numbers as they are, of which some become the median."""
+    x, x_test = work.x, work.test.copy()
+    for name in [n for n in x.columns if not pd.api.types.is_numeric_dtype(x[n])]:
+        if _is_date(x[name]):
+            x, x_test = (_with_date(part, name) for part in (x, x_test))
+        else:
+            levels = x[name].value_counts().index[:n_levels]
+            kind = pd.CategoricalDtype(levels.sort_values())
+            x, x_test = (part.assign(**{name: part[name].astype(kind)}) for part in (x, x_test))
+    return x, x_test
+
+
+def _is_date(column: pd.Series[Any]) -> bool:
+    when = pd.to_datetime(column, errors="coerce", format="%Y-%m-%d %H:%M")
+    return bool(when.notna().all())
+
+
+def _with_date(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    when = pd.to_datetime(frame[name]).dt
+    parts = {f"{name} {part}": getattr(when, part) for part in ("month", "dayofweek", "hour")}
+    return frame.drop(columns=name).assign(**parts, **{f"{name} day": when.dayofyear})
+
+
+def _task(work: Work) -> str:
+    return "classification" if work.of_classes else "regression"
+
+
+TOOLS: dict[str, Callable[[Work], Said]] = {
+    "automl": ours,
+    "autogluon-medium": autogluon("medium_quality"),
+    "autogluon-best": autogluon("best_quality"),
+    "lightgbm-optuna": lightgbm_optuna,
+    "lightgbm": lightgbm_default,
+    "catboost": catboost_default,
+    "extra-trees": extra_trees,
+    "hist-boosting": hist_gradient_boosting,
+    "realmlp": realmlp,
+}
+
+
+if __name__ == "__main__":
+    main()
