@@ -47,12 +47,14 @@ KEYS = (
     "tracking.uri",
     "tracking.checkpoints",
     "refit.trial",
+    "refit.members",
     "refit.rows",
     "refit.n_seeds",
     "export.format",
     "register.name",
     "predict.input",
     "predict.output",
+    "predict.members",
 )
 """The keys most used; `--cfg job` prints all of them."""
 

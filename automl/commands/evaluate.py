@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from automl.commands.evaluation.keep import deliver, keep
 from automl.commands.evaluation.parts import LEAST_ROWS, compared, ranked, said
-from automl.commands.evaluation.scoring import Scoring, scored
+from automl.commands.evaluation.scoring import Judge, Scoring, scored
 from automl.commands.evaluation.shown import COLUMNS, lines_after, part_table, table_of
 from automl.commands.which_model import choose_several
 from automl.config import Config
@@ -30,14 +30,22 @@ def run(config: Config, stored_config: str) -> int:
     return 0
 
 
-def evaluate(config: Config, say: Say, *, show: bool = True, to_mlflow: bool = True) -> Evaluated:
+def evaluate(
+    config: Config,
+    say: Say,
+    *,
+    show: bool = True,
+    to_mlflow: bool = True,
+    judge: Judge = Evaluation.judged,
+) -> Evaluated:
     """The scores of the models that `evaluate.*` names; shown in tables, if they are to be, and
-    given to MLflow, unless the caller does that later. Raises AutoMLError."""
+    given to MLflow, unless the caller does that later. `judge` has the baselines of rows that were
+    scored before. Raises AutoMLError."""
     choices = choose_several(config)
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
     record = read_study(directory)
-    scoring = scored(config, record, choices)
+    scoring = scored(config, record, choices, judge)
     if show:
         _show(scoring, config)
     if keep(scoring.event, config):

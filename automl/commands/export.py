@@ -121,14 +121,14 @@ def _which_has(config: Config) -> str:
 
 
 def _about(path: Path, model: TableModel) -> dict[str, Any]:
-    """Which model it is; `value` is the trial's by the study's metric."""
+    """Which model it is; `value` is the trial's by the study's metric, and none of an ensemble."""
     trial = read_study(path).trials.get(model.trial)
     return {
         "study": path.name,
         "trial": model.trial,
         "refit": model.refitted is not None,
         "params": dict(model.predictor.params),
-        "value": None if trial is None else trial.value,
+        "value": None if trial is None or model.joined else trial.value,
         "model_file": {
             "name": model.file.name,
             "sha256": hashlib.sha256(model.file.read_bytes()).hexdigest(),

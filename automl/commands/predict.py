@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from automl.commands.scorer import Scorer, scorer
-from automl.commands.which_model import choose, open_model, outdated
+from automl.commands.which_model import TableModel, choose, open_model, outdated
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import replacing
@@ -35,15 +35,15 @@ def run(config: Config, stored_config: str) -> int:
     """Write `predict.output`, a row for each of `predict.input`. Raises AutoMLError."""
     console, path = open_console(), study_path(config.study)
     given, output = _given(config)
-    choice = choose(config, "predict", joins=True)
+    choice = choose(config, "predict")
 
     from automl.data.chunks import ChunkedTable
 
     model = open_model(config, choice)
-    predictor = model.predictor
+    predictor, whose = _of_members(model, config.predict.members)
     columns = predictor.columns
     table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
-    console.say(f"{model.name} of {path.name} scores {given}")
+    console.say(f"{model.name} of {path.name}{whose} scores {given}")
     if late := outdated(config, model):
         console.say(late, "yellow")
     by = scorer(
@@ -56,6 +56,22 @@ def run(config: Config, stored_config: str) -> int:
         raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
     progress.end(output, unread)
     return 0
+
+
+def _of_members(model: TableModel, wanted: int | None) -> tuple[Predictor, str]:
+    """By so many members as are wanted, and what to say of it. Raises ConfigError for a model that
+    has none."""
+    if wanted is None:
+        return model.predictor, ""
+    n_all = len(model.predictor.params)
+    if not model.joined:
+        raise ConfigError(
+            f"predict.members={wanted}: {model.name} is no ensemble, of whose members some can be "
+            "chosen: leave it out, or take predict.model=ensemble."
+        )
+    if wanted >= n_all:
+        return model.predictor, f", by all of its {n_all} members,"
+    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
 
 
 def _given(config: Config) -> tuple[str, Path]:

@@ -1,26 +1,30 @@
-"""`refit`: the winner of a study trained again, on more rows and all free devices."""
+"""`refit`: what a study came to, its best trial or its ensemble, trained again on more rows and all
+free devices."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automl.commands.sweep import say_that_it_loads
-from automl.commands.which_model import trial_of
+from automl.commands.which_model import ensemble_of, trial_of
 from automl.config import Config
 from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
+
+if TYPE_CHECKING:
+    from automl.running.refit.begin import Begun
 
 
 def run(config: Config, stored_config: str) -> int:
     """Train it and write `refit.pt` in the study; the same command goes on with one that was
     interrupted. Raises AutoMLError."""
-    from automl.running.refit.begin import Begun, refuse_unfit
+    from automl.running.refit.begin import refuse_unfit
 
     refuse_unfit(config)
     path = study_path(config.study).absolute()  # an objective may go elsewhere
-    record = read_study(path)
-    winner = trial_of(record, config.study, "refit.trial", config.refit.trial)
-    begun = Begun(as_searched(config, record), path, winner)
+    begun = _begun(config, path)
     say_that_it_loads()
     from automl.running.warm import warmed_up
 
@@ -36,3 +40,18 @@ def as_searched(config: Config, record: StudyRecord) -> Config:
     if record.settings.get("data.test_path") is not None:
         return config
     return replace(config, data=replace(config.data, test_path=None))
+
+
+def _begun(config: Config, path: Path) -> Begun:
+    """What is trained again. Raises ConfigError."""
+    from automl.running.refit.begin import Begun
+    from automl.running.refit.members import refuse_unfit_members, trials_of
+
+    record = read_study(path)
+    config = as_searched(config, record)
+    winner = trial_of(record, config.study, "refit.trial", config.refit.trial)
+    made = ensemble_of(record, config)
+    if made is None:
+        return Begun(config, path, winner)
+    refuse_unfit_members(config)
+    return Begun(config, path, winner, made, trials_of(made, record, config.study.name))

@@ -75,7 +75,7 @@ def register(config: Config, say: Say) -> Registered:
         config.data, record.settings.get("data.test_path"), config.training.value_loss
     )
     unseen = unseen_by(model, evaluation, config)
-    run_ref = run_of(model, directory, place, config.tracking)
+    run_ref = run_of(model, directory, place, config.tracking, registry.has_run)
     new = new_model(model, package, run_ref, owner, unseen, config)
 
     def stands(champion: Version | None) -> Standing:

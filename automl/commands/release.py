@@ -1,8 +1,8 @@
 """`release`: the winner evaluated, trained again, evaluated, exported and registered in one go.
 
-Each step is the command of its name. What is done is kept in `release.json`, so that the same
-command goes on after whatever ended it; a refit that is worse than its trial stops it before
-anything is exported.
+The winner is what `refit` trains again: the best trial, or the ensemble. Each step is the command
+of its name. What is done is kept in `release.json`, so that the same command goes on after whatever
+ended it; a refit that is worse than what it repeats stops it before anything is exported.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from automl.commands import refit
 from automl.commands.evaluation.keep import deliver
 from automl.commands.evaluation.rows import KnownRowsError
+from automl.commands.evaluation.scoring import JudgedOnce
 from automl.commands.registration.judged import metric_of, shown
 from automl.commands.registration.package import (
     folder_of,
@@ -26,7 +27,7 @@ from automl.commands.releasing.again import same_again
 from automl.commands.releasing.gate import GateError, pass_gate, pass_unseen
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
-from automl.commands.which_model import best_file, choose, open_model, trial_of
+from automl.commands.which_model import best_file, choose, ensemble_of, open_model, trial_of
 from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
@@ -35,7 +36,7 @@ from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
 from automl.tracking.say import say_on_stdout
-from automl.trial import Evaluated, refit_name, trial_name
+from automl.trial import ENSEMBLE_NAME, Evaluated, refit_name, trial_name
 
 
 class _EndedError(Exception):
@@ -75,13 +76,18 @@ class _Release:
     def __init__(self, config: Config, stored_config: str) -> None:
         self._stored = stored_config
         self._path = study_path(config.study)
-        self.ledger = Ledger(StudyFiles(self._path).release)
+        files = StudyFiles(self._path)
+        self.ledger = Ledger(files.release)
         record = read_study(self._path)
-        trial = trial_of(record, config.study, "refit.trial", config.refit.trial)
-        self._trial = trial.number
-        self._best = best_file(self._path, trial)
-        self._refit = StudyFiles(self._path).refit
+        best = trial_of(record, config.study, "refit.trial", config.refit.trial)
+        joins = ensemble_of(record, config) is not None
+        self._trial = None if joins else best.number
+        """None: the ensemble is the winner."""
+        self._own = files.ensemble if joins else best_file(self._path, best)
+        self._name = ENSEMBLE_NAME if joins else trial_name(best.number)
+        self._refit = files.refit
         self._config = replace(config, refit=replace(config.refit, trial=self._trial))
+        self._judge = JudgedOnce()
         self._tables = [
             sha256(Path(path).expanduser())
             for path in (config.data.path, config.data.test_path)
@@ -90,7 +96,7 @@ class _Release:
 
     def steps(self) -> list[Step]:
         return [
-            Step("evaluate", self._key_of_trial, self._is_scored, self._evaluate_trial),
+            Step("evaluate", self._key_of_winner, self._is_scored, self._evaluate_winner),
             Step("refit", self._key_of_refit, self._is_refitted, self._train_again),
             Step("evaluate the refit", self._key_of_both, self._is_scored, self._evaluate_refit),
             Step("export", self._key_of_export, self._is_exported, self._export),
@@ -99,34 +105,34 @@ class _Release:
 
     # --- evaluate ---
 
-    def _key_of_trial(self) -> str:
-        return key_of(trial=self._trial, best=sha256(self._best), tables=self._tables)
+    def _key_of_winner(self) -> str:
+        return key_of(trial=self._trial, best=sha256(self._own), tables=self._tables)
 
     def _key_of_both(self) -> str:
-        return key_of(trial=self._key_of_trial(), refit=sha256(self._refit))
+        return key_of(trial=self._key_of_winner(), refit=sha256(self._refit))
 
     def _is_scored(self, made: Made) -> bool:
         return any(_scores(event) == made for event in read_study(self._path).evaluations)
 
-    def _evaluate_trial(self) -> tuple[str, Made]:
-        event = self._evaluate(WhichModel.trial)
-        name = trial_name(self._trial)
-        metric = metric_of(self._config.study.metric, event.scores[name])
-        score = shown(event.scores[name][metric])
-        return f"{name}: {metric} {score} on {event.rows}", _scores(event)
+    def _evaluate_winner(self) -> tuple[str, Made]:
+        event = self._evaluate(WhichModel.ensemble if self._trial is None else WhichModel.trial)
+        metric = metric_of(self._config.study.metric, event.scores[self._name])
+        score = shown(event.scores[self._name][metric])
+        return f"{self._name}: {metric} {score} on {event.rows}", _scores(event)
 
     def _evaluate_refit(self) -> tuple[str, Made]:
         try:
             event = self._evaluate(WhichModel.refit)
         except KnownRowsError:
             event, metric = self._own_scores(), self._config.study.metric
-            return pass_unseen(event, self._trial, metric, say_on_stdout), _scores(event)
-        instead = f"{command_line('register', self._config.study)} register.trial={self._trial}"
-        return pass_gate(event, self._trial, self._config.study.metric, instead), _scores(event)
+            return pass_unseen(event, metric, say_on_stdout), _scores(event)
+        named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
+        instead = f"{command_line('register', self._config.study)} register.{named}"
+        return pass_gate(event, self._config.study.metric, instead), _scores(event)
 
     def _own_scores(self) -> Evaluated:
-        """The trial's, which the first step has."""
-        done = self.ledger.find("evaluate", self._key_of_trial())
+        """Of what is trained again, which the first step has."""
+        done = self.ledger.find("evaluate", self._key_of_winner())
         assert done is not None, "the first step comes first"
         events = reversed(read_study(self._path).evaluations)
         return next(event for event in events if _scores(event) == done.made)
@@ -134,9 +140,10 @@ class _Release:
     def _evaluate(self, which: WhichModel) -> Evaluated:
         from automl.commands.evaluate import evaluate
 
-        asked = replace(self._config.evaluate, trials=[self._trial], model=which)
+        trials = [] if self._trial is None else [self._trial]
+        asked = replace(self._config.evaluate, trials=trials, model=which)
         config = replace(self._config, evaluate=asked)
-        return evaluate(config, lambda line: None, show=False, to_mlflow=False)
+        return evaluate(config, lambda line: None, show=False, to_mlflow=False, judge=self._judge)
 
     def give_to_mlflow(self) -> None:
         """The scores of a release that ends before `register`, which else does it."""
@@ -150,7 +157,7 @@ class _Release:
 
     def _key_of_refit(self) -> str:
         settings = {key: str(value) for key, value in asdict(self._config.refit).items()}
-        return key_of(trial=self._key_of_trial(), settings=settings)
+        return key_of(trial=self._key_of_winner(), settings=settings)
 
     def _is_refitted(self, made: Made) -> bool:
         return self._refit.exists() and sha256(self._refit) == made.get(REFIT)
@@ -161,7 +168,7 @@ class _Release:
             raise _EndedError(code)
         settings = self._config.refit
         seeds = f", the mean of {settings.n_seeds} seeds" if settings.n_seeds > 1 else ""
-        said = f"{trial_name(self._trial)} again on {settings.rows}{seeds}: {REFIT}"
+        said = f"{self._name} again on {settings.rows}{seeds}: {REFIT}"
         return said, {REFIT: sha256(self._refit)}
 
     # --- export, register ---
@@ -202,7 +209,7 @@ def _scores(event: Evaluated) -> Made:
 
 def _refuse_other_models(config: Config) -> None:
     """Raises ConfigError where a setting means another model than the refit, which is registered,
-    or the trial that it repeats."""
+    or what it repeats."""
     for command in ("evaluate", "export", "register"):
         part = getattr(config, command)
         named = part.trials if command == "evaluate" else part.trial
@@ -210,6 +217,7 @@ def _refuse_other_models(config: Config) -> None:
         if part.model is not WhichModel.auto or named not in (None, []):
             shown_key = key if named not in (None, []) else f"{command}.model"
             raise ConfigError(
-                f"{shown_key}: release evaluates a trial and its refit, and exports and registers "
-                f"the refit: leave {shown_key} out, and name the trial by refit.trial=N."
+                f"{shown_key}: release evaluates a trial, or the ensemble, and its refit, and "
+                f"exports and registers the refit: leave {shown_key} out, and name the trial by "
+                "refit.trial=N."
             )

@@ -1,9 +1,9 @@
 """Which of a study's models a command means, and the model: nobody else chooses or opens one.
 
-A model is a trial's `best.pt`, `refit.pt`, the winner trained again, or `ensemble.pt`, the mean of
-several. Where the user names none it is the refit if there is one, else the ensemble if there is
-one, else the best trial. Choosing loads nothing heavy, so that
-a wrong word is said at once; what was chosen is opened later.
+A model is a trial's `best.pt`, `refit.pt`, the winner trained again (a trial, or each member of the
+ensemble), or `ensemble.pt`, the mean of several. Where the user names none it is the refit if there
+is one, else the ensemble if there is one, else the best trial. Choosing loads nothing heavy, so
+that a wrong word is said at once; what was chosen is opened later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
+from automl.config import Config, DataKind, Members, ObjectiveKind, StudyConfig, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
 from automl.record.files import StudyFiles
@@ -46,7 +46,7 @@ class Choice:
     trial: TrialRecord | None
     """None: the refit, which tells its trial when it is opened, or the ensemble."""
     joined: bool = False
-    """The ensemble."""
+    """The ensemble itself, and not its refit."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +58,32 @@ class TableModel:
     trial: int
     """Whose it is; of a refit the one that was trained again, of an ensemble the heaviest."""
     refitted: Refitted | None
-    """None: it is the trial's own, or the ensemble."""
+    """None: it is the trial's own, or the ensemble itself."""
     joined: bool = False
-    """The ensemble."""
+    """The ensemble, or its refit."""
 
     @property
     def which(self) -> WhichModel:
         """What `export.model` and the like mean it by."""
-        if self.joined:
-            return WhichModel.ensemble
-        return WhichModel.trial if self.refitted is None else WhichModel.refit
+        if self.refitted is not None:
+            return WhichModel.refit
+        return WhichModel.ensemble if self.joined else WhichModel.trial
 
     @property
     def name(self) -> str:
-        """`trial-00003`, `refit-trial-00003` or `ensemble`."""
-        if self.joined:
-            return ENSEMBLE_NAME
-        return trial_name(self.trial) if self.refitted is None else refit_name(self.trial)
+        """`trial-00003`, `refit-trial-00003`, `ensemble` or `refit-ensemble`."""
+        if self.refitted is not None:
+            return refit_name(None if self.joined else self.trial)
+        return ENSEMBLE_NAME if self.joined else trial_name(self.trial)
 
 
 # --- choosing -------------------------------------------------------------------------------------
 
 
-def choose(config: Config, command: str, *, joins: bool = False) -> Choice:
+def choose(config: Config, command: str) -> Choice:
     """What `export.model` and `export.trial` mean, or those of another command. Raises ConfigError.
 
-    Where they name nothing it is the refit, else, where it `joins` models, the ensemble, else the
-    best trial.
+    Where they name nothing it is the refit, else the ensemble, else the best trial.
     """
     _refuse_unknown_models(config, command)
     settings = getattr(config, command)
@@ -92,10 +91,10 @@ def choose(config: Config, command: str, *, joins: bool = False) -> Choice:
     if which in (WhichModel.refit, WhichModel.ensemble) and number is not None:
         raise ConfigError(
             f"{command}.model={which.value} {command}.trial={number}: give one of them. A refit is "
-            f"of the trial that refit.trial named, an ensemble of several."
+            f"of what was refitted, an ensemble of several trials."
         )
     path = study_path(config.study)
-    meant = _meant(which, StudyFiles(path), named=number is not None, joins=joins)
+    meant = _meant(which, StudyFiles(path), named=number is not None)
     if meant is not WhichModel.trial:
         return _without_trial(config, command, meant)
     trial = trial_of(read_study(path), config.study, f"{command}.trial", number)
@@ -108,7 +107,7 @@ def choose_several(config: Config) -> list[Choice]:
     _refuse_unknown_models(config, "evaluate", takes_arrays=True)
     path, numbers = study_path(config.study), config.evaluate.trials
     record, files = read_study(path), StudyFiles(path)
-    meant = _meant(config.evaluate.model, files, named=bool(numbers), joins=True)
+    meant = _meant(config.evaluate.model, files, named=bool(numbers))
     own = meant is WhichModel.trial
     found = [] if own else [_without_trial(config, "evaluate", meant)]
     best = trial_of(record, config.study, "evaluate.trials")
@@ -120,13 +119,13 @@ def choose_several(config: Config) -> list[Choice]:
     return found + [Choice(best_file(path, trial), trial) for trial in named or [best]]
 
 
-def _meant(which: WhichModel, files: StudyFiles, *, named: bool, joins: bool) -> WhichModel:
+def _meant(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
     """What is meant, which is not `auto`; a trial may be `named`."""
     if which is not WhichModel.auto:
         return which
     if not named and files.refit.exists():
         return WhichModel.refit
-    if not named and joins and files.ensemble.exists():
+    if not named and files.ensemble.exists():
         return WhichModel.ensemble
     return WhichModel.trial
 
@@ -154,6 +153,15 @@ def trial_of(
             f"{best.number}, the best."
         )
     return found
+
+
+def ensemble_of(record: StudyRecord, config: Config) -> Ensembled | None:
+    """The ensemble, where it is what `refit` trains again; None: it is a trial."""
+    refit = config.refit
+    if refit.trial is not None or refit.members is Members.none:
+        return None
+    there = StudyFiles(study_path(config.study)).ensemble.exists()
+    return record.best_ensemble if there else None
 
 
 def best_file(path: Path, trial: TrialRecord) -> Path:
@@ -230,7 +238,8 @@ def open_model(config: Config, choice: Choice) -> TableModel:
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
             f"it again: {command_line('refit', config.study)}, or take a trial's own: model=trial"
         )
-    return TableModel(predictor, choice.file, predictor.refitted.trial, predictor.refitted)
+    of = predictor.refitted
+    return TableModel(predictor, choice.file, of.trial, of, joined=bool(of.members))
 
 
 def open_array_model(config: Config, choice: Choice) -> ArrayPredictor:
@@ -249,9 +258,12 @@ def outdated(config: Config, model: TableModel) -> str:
     that the ensemble was chosen from; empty: it is of the best."""
     record = read_study(study_path(config.study))
     best = record.best()
+    if best is None:
+        return ""
     if model.joined:
-        return "" if best is None else _late_ensemble(config, record.ensemble, best)
-    if model.refitted is None or best is None or best.number == model.trial:
+        late = _late_ensemble(config, record.ensemble, best)
+        return late or _late_members(config, record.ensemble, model.refitted)
+    if model.refitted is None or best.number == model.trial:
         return ""
     return (
         f"the best trial is {trial_name(best.number)} by now, and the refit is of "
@@ -265,6 +277,15 @@ def _late_ensemble(config: Config, made: Ensembled | None, best: TrialRecord) ->
     return (
         f"the best trial is {trial_name(best.number)} by now, and the ensemble was made without "
         f"it: {command_line('ensemble', config.study)}"
+    )
+
+
+def _late_members(config: Config, made: Ensembled | None, refitted: Refitted | None) -> str:
+    if made is None or refitted is None or set(refitted.members) == set(made.members):
+        return ""
+    return (
+        f"the ensemble has other members by now than the refit of it: "
+        f"{command_line('refit', config.study)}"
     )
 
 

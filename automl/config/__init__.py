@@ -25,7 +25,7 @@ from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
-from automl.config.refit import Parallel, RefitConfig
+from automl.config.refit import Members, Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
 from automl.config.study import (
@@ -62,6 +62,7 @@ __all__ = [
     "ExportConfig",
     "ExportFormat",
     "KeepCheckpoints",
+    "Members",
     "ModelConfig",
     "ObjectiveConfig",
     "ObjectiveKind",

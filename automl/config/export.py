@@ -27,7 +27,8 @@ class ExportConfig:
     trial: int | None = None
     """Of which trial; none: the best."""
     model: WhichModel = WhichModel.auto
-    """Of which: auto is the refit where there is one and no trial is named, else the trial."""
+    """Of which: auto is the refit where there is one and no trial is named, else the ensemble, else
+    the best trial."""
     tune: bool = False
     """Measure each way of running the model here, and write the fastest that is a file: `format`
     says nothing then."""

@@ -20,7 +20,10 @@ class PredictConfig:
     trial: int | None = None
     """By which trial; none: the best."""
     model: WhichModel = WhichModel.auto
-    """By which: auto is the refit where there is one and no trial is named, else the trial."""
+    """By which: auto is the refit where there is one and no trial is named, else the ensemble, else
+    the best trial."""
+    members: int | None = None
+    """By so many members of an ensemble, the heaviest, which is faster; none: by all."""
     device: str = "auto"
     """Where a network computes: cpu, cuda, cuda:1, or auto: on a GPU where that is faster."""
     keep: list[str] = field(default_factory=list)
@@ -34,3 +37,9 @@ class PredictConfig:
             "must be auto, cpu, cuda or cuda:NUMBER.",
         )
         check(self.trial is None or self.trial >= 0, "predict.trial", self.trial, "must be ≥ 0.")
+        check(
+            self.members is None or self.members >= 1,
+            "predict.members",
+            self.members,
+            "must be at least 1.",
+        )

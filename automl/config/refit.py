@@ -21,12 +21,22 @@ class Parallel(enum.Enum):
     none = "none"
 
 
+class Members(enum.Enum):
+    """Which members of an ensemble are trained again."""
+
+    all = "all"
+    none = "none"
+
+
 @dataclass
 class RefitConfig:
     """The final training of a study's winner, by `refit`."""
 
     trial: int | None = None
-    """Number of the trial that is trained again; none: the best."""
+    """Number of the trial that is trained again; none: the best, or the ensemble's members."""
+    members: Members = Members.all
+    """Where the ensemble is no worse than the best trial: all (each of its members again, at its
+    own length, with the weight that it has), or none (the best trial)."""
     rows: str = TRAIN_VALIDATION
     """The rows that it trains on: train, train+validation, or all (the test part of `data.path`
     too)."""

@@ -20,7 +20,8 @@ class RegisterConfig:
     trial: int | None = None
     """Of which trial; none: the best."""
     model: WhichModel = WhichModel.auto
-    """Which model: auto is the refit where there is one and no trial is named, else the trial."""
+    """Which model: auto is the refit where there is one and no trial is named, else the ensemble,
+    else the best trial."""
 
     def __post_init__(self) -> None:
         check(self.trial is None or self.trial >= 0, "register.trial", self.trial, "must be ≥ 0.")

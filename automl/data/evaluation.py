@@ -107,16 +107,17 @@ def score(
     *,
     n_resamples: int,
     seed: int,
-    refit: tuple[int, Floats] | None = None,
+    refit: tuple[int | None, Floats] | None = None,
     ensemble: Floats | None = None,
     thresholds: Mapping[str, float | Floats | None] | None = None,
 ) -> Evaluated:
     """Scores of models by what they give for the rows (`family.Model.outputs`; out-of-fold, those
-    of the folds that left a row out), by trial, of the refit of a trial and of the ensemble;
-    baselines beside them. The first is what the others are compared with: the ensemble or the
-    refit, where there is one. `thresholds` are of those models that have one, by name."""
-    named = {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
-    named |= {} if refit is None else {refit_name(refit[0]): refit[1]}
+    of the folds that left a row out), by trial, of the refit of a trial (None: of the ensemble)
+    and of the ensemble; baselines beside them. The first is what the others are compared with: the
+    refit, else the ensemble, where there is one. `thresholds` are of those models that have one, by
+    name."""
+    named = {} if refit is None else {refit_name(refit[0]): refit[1]}
+    named |= {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
     named |= {trial_name(number): of for number, of in outputs.items()}
     first, *others = named
     predicted = {
@@ -153,6 +154,7 @@ def score(
         differences={name: against_first(name) for name in scores if name != first},
         refit_of=None if refit is None else refit[0],
         ensembled=ensemble is not None,
+        refit_of_ensemble=refit is not None and refit[0] is None,
     )
 
 

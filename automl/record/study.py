@@ -101,6 +101,18 @@ class StudyRecord:
         return first
 
     @property
+    def best_ensemble(self) -> Ensembled | None:
+        """The ensemble, where it is what the study comes to: of two models or more, and by the
+        study's metric no worse than the best trial."""
+        made, best = self.ensemble, self.best()
+        if made is None or best is None or best.value is None or len(made.members) < 2:
+            return None
+        own = made.scores.get(self.metric.name.removeprefix("val_"))
+        if own is None or not math.isfinite(own):
+            return None
+        return None if self.metric.direction.better(best.value, own) else made
+
+    @property
     def _returned(self) -> bool:
         """Whether the objective returns its values; one trial shows it."""
         return any(

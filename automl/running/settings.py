@@ -22,6 +22,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         "objective": plain(config.objective) | {"parts": parts_of(config.objective)},
     }
     del identity["objective"]["file"]  # it may move
+    if config.refit.of is not None and config.refit.trial is None:
+        del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change

@@ -151,6 +151,16 @@ def delivered(log: Path) -> Delivered | None:
     return Delivered(*found, runs)
 
 
+def is_delivered(log: Path) -> bool:
+    """Whether the store that it was last delivered to has all of it. Reads only, without the
+    lock."""
+    try:
+        header = StudyFiles(log.parent).delivered.read_bytes().partition(b"\n")[0]
+        return 0 < log.stat().st_size == _offset(header)
+    except OSError:
+        return False
+
+
 def delivered_to(log: Path) -> tuple[str, str] | None:
     """Experiment and parent run of a study in the store that it was last delivered to.
 

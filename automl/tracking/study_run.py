@@ -62,7 +62,8 @@ class StudyRun:
         if self.refit_of is None:
             return update
         metrics = tuple(point for point in update.metrics if point.key != VALUE)
-        return replace(update, name=f"{self.run_name}-seed-{number}", metrics=metrics)
+        part = "seed" if _refitted_trial(self.study.settings) else "member"
+        return replace(update, name=f"{self.run_name}-{part}-{number}", metrics=metrics)
 
     @property
     def shared_view(self) -> str:
@@ -125,11 +126,17 @@ def study_note(settings: Mapping[str, str]) -> str:
 
 def _refit_note(settings: Mapping[str, str]) -> str:
     rows, n_seeds = settings.get("refit.rows", ""), settings.get("refit.n_seeds", "1")
+    trial, epochs = _refitted_trial(settings), settings.get("training.epochs", "")
     return (
-        f"Refit of trial {settings.get('refit.trial', '')} of study `{settings['refit.of']}`: "
-        f"rows {rows}, epochs {settings.get('training.epochs', '')}, seeds {n_seeds}. All settings "
-        f"of the study: `{CONFIG}` among the artifacts."
+        f"Refit of {f'trial {trial}' if trial else 'the ensemble'} of study "
+        f"`{settings['refit.of']}`: rows {rows}, epochs {'' if trial else 'up to '}{epochs}, seeds "
+        f"{n_seeds}. All settings of the study: `{CONFIG}` among the artifacts."
     )
+
+
+def _refitted_trial(settings: Mapping[str, str]) -> str:
+    """The number of the trial that is trained again; empty: the members of the ensemble are."""
+    return settings.get("refit.trial", "")
 
 
 def _searched(settings: Mapping[str, str], name: str) -> str:

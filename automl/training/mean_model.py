@@ -4,6 +4,7 @@ https://arxiv.org/abs/1612.01474)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,21 @@ class MeanModel:
     """See `family.Model`: the mean of the members' probabilities, or of their values."""
 
     def __init__(
-        self, members: Sequence[Model], task: Task, weights: Sequence[float] | None = None
+        self,
+        members: Sequence[Model],
+        task: Task,
+        weights: Sequence[float] | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> None:
-        """Raises ValueError where they do not give the same number of outputs."""
+        """`sizes`: how many members are of one trial, one after another; None: each is one. Raises
+        ValueError where they do not give the same number of outputs."""
         self.members, self._task = tuple(members), task
+        self._sizes = tuple(sizes or [1] * len(members))
         self.weights = tuple(weights or [1 / len(members)] * len(members))
         """How much each counts; together 1."""
-        sizes = {model.n_outputs for model in members}
-        check(len(sizes) == 1, "models of several numbers of outputs", sizes)
-        (self._n_outputs,) = sizes
+        found = {model.n_outputs for model in members}
+        check(len(found) == 1, "models of several numbers of outputs", found)
+        (self._n_outputs,) = found
 
     @property
     def n_outputs(self) -> int:
@@ -47,6 +54,21 @@ class MeanModel:
     def check_columns(self, columns: Columns) -> None:
         for model in self.members:
             model.check_columns(columns)
+
+    def of_heaviest(self, n: int) -> MeanModel:
+        """The mean of the `n` trials that count most, all their members; of equals the first."""
+        ends = list(accumulate(self._sizes))
+        groups = [range(end - size, end) for end, size in zip(ends, self._sizes, strict=True)]
+        counts = [sum(self.weights[i] for i in group) for group in groups]
+        heaviest = sorted(sorted(range(len(groups)), key=lambda g: -counts[g])[:n])
+        total = sum(counts[g] for g in heaviest)
+        kept = [i for g in heaviest for i in groups[g]]
+        return MeanModel(
+            [self.members[i] for i in kept],
+            self._task,
+            [self.weights[i] / total for i in kept],
+            [self._sizes[g] for g in heaviest],
+        )
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""

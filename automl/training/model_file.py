@@ -119,10 +119,17 @@ def refitted_of(content: Mapping[str, Any]) -> Refitted | None:
     if plain is None:
         return None
     check(isinstance(plain, Mapping), "no refit", plain)
-    found = Refitted(plain["trial"], text(plain, "rows"), plain["n_seeds"], text(plain, "data"))
-    check(type(found.trial) is int and found.trial >= 0, "no trial", found.trial)
+    members = plain.get("members", [])
+    check(isinstance(members, list | tuple) and all(map(_is_trial, members)), "no trials", members)
+    rows, data = text(plain, "rows"), text(plain, "data")
+    found = Refitted(plain["trial"], rows, plain["n_seeds"], data, tuple(members))
+    check(_is_trial(found.trial), "no trial", found.trial)
     check(found.rows in ROWS and is_size(found.n_seeds), "no refit", plain)
     return found
+
+
+def _is_trial(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _is_label(value: object) -> bool:
@@ -135,6 +142,14 @@ def shares_of(plain: object, n: int) -> list[float]:
     assert isinstance(plain, list | tuple)
     check(all(type(x) is float and 0 < x <= 1 for x in plain), "no weights of models", plain)
     check(math.isclose(math.fsum(plain), 1, rel_tol=1e-6), "weights that do not sum to 1", plain)
+    return list(plain)
+
+
+def sizes_of(plain: object, n: int) -> list[int]:
+    """Whole numbers from 1 that sum to `n`."""
+    check(isinstance(plain, list | tuple) and all(map(is_size, plain)), "no numbers", plain)
+    assert isinstance(plain, list | tuple)
+    check(sum(plain) == n, f"not {n} models", plain)
     return list(plain)
 
 

@@ -51,6 +51,16 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
+class MemberPlan:
+    """How one of an ensemble is trained again."""
+
+    params: Params
+    """As its study names them."""
+    epochs: int
+    ema_decay: float
+
+
+@dataclass(frozen=True)
 class RefitPlan:
     """What is otherwise in the final training of a study's winner."""
 
@@ -63,16 +73,27 @@ class RefitPlan:
     """One process takes all GPUs of the trial."""
     own_rows: RefitRows | None = None
     """Which rows, of what a function of the user's gives (data=python)."""
+    members: tuple[MemberPlan, ...] = ()
+    """Of an ensemble, the heaviest first: a trial is one of them, by its params."""
 
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a refit lasts, as JSON values; its devices may."""
         warm_up = None if self.warm_up is None else asdict(self.warm_up)
-        return {"keeps_last": self.keeps_last, "warm_up": warm_up}
+        members = {"members": [asdict(member) for member in self.members]} if self.members else {}
+        return {"keeps_last": self.keeps_last, "warm_up": warm_up, **members}
 
     @property
     def trains_alone(self) -> bool:
-        """Whether its seeds are no pack."""
-        return self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
+        """Whether its trials are no pack: lanes of one are all of a length."""
+        of_devices = self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
+        return of_devices or bool(self.members)
+
+    def training_of(self, params: Params, training: TrainingConfig) -> TrainingConfig:
+        """The study's, at the length of that member."""
+        for member in self.members:
+            if member.params == params:
+                return replace(training, epochs=member.epochs, ema_decay=member.ema_decay)
+        return training
 
 
 @dataclass(frozen=True)
@@ -149,11 +170,17 @@ class TrainingPlan:
         builtin = self.objective.kind is ObjectiveKind.builtin
         return self.family.of(params)[0].uses_torch if builtin else self.uses_torch
 
+    def training_of(self, params: Params) -> TrainingConfig:
+        """How a trial trains."""
+        own = self.training
+        return own if self.refit is None else self.refit.training_of(params, own)
+
     def request(self, params: Params, dataset: Dataset | None) -> Request:
         """What a trial will want, as far as arithmetic tells."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return UNKNOWN
-        request = self.family.request(params, dataset.of_one_model, self.training)
+        training = self.training_of(params)
+        request = self.family.request(params, dataset.of_one_model, training)
         if request.memory_bytes is None:
             return request
         return replace(request, memory_bytes=self.n_models * request.memory_bytes)
@@ -162,7 +189,7 @@ class TrainingPlan:
         """What a whole trial has to compute; None: arithmetic does not tell."""
         if dataset is None or self.objective.kind is not ObjectiveKind.builtin:
             return None
-        work = self.family.work(params, dataset.of_one_model, self.training)
+        work = self.family.work(params, dataset.of_one_model, self.training_of(params))
         return None if work is None else replace(work, n_steps=self.n_models * work.n_steps)
 
     @property

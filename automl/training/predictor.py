@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from os import PathLike
@@ -31,6 +32,8 @@ MEMBERS = "members"
 """What differs among several models that are one by their mean, in a `refit.pt`."""
 WEIGHTS = "member_weights"
 """How much each of them counts, in an `ensemble.pt`; all alike where there are none."""
+SIZES = "member_sizes"
+"""How many of them are of one trial, its folds or seeds, one after another; else each is one."""
 _FAMILIES_BEFORE = {"automl-mlp-1": "mlp", "automl-module-1": "python"}
 """Files written before they said their family, by their format."""
 
@@ -166,6 +169,17 @@ class Predictor:
         """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
         return self._model.outputs(self.columns, rows)
 
+    def of_heaviest(self, n: int) -> Predictor:
+        """The same by the `n` members of an ensemble that count most, by their weights among
+        themselves: faster, and mostly less good; by all where there are no more. Raises AutoMLError
+        where it is no mean of several."""
+        if not isinstance(self._model, MeanModel):
+            raise AutoMLError(f"{self.path}: it is one model, and has no members to choose from.")
+        found = copy.copy(self)
+        found._model = self._model.of_heaviest(n)
+        found.metrics = {}  # nobody measured it
+        return found
+
     def _labelled(self, frame: Any, y: Any) -> tuple[Rows, Targets]:
         from automl.data.target import Target, labelled
 
@@ -199,7 +213,8 @@ def _model(state: Mapping[str, Any], file_bytes: int, build: Builder | None) -> 
         side = heavy_side(_family(member))
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.shares_of(state[WEIGHTS], len(models)) if WEIGHTS in state else None
-    return MeanModel(models, model_file.task_of(state), weights)
+    sizes = model_file.sizes_of(state[SIZES], len(models)) if SIZES in state else None
+    return MeanModel(models, model_file.task_of(state), weights, sizes)
 
 
 def _formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:

@@ -1,7 +1,8 @@
 """Writes `refit.pt`: what the seeds of a final training became, as one model file.
 
 One seed's `best.pt` is it already. Of several the model is their mean: they share all but their
-weights, and `predictor.load` averages what they give.
+weights, and `predictor.load` averages what they give. Of an ensemble it is the weighted mean of its
+members, each the mean of its seeds.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from automl.record.files import BEST
 from automl.training import plain_checkpoint
 from automl.training.model_file import REFITTED
 from automl.training.model_state import THRESHOLD
-from automl.training.predictor import MEMBERS, WEIGHTS, content_of, is_model
+from automl.training.predictor import MEMBERS, SIZES, WEIGHTS, content_of, is_model
 from automl.training.refitted import RefitFile
+from automl.trial import trial_name
 
 
 def write(asked: RefitFile) -> None:
     """Write the file; whole, or the one of before stands. Raises AutoMLError."""
     contents = [read(Path(seed)) for seed in asked.seeds]
-    content = contents[0] | {"state": together([content["state"] for content in contents])}
+    states = [content["state"] for content in contents]
+    if asked.weights:
+        content = of_members(states, asked.weights)
+    else:
+        content = contents[0] | {"state": together(states)}
     if asked.searched is not None and THRESHOLD not in content["state"]:
         found = content_of(Path(asked.searched))["state"]
         content["state"] = {**content["state"], **{n: found[n] for n in (THRESHOLD,) if n in found}}
@@ -32,6 +38,17 @@ def write(asked: RefitFile) -> None:
     content |= {"study": asked.study, REFITTED: asdict(asked.refitted)}
     path = Path(asked.path)
     save(path, content, list(map(Path, asked.seeds)))
+
+
+def of_members(states: Sequence[Mapping[str, Any]], weights: Mapping[int, float]) -> dict[str, Any]:
+    """What the file of an ensemble says of these models, as many of each member."""
+    n_seeds = len(states) // len(weights)
+    begins = range(0, len(states), n_seeds)
+    each = [together(states[begin : begin + n_seeds]) for begin in begins]
+    return {
+        "state": together(each, list(weights.values())),
+        "params": {trial_name(trial): weight for trial, weight in weights.items()},
+    }
 
 
 def save(path: Path, content: Mapping[str, Any], models: Sequence[Path]) -> None:
@@ -67,6 +84,7 @@ def together(
     """One state of several models', which is their mean, by `weights` if they have some."""
     if len(states) == 1:
         return states[0]
+    sizes = [len(state.get(MEMBERS, [{}])) for state in states]
     if any(MEMBERS in state for state in states):
         states, weights = _apart(states, weights or [1 / len(states)] * len(states))
     first = states[0]
@@ -77,7 +95,7 @@ def together(
         if all(name in state and _is_same(value, state[name]) for state in states)
     }
     members = [{n: v for n, v in state.items() if n not in shared} for state in states]
-    own = {} if weights is None else {WEIGHTS: list(weights)}
+    own = {} if weights is None else {WEIGHTS: list(weights), SIZES: sizes}
     return shared | {MEMBERS: members} | own
 
 
@@ -88,7 +106,8 @@ def _apart(
     found: list[tuple[Mapping[str, Any], float]] = []
     for state, weight in zip(states, weights, strict=True):
         members = state.get(MEMBERS, [{}])
-        shared = {name: value for name, value in state.items() if name not in (MEMBERS, WEIGHTS)}
+        own = (MEMBERS, WEIGHTS, SIZES)
+        shared = {name: value for name, value in state.items() if name not in own}
         shares = state.get(WEIGHTS, [1 / len(members)] * len(members))
         for member, share in zip(members, shares, strict=True):
             found.append((shared | member, weight * share))

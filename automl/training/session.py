@@ -22,6 +22,7 @@ from automl.training.family import Estimator, PackKey
 from automl.training.folds.estimator import open_estimator
 from automl.training.inside import open_inside
 from automl.training.logged import LoggedSide
+from automl.training.members import MembersEstimator
 from automl.training.objective import TrialContext
 from automl.training.optuna_objective.objective import OptunaObjective
 from automl.training.parallel.launcher import Launcher
@@ -84,6 +85,8 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
         assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # what its module does at its top is of no trial
             resolve_builder(plan.users_target[1])
+        if plan.refit is not None and plan.refit.members:
+            return MembersEstimator(plan, data, n_threads=setup.n_threads)
         estimator = open_estimator(
             plan, data, packs_large=setup.packs_large, n_threads=setup.n_threads
         )

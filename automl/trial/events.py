@@ -294,15 +294,18 @@ class Evaluated:
     refit_of: int | None = None
     """The trial whose refit was scored too, as the first model; None: it was not."""
     ensembled: bool = False
-    """The ensemble was scored too, as the first model."""
+    """The ensemble was scored too, as the first model but for its refit."""
+    refit_of_ensemble: bool = False
+    """The refit of the ensemble was scored too, as the first model."""
 
     @property
     def models(self) -> tuple[str, ...]:
         """Names of what was scored but for baselines, the first of which the others are compared
         with."""
-        refit = () if self.refit_of is None else (refit_name(self.refit_of),)
+        refitted = self.refit_of_ensemble or self.refit_of is not None
+        refit = (refit_name(self.refit_of),) if refitted else ()
         joined = (ENSEMBLE_NAME,) if self.ensembled else ()
-        return (*joined, *refit, *map(trial_name, self.trials))
+        return (*refit, *joined, *map(trial_name, self.trials))
 
     @property
     def rows(self) -> str:

@@ -58,9 +58,9 @@ class CheckpointKind(enum.Enum):
     BEST = "best"
 
 
-def refit_name(number: int) -> str:
-    """`refit-trial-00003`: what the refit of a trial is called."""
-    return f"refit-{trial_name(number)}"
+def refit_name(number: int | None) -> str:
+    """`refit-trial-00003`, or of None, the ensemble, `refit-ensemble`: what a refit is called."""
+    return f"refit-{ENSEMBLE_NAME if number is None else trial_name(number)}"
 
 
 def trial_name(number: int) -> str:

@@ -117,14 +117,14 @@ def scored(verdict: str, metric: str = "loss") -> Evaluated:
 
 @pytest.mark.parametrize("verdict", ["worse", "may be chance"])
 def test_a_refit_that_is_no_worse_passes(verdict: str) -> None:
-    assert pass_gate(scored(verdict), 3, "val_loss", "register") == (
+    assert pass_gate(scored(verdict), "val_loss", "register") == (
         "refit-trial-00003: loss 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003"
     )
 
 
 def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
     with pytest.raises(GateError) as stopped:
-        pass_gate(scored("better", "auc"), 3, "val_auc", "automl register register.trial=3")
+        pass_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
     said = str(stopped.value)
     assert "auc 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003, on 80 rows" in said
     assert "Nothing was exported or registered." in said
@@ -156,10 +156,10 @@ def test_a_refit_that_has_seen_all_rows_is_not_compared() -> None:
         {"linear": {"loss": Difference(0.1, 0.05, 0.2, "worse")}},
     )
     said: list[str] = []
-    result = pass_unseen(event, 3, "val_auc", said.append)
+    result = pass_unseen(event, "val_auc", said.append)
     assert result == "not compared: trial-00003's loss stands for it, 0.5 (0.4 to 0.6)"
     assert said == [
-        "refit-trial-00003 has seen all rows, and cannot be compared with its trial; beside that, "
-        "on 240 rows out-of-fold, by which trials were chosen, linear is worse. Rows that came "
-        "later compare them: data.test_path=FILE"
+        "the refit has seen all rows, and cannot be compared with trial-00003; beside that, on 240 "
+        "rows out-of-fold, by which trials were chosen, linear is worse. Rows that came later "
+        "compare them: data.test_path=FILE"
     ]

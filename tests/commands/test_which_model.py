@@ -12,6 +12,7 @@ from automl.commands.which_model import (
     TableModel,
     choose,
     choose_several,
+    ensemble_of,
     outdated,
     trial_of,
 )
@@ -21,8 +22,10 @@ from automl.config import (
     DataKind,
     EvaluateConfig,
     ExportConfig,
+    Members,
     ObjectiveConfig,
     ObjectiveKind,
+    RefitConfig,
     StudyConfig,
     WhichModel,
 )
@@ -30,7 +33,9 @@ from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog
 from automl.record.files import StudyFiles
+from automl.record.studies import read_study
 from automl.record.study import fold
+from automl.training.refitted import Refitted
 from automl.trial import Ensembled, Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
 
 if TYPE_CHECKING:
@@ -132,6 +137,63 @@ def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -
         with EventLog.open(files.events) as log:
             log.append(Ensembled(9.0, 10, {0: 1.0}, {"loss": 0.5}, speeds))
         assert outdated(searched, model)[: len(late)] == said
+
+
+def joined(config: Config, members: dict[int, float], **scores: float) -> Config:
+    """The same with an ensemble, no better than the best trial if its loss is above 0.2."""
+    files = StudyFiles(Path(config.study.dir) / "s")
+    files.ensemble.touch()
+    with EventLog.open(files.events) as log:
+        log.append(Ensembled(9.0, 10, members, scores, dict.fromkeys((0, 1, 2), 1.0)))
+    return config
+
+
+TWO = {2: 0.5, 0: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("members", "scores", "refit", "is_it"),
+    [
+        (TWO, {"loss": 0.1}, RefitConfig(), True),
+        (TWO, {"loss": 0.2}, RefitConfig(), True),
+        (TWO, {"loss": 0.21}, RefitConfig(), False),
+        (TWO, {"rmse": 0.1}, RefitConfig(), False),
+        ({2: 1.0}, {"loss": 0.1}, RefitConfig(), False),
+        (TWO, {"loss": 0.1}, RefitConfig(trial=2), False),
+        (TWO, {"loss": 0.1}, RefitConfig(members=Members.none), False),
+    ],
+)
+def test_the_ensemble_is_refitted_where_it_is_the_best(
+    searched: Config,
+    members: dict[int, float],
+    scores: dict[str, float],
+    refit: RefitConfig,
+    is_it: bool,
+) -> None:
+    config = replace(joined(searched, members, **scores), refit=refit)
+    files = StudyFiles(Path(config.study.dir) / "s")
+    record = read_study(files.path)
+    assert ensemble_of(record, config) == (record.ensemble if is_it else None)
+    files.ensemble.unlink()
+    assert ensemble_of(record, config) is None
+
+
+def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config) -> None:
+    joined(searched, TWO, loss=0.1)
+    assert meant(searched) == "refit.pt"
+    (Path(searched.study.dir) / "s" / "refit.pt").unlink()
+    assert meant(searched) == "ensemble.pt"
+    assert meant(searched, trial=0) == NAMED
+
+
+def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
+    joined(searched, TWO, loss=0.1)
+    nothing = cast("Predictor", None)  # is asked
+    for members, late in (((2, 0), ""), ((2, 1), "the ensemble has other members by now than")):
+        refitted = Refitted(2, "all", 1, "", members)
+        model = TableModel(nothing, Path("refit.pt"), 2, refitted, joined=True)
+        assert (model.name, model.which) == ("refit-ensemble", REFIT)
+        assert outdated(searched, model)[:42] == late
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import numpy as np
 import pandas as pd
@@ -26,6 +21,7 @@ from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
+from tests.end_to_end.served_model import RefusedError, ask, serve_champion
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 SPACE = "space={width: 16, depth: 1, batch_size: 32, lr: {choices: [0.05, 1e-6]}}"
@@ -215,63 +211,12 @@ def test_one_registers_at_a_time(study: Records, call: Call) -> None:
 
 # --- served ---------------------------------------------------------------------------------------
 
-BLOCKED = """
-import sys
-
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("automl", "torch"):
-            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
-
-
-sys.meta_path.insert(0, Blocked())
-"""
-
 
 @pytest.fixture
 def served(study: Records, call: Call, program: Program) -> str:
-    """The address of the registered model, served where neither automl nor torch is installed."""
+    """The address of the registered model."""
     assert call("register", *MOVED).code == 0
-    elsewhere = program.folder / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "sitecustomize.py").write_text(BLOCKED)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program.environment["PYTHONPATH"] = str(elsewhere)
-    program.environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{program.folder / 'mlflow.db'}"
-    program.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    words = ("serve", "-m", "models:/t@champion", "-p", str(port), "--env-manager", "local")
-    server = program.start_module("mlflow", "models", *words)
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            return bool(urlopen(f"{address}/health", timeout=5).status == 200)
-        except OSError:
-            return False
-
-    server.wait_until(answers, "the model is served")
-    return address
-
-
-class RefusedError(Exception):
-    """Raised with the status and the text of an answer that is none."""
-
-
-def ask(address: str, columns: Sequence[str], data: Sequence[Sequence[Any]]) -> Any:
-    body = {"dataframe_split": {"columns": columns, "data": data}}
-    request = Request(
-        f"{address}/invocations",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    try:
-        with urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read())["predictions"]
-    except HTTPError as error:
-        raise RefusedError(error.code, error.read().decode()) from error
+    return serve_champion(program, "t")
 
 
 @pytest.mark.slow

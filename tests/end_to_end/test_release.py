@@ -155,7 +155,7 @@ def test_another_model_than_the_refit_is_refused(
 ) -> None:
     done = call("release", *MOVED, word)
     assert done.code == 2
-    assert f"{key}: release evaluates a trial and its refit" in done.stderr
+    assert f"{key}: release evaluates a trial, or the ensemble, and its refit" in done.stderr
     assert "refit.trial=N" in done.stderr
     assert not (study.path / "release.json").exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StudyInUseError
-from automl.tracking.confirmed import Confirmed, delivered_to
+from automl.tracking.confirmed import Confirmed, delivered_to, is_delivered
 from tests.flips import one_bit_flipped, unsealed
 
 
@@ -33,6 +33,19 @@ def test_what_was_noted_is_there_again(log: Path) -> None:
     assert (second.offset, second.experiment, second.parent) == (10**12, "3", "parent-id")
     assert second.runs == {7: "run-7", 8: "run-8"}
     second.close()
+
+
+def test_all_is_delivered_once_the_last_byte_is(log: Path) -> None:
+    log.write_bytes(b"0123456789")
+    assert not is_delivered(log), "nothing was"
+    confirmed = reopened(log)
+    for offset, whole in ((9, False), (10, True)):
+        confirmed.confirm(offset)
+        assert is_delivered(log) is whole
+    confirmed.close()
+    path = log.with_suffix(".delivered")
+    path.write_bytes(path.read_bytes().replace(b"10", b"1O", 1))
+    assert not is_delivered(log), "a damaged file tells nothing"
 
 
 def test_confirming_often_does_not_let_the_file_grow(log: Path) -> None:

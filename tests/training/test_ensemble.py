@@ -70,6 +70,8 @@ def test_probabilities_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> N
     np.testing.assert_allclose(found, np.average(each, axis=0, weights=weights), rtol=1e-6)
     assert not np.allclose(found, np.mean(each, axis=0), rtol=1e-3)
     assert model.params == {f"trial-{n:05d}": weight for n, weight in made.members.items()}
+    first = model.of_heaviest(1).predict_probabilities(POINTS)
+    np.testing.assert_allclose(first, each[0], rtol=1e-6)
 
 
 def test_its_scores_are_those_on_the_rows_that_chose(tmp_path: Path, disc: Dataset) -> None:

@@ -139,3 +139,65 @@ def test_a_strangers_file_is_no_model(spoil: Any, tmp_path: Path) -> None:
     checkpoint.save(tmp_path, {"spoilt.pt": content})
     with pytest.raises(AutoMLError, match="this is not a model that can be used"):
         load(tmp_path / "spoilt.pt")
+
+
+# --- of an ensemble -------------------------------------------------------------------------------
+
+
+def ensemble(folder: Path, n_seeds: int) -> Path:
+    """Trials 4 and 2, of weights 0.75 and 0.25, of so many networks each."""
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    seeds = [str(seed(folder, number, disc)) for number in range(2 * n_seeds)]
+    of = replace(OF, trial=4, members=(4, 2))
+    path = folder / "refit.pt"
+    write(RefitFile(str(path), seeds, "a", of, weights={4: 0.75, 2: 0.25}))
+    return path
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_members_keep_their_weights_each_the_mean_of_its_seeds(
+    n_seeds: int, tmp_path: Path
+) -> None:
+    model = load_of_table(ensemble(tmp_path, n_seeds))
+    each = [
+        load_of_table(tmp_path / f"{number}.pt").predict_probabilities(POINTS)
+        for number in range(2 * n_seeds)
+    ]
+    four, two = np.mean(each[:n_seeds], axis=0), np.mean(each[n_seeds:], axis=0)
+    expected = 0.75 * four + 0.25 * two
+    np.testing.assert_allclose(model.predict_probabilities(POINTS), expected, rtol=1e-6)
+    assert model.params == {"trial-00004": 0.75, "trial-00002": 0.25}
+    assert model.metrics == {}
+    assert model.refitted is not None
+    assert model.refitted.members == (4, 2)
+    heaviest = model.of_heaviest(1).predict_probabilities(POINTS)
+    np.testing.assert_allclose(heaviest, four, rtol=1e-6)
+    whole = model.of_heaviest(9).predict_probabilities(POINTS)
+    np.testing.assert_allclose(whole, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 2], [2, 0], "ab", [True, 1], [1.0, 1]])
+def test_sizes_of_members_that_are_none_are_refused(sizes: object, tmp_path: Path) -> None:
+    path = ensemble(tmp_path, 1)
+    content = checkpoint.load(path)
+    content["state"]["member_sizes"] = sizes
+    checkpoint.save(tmp_path, {"refit.pt": content})
+    with pytest.raises(AutoMLError, match="not a model that can be used"):
+        load(path)
+
+
+@pytest.mark.parametrize("members", [3, [-1], ["a"], [True]])
+def test_trials_that_are_none_are_refused(members: object, tmp_path: Path) -> None:
+    path = ensemble(tmp_path, 1)
+    content = checkpoint.load(path)
+    content["refitted"]["members"] = members
+    checkpoint.save(tmp_path, {"refit.pt": content})
+    with pytest.raises(AutoMLError, match="not a model that can be used"):
+        load(path)
+
+
+def test_one_model_has_no_members_to_choose_from(tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    model = load_of_table(seed(tmp_path, 0, disc))
+    with pytest.raises(AutoMLError, match="is one model, and has no members"):
+        model.of_heaviest(1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from automl.commands.evaluation.rows import (
     check_arrays,
@@ -23,18 +23,20 @@ from automl.commands.which_model import (
     trial_of,
 )
 from automl.config import Config, DataKind
-from automl.data.evaluation import Evaluation, open_evaluation, score
+from automl.data.evaluation import Evaluation, Judged, open_evaluation, score
 from automl.data.scores import Floats
 from automl.data.thresholds import second_of_two, thresholds_elsewhere
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
 from automl.record.studies import study_path
 from automl.record.study import StudyRecord
 from automl.training.plan import TrainingPlan
-from automl.trial import ENSEMBLE_NAME, Evaluated, RowsKind, refit_name, trial_name
+from automl.trial import Evaluated, RowsKind, refit_name, trial_name
 
 if TYPE_CHECKING:
     from automl.training.predictor import Predictor
 
+Judge: TypeAlias = Callable[[Evaluation], Judged]
 WORTH_A_WORD, TOO_MANY = 0.02, 0.2
 """Shares of the rows that are as others that trained or chose, beyond chance."""
 
@@ -53,14 +55,35 @@ class Scoring:
     think; rows that are known to the models."""
 
 
-def scored(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+class JudgedOnce:
+    """The rows and their baselines, one of which is fitted, for several evaluations on the same."""
+
+    def __init__(self) -> None:
+        self._kept: Judged | None = None
+        self._of: tuple[str, str] | None = None
+
+    def __call__(self, table: Evaluation) -> Judged:
+        of = table.digest, table.dataset.digest
+        if self._kept is None or self._of != of:
+            self._kept, self._of = table.judged(), of
+        return self._kept
+
+
+def scored(
+    config: Config,
+    record: StudyRecord,
+    choices: Sequence[Choice],
+    judge: Judge = Evaluation.judged,
+) -> Scoring:
     """The scores of the models. Raises AutoMLError."""
     if config.data.kind is DataKind.python:
         return _score_arrays(config, record, choices)
-    return _score_table(config, record, choices)
+    return _score_table(config, record, choices, judge)
 
 
-def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:
+def _score_table(
+    config: Config, record: StudyRecord, choices: Sequence[Choice], judge: Judge
+) -> Scoring:
     table = open_evaluation(
         config.data, record.settings.get("data.test_path"), config.training.value_loss
     )
@@ -71,23 +94,16 @@ def _score_table(config: Config, record: StudyRecord, choices: Sequence[Choice])
     outputs = [_outputs(model.predictor, table) for model in models]
     of = list(zip(models, outputs, strict=True))
     event = score(
-        table.judged(),
+        judge(table),
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
-        refit=next(((model.trial, out) for model, out in of if model.refitted), None),
-        ensemble=next((out for model, out in of if model.joined), None),
-        thresholds={_name(model): _threshold(model.predictor, out, table) for model, out in of},
+        refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
+        ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),
+        thresholds={model.name: _threshold(model.predictor, out, table) for model, out in of},
         n_resamples=config.evaluate.n_resamples,
         seed=config.study.seed,
     )
     notes = (left_out, *(outdated(config, model) for model in models), repeated)
     return Scoring(event, table.source, table, tuple(filter(None, notes)))
-
-
-def _name(model: TableModel) -> str:
-    """In an `Evaluated`."""
-    if model.joined:
-        return ENSEMBLE_NAME
-    return refit_name(model.trial) if model.refitted else trial_name(model.trial)
 
 
 def _threshold(model: Predictor, outputs: Floats, table: Evaluation) -> float | Floats | None:
@@ -141,13 +157,17 @@ def _score_arrays(config: Config, record: StudyRecord, choices: Sequence[Choice]
 def _with_repeated(
     models: list[TableModel], record: StudyRecord, config: Config
 ) -> list[TableModel]:
-    """A refit stands beside the trial that it repeats, an ensemble beside the best."""
-    first = models[0]
+    """A refit stands beside the trial, or the ensemble, that it repeats, an ensemble beside the
+    best."""
+    first, path = models[0], study_path(config.study)
     if len(models) > 1 or (first.refitted is None and not first.joined):
         return models
+    ensemble = StudyFiles(path).ensemble
+    if first.joined and first.refitted is not None and ensemble.exists():
+        return [*models, open_model(config, Choice(ensemble, None, joined=True))]
     number = None if first.joined else first.trial
     trial = trial_of(record, config.study, "refit.trial", number)
-    file = best_file(study_path(config.study), trial)
+    file = best_file(path, trial)
     return [*models, open_model(config, Choice(file, trial))]
 
 

@@ -30,10 +30,12 @@ def table_of(event: Evaluated) -> list[tuple[str, ...]]:
 def names_of(event: Evaluated) -> dict[str, str]:
     """What each model is called in a table, by its name in the event."""
     models = {trial_name(number): f"trial {number}" for number in event.trials}
-    if event.refit_of is not None:
-        models = {refit_name(event.refit_of): f"refit of {event.refit_of}"} | models
     if event.ensembled:
         models = {ENSEMBLE_NAME: ENSEMBLE_NAME} | models
+    if event.refit_of_ensemble:
+        models = {refit_name(None): f"refit of {ENSEMBLE_NAME}"} | models
+    if event.refit_of is not None:
+        models = {refit_name(event.refit_of): f"refit of {event.refit_of}"} | models
     return models | {name: name for name in event.scores if name not in models}
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from automl.tracking.registry.registry import Registry
 
 MODEL = "automl.model"
-"""Tag: `trial-00003`, `refit-trial-00003` or `ensemble`."""
+"""Tag: `trial-00003`, `refit-trial-00003`, `ensemble` or `refit-ensemble`."""
 N_EXAMPLES = 3
 
 

@@ -40,7 +40,8 @@ def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluat
     for event in reversed(read_study(study_path(config.study)).evaluations):
         if event.digest == evaluation.digest and model.name in event.scores:
             return event
-    asked = replace(config.evaluate, trials=[model.trial], model=model.which)
+    trials = [] if model.joined else [model.trial]
+    asked = replace(config.evaluate, trials=trials, model=model.which)
     # MLflow is given them with the runs, right after (run_of.py).
     return evaluate(replace(config, evaluate=asked), lambda line: None, show=False, to_mlflow=False)
 

@@ -1,9 +1,9 @@
-"""The run in MLflow that a model is logged on: its trial's, the refit's, or of an ensemble the
-study's."""
+"""The run in MLflow that a model is logged on: its trial's, the refit's, or of the ensemble itself
+the study's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from automl.commands.which_model import TableModel
@@ -12,29 +12,39 @@ from automl.errors import AutoMLError
 from automl.record.files import EVENTS, StudyFiles
 from automl.record.place import Place, read_place
 from automl.record.studies import read_study
-from automl.tracking.confirmed import delivered
+from automl.tracking.confirmed import delivered, is_delivered
 from automl.tracking.delivery import deliver_all
 from automl.tracking.registry.words import RunRef
 from automl.tracking.run_update import StudyRef
 
 
 def run_of(
-    model: TableModel, directory: Path, place: Place | None, tracking: TrackingConfig
+    model: TableModel,
+    directory: Path,
+    place: Place | None,
+    tracking: TrackingConfig,
+    has_run: Callable[[RunRef], bool],
 ) -> RunRef:
-    """Deliver the runs, and find it. Raises AutoMLError where MLflow does not take them."""
+    """Deliver the runs, and find it; `has_run` asks the store. Raises AutoMLError where MLflow does
+    not take them."""
     _deliver(directory, place, tracking)
     if model.refitted is None:
         return _found(directory, None if model.joined else model.trial)
     folder = refit_folder(directory, model)
-    _deliver(folder, read_place(folder), tracking)
+    log = StudyFiles(folder).events
+    there = delivered(log)
+    # The refit has delivered them itself: another process that loads MLflow has nothing to do.
+    whole = there is not None and is_delivered(log)
+    if there is None or not (whole and has_run(RunRef(there.experiment, there.parent))):
+        _deliver(folder, read_place(folder), tracking)
     return _found(folder, None)
 
 
 def refit_folder(directory: Path, model: TableModel) -> Path:
-    """The refit that `refit.pt` is of: the last one of its trial and rows that ended. Raises
-    AutoMLError where its folder is gone."""
+    """The refit that `refit.pt` is of: the last one of its trial, or of an ensemble, and rows that
+    ended. Raises AutoMLError where its folder is gone."""
     assert model.refitted is not None
-    wanted = str(model.trial), model.refitted.rows
+    wanted = "" if model.joined else str(model.trial), model.refitted.rows
     ended: list[tuple[float, Path]] = []
     for log in StudyFiles(directory).refits.glob(f"*/{EVENTS}"):
         record = read_study(log.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from automl.errors import ConfigError
 from automl.record.trial_record import TrialRecord
 from automl.training.family import Family, name_of
 from automl.training.network_family import NetworkFamily
+from automl.trial import Ensembled
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,11 @@ class Begun:
     """Of the study."""
     path: Path
     winner: TrialRecord
+    """The best trial, or the one that was named."""
+    ensemble: Ensembled | None = None
+    """What is trained again in its place; None: it is the winner."""
+    members: Sequence[TrialRecord] = ()
+    """Of the ensemble, in its order."""
 
 
 def refuse_unfit(config: Config) -> None:

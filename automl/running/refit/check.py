@@ -7,8 +7,6 @@ validation part; the best gives params and length to the final training.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from automl.config import Config, ObjectiveKind
 from automl.record.files import REFITS
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.derive import Sizes, decay_of
+from automl.running.refit.derive import Sizes, decay_of, digest_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.training.network_family import NetworkFamily
@@ -54,12 +52,11 @@ def checking(
     assert study.name is not None, "a refit is of a study that is there"
     average = decay_of(config, winner.params, sizes.now)
     decides = {"study": identity, "tried": tried, "ema_decay": average}
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     return replace(
         config,
         study=replace(
             study,
-            name=f"{trial_name(winner.number)}-check-{digest[:8]}",
+            name=f"{trial_name(winner.number)}-check-{digest_of(decides)}",
             dir=str(Path(study.dir) / study.name / REFITS),
             n_trials=len(tried),
             timeout_seconds=None,

@@ -25,7 +25,7 @@ from automl.search.samplers.random import Random
 from automl.training.family import Family
 from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
-from automl.trial import Direction, Params
+from automl.trial import Direction, Params, trial_name
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,37 @@ def again(config: Config, winner: TrialRecord, sizes: Sizes | None, taken: Taken
         epochs = config.training.epochs or 1  # whatever it says, it is no matter
         return Again(winner.number, winner.params, epochs, decay, plan, taken, (note,))
     keeps_last = config.refit.hold_out is None
-    epochs = _most_epochs(config, winner.params)
-    if keeps_last:
-        assert winner.best_step is not None, "the built-in training reports"
-        epochs = _epochs(config, winner.best_step, winner.params, sizes)
+    epochs = epochs_again(config, winner, sizes)
     n_parts = taken.n_parts
     found = scaled(winner.params, config.refit.batch_size, n_parts, sizes.now, epochs)
     plan = RefitPlan(keeps_last, found.warm_up, taken.n_ranks, taken.data_parallel)
     decay = decay_of(config, found.params, sizes.now)
     notes = (
-        f"{what}: {_rows(config, sizes)}, {_length(config, epochs)}{_averaged(config, decay)}",
+        f"{what}: {rows_said(config, sizes)}, {_length(config, epochs)}{_averaged(config, decay)}",
         *([f"{taken.why}"] if taken.why else []),
         *([found.note] if found.note else []),
     )
     return Again(winner.number, found.params, epochs, decay, plan, taken, notes)
 
 
-def _epochs(config: Config, best_step: int, params: Params, sizes: Sizes) -> int:
-    """As long as the trial trained to its best epoch. What has no batches (trees) takes as many
-    epochs, whatever the rows are."""
-    if _is_network(config, params):
-        return epochs_of(best_step, sizes, batch_size_of(params))
-    return best_step + 1
+def epochs_again(config: Config, winner: TrialRecord, sizes: Sizes) -> int:
+    """As long as the trial trained to its best epoch, or, where rows are held out to stop by, as
+    the study's. What has no batches (trees) takes as many epochs, whatever the rows are."""
+    if config.refit.hold_out is not None:
+        return _most_epochs(config, winner.params)
+    assert winner.best_step is not None, "the built-in training reports"
+    if _is_network(config, winner.params):
+        return epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
+    return winner.best_step + 1
+
+
+def of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
+    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
+    if config.objective.kind is not ObjectiveKind.builtin:
+        return config, winner
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    family, params = config.model.of(winner.params)
+    return replace(config, model=family), replace(winner, params=params)
 
 
 def _most_epochs(config: Config, params: Params) -> int:
@@ -121,31 +130,17 @@ def decay_of(config: Config, params: Params, n_rows: int) -> float:
 
 def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config:
     """The settings of the refit; `identity` is that of the study, data included."""
-    study, builtin = config.study, config.objective.kind is ObjectiveKind.builtin
-    assert study.name is not None, "a refit is of a study that is there"
+    builtin = config.objective.kind is ObjectiveKind.builtin
     asks = config.objective.kind is ObjectiveKind.optuna
-    metric, direction = study.metric, study.towards
-    if again.plan.keeps_last:
-        metric, direction = "train_loss", Direction.minimize
     threads = config.execution.threads_per_trial
     threads = again.taken.n_threads if threads == 1 else threads
     alone = again.plan.n_ranks > 1
+    own = small_study(config, name_of(again, config, identity), keeps_last=again.plan.keeps_last)
+    given = [dict(again.params)] * config.refit.n_seeds if asks else []
     return replace(
-        config,
-        study=replace(
-            study,
-            name=name_of(again, config, identity),
-            dir=str(Path(study.dir) / study.name / REFITS),
-            n_trials=config.refit.n_seeds,
-            timeout_seconds=None,
-            metric=metric,
-            direction=direction,
-            storage=None,
-            enqueue=[dict(again.params)] * config.refit.n_seeds if asks else [],
-        ),
+        own,
+        study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
         space=config.space if asks else dict(again.params),
-        sampler=Random(),
-        pruner=NoPruner(),
         training=replace(config.training, epochs=again.epochs, ema_decay=again.ema_decay)
         if builtin
         else config.training,
@@ -155,7 +150,32 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
             max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
         ),
         execution=replace(config.execution, threads_per_trial=threads),
-        refit=replace(config.refit, of=study.name, trial=again.trial),
+        refit=replace(own.refit, trial=again.trial),
+    )
+
+
+def small_study(config: Config, name: str, *, keeps_last: bool) -> Config:
+    """What the settings of any refit are: a study in the folder of refits, of which nothing
+    proposes or prunes."""
+    study = config.study
+    assert study.name is not None, "a refit is of a study that is there"
+    metric, direction = study.metric, study.towards
+    if keeps_last:
+        metric, direction = "train_loss", Direction.minimize
+    return replace(
+        config,
+        study=replace(
+            study,
+            name=name,
+            dir=str(Path(study.dir) / study.name / REFITS),
+            timeout_seconds=None,
+            metric=metric,
+            direction=direction,
+            storage=None,
+        ),
+        sampler=Random(),
+        pruner=NoPruner(),
+        refit=replace(config.refit, of=study.name),
     )
 
 
@@ -171,11 +191,16 @@ def name_of(again: Again, config: Config, identity: Mapping[str, Any]) -> str:
         "rows": [refit.rows, refit.hold_out],
         "warm_up": None if warm_up is None else asdict(warm_up),
     }
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-    return f"trial-{again.trial:05d}-{digest[:8]}"
+    return f"{trial_name(again.trial)}-{digest_of(decides)}"
 
 
-def _rows(config: Config, sizes: Sizes) -> str:
+def digest_of(decides: Mapping[str, Any]) -> str:
+    """Of what decides a refit, as its folder is called by it."""
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def rows_said(config: Config, sizes: Sizes) -> str:
+    """On which rows, for people."""
     return ", ".join(_parts(config, sizes))
 
 

@@ -8,15 +8,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from automl.config import Config, DataKind, ObjectiveKind
-from automl.config.refit import ALL, TRAIN
+from automl.config import Config, ObjectiveKind
+from automl.config.refit import TRAIN
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.devices.reader import open_reader
 from automl.errors import AutoMLError
-from automl.execution.remote import call_in_child
-from automl.record.directory import StudyDirectory, command_line
+from automl.record.directory import StudyDirectory
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
@@ -24,19 +23,18 @@ from automl.running.going_on import how_to_go_on
 from automl.running.prepare import Prepared, Refit, described, prepare
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
-from automl.running.refit.derive import Again, Sizes, again, derived
+from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family
 from automl.running.refit.devices import Machine, Taken, taken, users
+from automl.running.refit.keeping import keep, say_what_stands_for_it
+from automl.running.refit.run_members import refit_members
 from automl.running.sweep import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
-from automl.training.family import Family
 from automl.training.network_family import NetworkFamily
 from automl.training.plan import RefitPlan
 from automl.training.refitted import RefitFile, Refitted
-from automl.trial import CheckpointKind, Entry, Params, TrialState
-
-WRITE = "automl.training.refit_file:write"
+from automl.trial import CheckpointKind, Params, TrialState, trial_name
 
 
 def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) -> int:
@@ -45,7 +43,11 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     prepared = prepare(config)
     _refuse_changed(prepared, begun.path)
     dataset, facts, sizes = _rows(prepared)
-    config, winner = _of_its_family(config, begun.winner)
+    if begun.ensemble is not None:
+        assert dataset is not None, "an ensemble is of the built-in training"
+        assert sizes is not None, "likewise"
+        return refit_members(begun, prepared, dataset, sizes, stored_config, deliverer)
+    config, winner = of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
         checked = _checked(config, prepared, winner, stored_config)
         if isinstance(checked, int):
@@ -107,15 +109,6 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, DataFacts | None, Sizes |
 
 def _wanted(config: Config) -> RefitRows:
     return RefitRows(config.refit.rows, config.refit.hold_out)
-
-
-def _of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRecord]:
-    """Where each trial is of a family of its own (`model=auto`): the winner as one of that."""
-    if config.objective.kind is not ObjectiveKind.builtin:
-        return config, winner
-    assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    family, params = config.model.of(winner.params)
-    return replace(config, model=family), replace(winner, params=params)
 
 
 def _checked(
@@ -203,26 +196,12 @@ def _keep(own: Config, begun: Begun, decided: Again, prepared: Prepared) -> None
     refitted = Refitted(decided.trial, own.refit.rows, n_seeds, data)
     best = StudyFiles(begun.path).checkpoint(decided.trial, CheckpointKind.BEST)
     searched = str(best) if prepared.dataset is not None and best.exists() else None
-    asked = RefitFile(str(path), seeds, begun.config.study.name, refitted, searched)
-    call_in_child(Entry(WRITE, asked))
-    say_on_stdout(f"refitted model: {os.path.relpath(path)}")
-    if (note := _stands_for(own, begun, prepared)) is not None:
-        say_on_stdout(note)
-
-
-def _stands_for(own: Config, begun: Begun, prepared: Prepared) -> str | None:
-    """What tells of a model that has seen all rows; None: some are left, or nobody knows."""
-    data, rows, dataset = begun.config.data, own.refit.rows, prepared.dataset
-    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
-    if dataset is None or rows == TRAIN or (is_kept and rows != ALL):
-        return None
-    winner, metric = begun.winner, begun.config.study.metric
-    judged = "out-of-fold" if dataset.folds else "on validation rows"
-    again = command_line("evaluate", begun.config.study)
-    return (
-        f"it has seen all rows: {metric} {winner.value:.5g} {judged}, of trial {winner.number}, "
-        f"stands for it; score it on later rows: {again} data.test_path=FILE"
-    )
+    keep(RefitFile(str(path), seeds, begun.config.study.name, refitted, searched))
+    if prepared.dataset is not None:
+        assert begun.winner.value is not None, "a winner has a value"
+        say_what_stands_for_it(
+            begun.config, prepared.dataset, begun.winner.value, trial_name(decided.trial)
+        )
 
 
 def _all_there(paths: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -23,7 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.errors import AutoMLError, ConfigError
 from automl.record.redact import redact
-from automl.tracking.registry.words import DIGEST, SHARED, NewModel, Version
+from automl.tracking.registry.words import DIGEST, SHARED, NewModel, RunRef, Version
 from automl.tracking.run_update import STUDY
 from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
@@ -94,6 +94,13 @@ class Registry:
                 if error.error_code == _ABSENT:
                     return None
                 raise
+
+    def has_run(self, run: RunRef) -> bool:
+        """Whether the store has it, and nobody threw it away."""
+        with suppress(MlflowException):
+            info = self._client.get_run(run.run).info
+            return info.experiment_id == run.experiment and info.lifecycle_stage == "active"
+        return False
 
     def versions(self) -> list[Version]:
         """All of them, the newest first."""

@@ -27,9 +27,8 @@ from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
 from automl.training.model_state import THRESHOLD
 from automl.training.predictor import Predictor, load_of_table
-from automl.training.refit_file import read, save, together
+from automl.training.refit_file import of_members, read, save
 from automl.training.resolve import resolve_builder
-from automl.trial import trial_name
 
 LEAST_SECONDS = 1e-6
 """Of a clock that has not moved."""
@@ -52,14 +51,13 @@ def write_of(asked: EnsembleFile, candidates: Candidates) -> Made:
         raise AutoMLError(f"{asked.study}: no model of it can be read, so that none can be joined.")
     members = joined.members
     contents = [read(Path(asked.models[trial])) for trial in members]
-    state = together([content["state"] for content in contents], list(members.values()))
-    own = {} if joined.threshold is None else {THRESHOLD: joined.threshold}
     content = {
-        "state": {**state, **own},
-        "params": {trial_name(trial): weight for trial, weight in members.items()},
+        **of_members([content["state"] for content in contents], members),
         "metrics": joined.scores,
         "study": asked.study,
     }
+    if joined.threshold is not None:
+        content["state"] = {**content["state"], THRESHOLD: joined.threshold}
     not_drawn = _draw(asked, joined, candidates)
     save(Path(asked.path), content, [Path(asked.models[trial]) for trial in members])
     return Made(members, joined.scores, dict(candidates.speeds), not_drawn)

@@ -94,6 +94,16 @@ def register(registry: Registry, model: NewModel, alias: str = CHAMPION) -> int:
     return put(registry, model, known, Standing(alias, "")).number
 
 
+def test_it_knows_the_runs_that_are_there(uri: TrackingUri, model: NewModel) -> None:
+    client = MlflowClient(uri.text)
+    registry, run = Registry(client, uri, "s"), model.run
+    assert registry.has_run(run)
+    assert not registry.has_run(replace(run, experiment="0")), "another's"
+    assert not registry.has_run(replace(run, run="0" * 32))
+    client.delete_run(run.run)
+    assert not registry.has_run(run), "thrown away"
+
+
 def check_whole(client: MlflowClient, model: NewModel) -> None:
     """One model, shown once on a run that has ended; one version of it, the champion."""
     (logged,) = client.search_logged_models([model.run.experiment])

@@ -1,0 +1,159 @@
+"""A refit of an ensemble as one small study: a trial for each of its members. Pure.
+
+Each has the params that it had, and a length of its own, which the plan tells by the params; so
+members are admitted, trained beside each other, interrupted and resumed as any trials. The weights
+decide nothing until all are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from automl.config import Config, Ensemble, Parallel
+from automl.errors import ConfigError
+from automl.record.study import StudyRecord
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.derive import (
+    Sizes,
+    decay_of,
+    digest_of,
+    epochs_again,
+    of_its_family,
+    rows_said,
+    small_study,
+)
+from automl.training.plan import MemberPlan, RefitPlan
+from automl.trial import Ensembled, Params, TrialState
+
+
+@dataclass(frozen=True)
+class MembersAgain:
+    """What is trained, decided."""
+
+    weights: Mapping[int, float]
+    """By trial, the heaviest first."""
+    plan: RefitPlan
+    """Its members are in the same order."""
+    notes: tuple[str, ...]
+    """For people."""
+
+    @property
+    def params(self) -> list[Params]:
+        """Of each."""
+        return [member.params for member in self.plan.members]
+
+
+def refuse_unfit_members(config: Config) -> None:
+    """Raises ConfigError for settings of one training that takes several devices."""
+    refit = config.refit
+    parallel = None if refit.parallel in (Parallel.auto, Parallel.none) else refit.parallel.value
+    devices = None if refit.devices == "all" else refit.devices
+    given = {"batch_size": refit.batch_size, "parallel": parallel, "devices": devices}
+    for key, value in given.items():
+        if value is not None:
+            raise ConfigError(
+                f"refit.{key}={value}: members of an ensemble are trained as they were, beside "
+                "each other, a device for each: leave it out, or train the best trial again: "
+                "refit.members=none."
+            )
+
+
+def trials_of(made: Ensembled, record: StudyRecord, name: str | None) -> list[TrialRecord]:
+    """Those that the ensemble joins, the heaviest first. Raises ConfigError where the study does
+    not know one any more."""
+    found = [record.trials.get(number) for number in made.members]
+    known = [trial for trial in found if trial is not None and trial.best_step is not None]
+    if len(known) < len(found):
+        lost = [n for n in made.members if n not in {trial.number for trial in known}]
+        raise ConfigError(
+            f"study.name={name}: its event log does not tell what trial {lost[0]}, a member of the "
+            "ensemble, was: make the ensemble again (python -m automl ensemble), or train the best "
+            "trial again: refit.members=none."
+        )
+    return known
+
+
+def members_of(
+    config: Config, made: Ensembled, trials: Sequence[TrialRecord], sizes: Sizes
+) -> MembersAgain:
+    """How each of the `trials` is trained again."""
+    plans = tuple(_member(config, trial, sizes) for trial in trials)
+    keeps_last = config.refit.hold_out is None
+    lengths = [member.epochs for member in plans]
+    length = f"{min(lengths)} to {max(lengths)} epochs, each as many steps as its best one took"
+    if not keeps_last:
+        length = f"the best of at most {max(lengths)} epochs"
+    numbers = ", ".join(str(trial.number) for trial in trials)
+    notes = [
+        f"refit of the ensemble of study {config.study.name}, trials {numbers}: "
+        f"{rows_said(config, sizes)}, {length}"
+    ]
+    if config.data.sweep_rows is not None:
+        notes.append("the search had a part of the rows; members are trained with its params")
+    return MembersAgain(made.members, RefitPlan(keeps_last, members=plans), tuple(notes))
+
+
+def _member(config: Config, trial: TrialRecord, sizes: Sizes) -> MemberPlan:
+    of_family, own = of_its_family(config, trial)
+    decay = decay_of(of_family, own.params, sizes.now)
+    return MemberPlan(trial.params, epochs_again(of_family, own, sizes), decay)
+
+
+def name_of(config: Config, members: MembersAgain, identity: Mapping[str, Any]) -> str:
+    """`ensemble-3fa9c2d1`: the same for the same members, whose weights and seeds may become
+    others; `identity` is that of the study, data included."""
+    decides = {
+        "study": identity,
+        "members": [asdict(member) for member in members.plan.members],
+        "rows": [config.refit.rows, config.refit.hold_out],
+    }
+    return f"ensemble-{digest_of(decides)}"
+
+
+def derived_members(
+    config: Config, members: MembersAgain, name: str, known: Mapping[int, TrialRecord]
+) -> Config:
+    """The settings of the refit, of which so many trials are `known` by now."""
+    own = small_study(config, name, keeps_last=members.plan.keeps_last)
+    longest = max(member.epochs for member in members.plan.members)
+    given = given_to(members.params * config.refit.n_seeds, known)
+    return replace(
+        own,
+        study=replace(
+            own.study,
+            n_trials=len(given),
+            enqueue=[dict(params) for params in given],
+            ensemble=Ensemble.none,
+        ),
+        training=replace(config.training, epochs=longest),
+    )
+
+
+def given_to(wanted: Sequence[Params], known: Mapping[int, TrialRecord]) -> list[Params]:
+    """The params of each trial by number: those that there are, and then whatever is `wanted` and
+    neither trained nor in training. One that failed is tried again."""
+    left = list(wanted)
+    for trial in known.values():
+        failed = trial.state.is_final and trial.state is not TrialState.FINISHED
+        if not failed and trial.params in left:
+            left.remove(trial.params)
+    given: list[Params] = []
+    while left or len(given) <= max(known, default=-1):
+        here = known.get(len(given))
+        # One that was asked for and never began is the next that is wanted, as it was then.
+        given.append(here.params if here is not None else left.pop(0) if left else wanted[0])
+    return given
+
+
+def finished(wanted: Sequence[Params], known: Mapping[int, TrialRecord]) -> list[int | None]:
+    """Which trial is which of `wanted`; None: it has not finished."""
+    there = [trial for trial in known.values() if trial.state is TrialState.FINISHED]
+    found: list[int | None] = []
+    for params in wanted:
+        match = next((trial for trial in there if trial.params == params), None)
+        found.append(None if match is None else match.number)
+        if match is not None:
+            there.remove(match)
+    return found

@@ -1,0 +1,85 @@
+"""A refit of an ensemble: its members trained, and put together with the weights that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from automl.data.dataset import Dataset
+from automl.errors import AutoMLError
+from automl.record.files import REFIT, StudyFiles
+from automl.record.studies import read_study
+from automl.running.going_on import how_to_go_on
+from automl.running.prepare import Prepared, Refit
+from automl.running.refit.begin import Begun
+from automl.running.refit.derive import Sizes
+from automl.running.refit.keeping import keep, say_what_stands_for_it
+from automl.running.refit.members import (
+    MembersAgain,
+    derived_members,
+    finished,
+    members_of,
+    name_of,
+)
+from automl.running.sweep import run_sweep
+from automl.tracking.delivery import DelivererProcess
+from automl.tracking.say import say_on_stdout
+from automl.training.refitted import RefitFile, Refitted
+from automl.trial import CheckpointKind
+
+
+def refit_members(
+    begun: Begun,
+    prepared: Prepared,
+    dataset: Dataset,
+    sizes: Sizes,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
+) -> int:
+    """Train each member again, and write `refit.pt`; returns the exit code. Raises AutoMLError."""
+    assert begun.ensemble is not None, "the caller looked"
+    config = begun.config
+    members = members_of(config, begun.ensemble, begun.members, sizes)
+    for note in members.notes:
+        say_on_stdout(note)
+    folder = StudyFiles(begun.path).refits / name_of(config, members, prepared.identity)
+    there = StudyFiles(folder).events.exists()
+    known = read_study(folder).trials if there else {}
+    own = derived_members(config, members, folder.name, known)
+    asked = Refit(members.plan, dataset)
+    code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
+    if code == 0:
+        seeds = _seeds(members, folder, config.refit.n_seeds, how_to_go_on(own))
+        assert config.study.name is not None, "a refit is of a study that is there"
+        assert prepared.dataset is not None, "an ensemble is of the built-in training"
+        numbers = tuple(members.weights)
+        digest = prepared.dataset.digest
+        refitted = Refitted(numbers[0], config.refit.rows, config.refit.n_seeds, digest, numbers)
+        path = str(StudyFiles(begun.path).refit)
+        of = str(StudyFiles(begun.path).ensemble)  # whose threshold of labels is kept
+        keep(RefitFile(path, seeds, config.study.name, refitted, of, members.weights))
+        metric = config.study.metric.removeprefix("val_")
+        if metric in begun.ensemble.scores:
+            value = begun.ensemble.scores[metric]
+            say_what_stands_for_it(config, prepared.dataset, value, "the ensemble")
+    return code
+
+
+def _seeds(members: MembersAgain, folder: Path, n_seeds: int, again: str) -> Sequence[str]:
+    """The models of all, those of a member together. Raises AutoMLError where one has not finished;
+    `again` is the command that goes on."""
+    found = finished(members.params * n_seeds, read_study(folder).trials)
+    if None in found:
+        lost = found.index(None) % len(members.weights)
+        raise AutoMLError(
+            f"{len(found) - found.count(None)} of {len(found)} trainings finished, and {REFIT} is "
+            f"not written: trial {[*members.weights][lost]} of the ensemble is not trained again; "
+            f"what went wrong is above. Go on with: {again}"
+        )
+    ordered = [
+        number
+        for member in range(len(members.weights))
+        for number in found[member :: len(members.weights)]
+    ]
+    files = StudyFiles(folder)
+    return [str(files.checkpoint(n, CheckpointKind.BEST)) for n in ordered if n is not None]

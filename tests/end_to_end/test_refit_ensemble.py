@@ -1,0 +1,166 @@
+"""`refit` of an ensemble: each member trained again, put together with the weight that it had."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.record.studies import read_study
+from automl.training.predictor import load_of_table
+from automl.trial import Ensembled
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+from tests.end_to_end.tables import AUTO, wine_like
+
+NAME = "study.name=a"
+MOVED = (NAME, "study.copy=false")
+REFIT = ("refit", *MOVED)
+
+
+@pytest.fixture(scope="module")
+def searched(story: Program) -> Path:
+    wine_like().to_csv(story.folder / "wine.csv", index=False)
+    done = story.run(NAME, *AUTO)
+    assert (done.code, done.stderr) == (0, "")
+    return story.folder
+
+
+@pytest.fixture
+def study(searched: Path, folder: Path) -> Records:
+    """The study, in a folder of the test's own."""
+    shutil.copytree(searched / "studies", folder / "studies")
+    for name in ("mlflow.db", "wine.csv"):
+        shutil.copyfile(searched / name, folder / name)
+    return Records(folder, "a")
+
+
+def made(study: Records) -> Ensembled:
+    """Trees and a network are in it."""
+    found = read_study(study.path).best_ensemble
+    assert found is not None
+    assert {1, 3} <= set(found.members)
+    return found
+
+
+def refits(study: Records) -> list[Path]:
+    return sorted((study.path / "refits").iterdir())
+
+
+def of(study: Records, folder: Path) -> Records:
+    """Those of a refit."""
+    found = Records(study.path.parents[1], "a")
+    found.path = folder
+    return found
+
+
+@pytest.mark.timeout(400)  # two refits of all families, and what scores them
+def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call: Call) -> None:
+    weights = made(study).members
+    done = call(*REFIT)
+    assert done.stderr == ""
+    assert done.code == 0
+    numbers = ", ".join(map(str, weights))
+    said = " ".join(done.stdout.split())
+    assert f"refit of the ensemble of study a, trials {numbers}: 240 rows (train+v" in said
+    file = study.path / "refit.pt"
+    assert f"refitted model: studies/a/refit.pt ({file.stat().st_size:,} bytes)" in said
+    (folder,) = refits(study)
+    assert folder.name.startswith("ensemble-")
+    before, again = read_study(study.path).trials, of(study, folder)
+    ended = read_study(folder).trials
+    each = {}
+    for number, trial in ended.items():
+        (member,) = (n for n in weights if before[n].params == trial.params)
+        path = folder / "checkpoints" / f"trial-{number:05d}" / "best.pt"
+        each[member] = load_of_table(path).predict(wine_like())
+        n_reports = len([key for key in again.losses() if key[0] == number])
+        best = before[member].best_step
+        assert best is not None
+        if trial.params["family"] != "mlp":  # which takes as many steps, in fewer epochs
+            assert n_reports == best + 1
+    assert set(each) == set(weights)
+    model = automl.load(file)
+    assert model.params == {f"trial-{n:05d}": weight for n, weight in weights.items()}
+    expected = np.average([each[n] for n in weights], axis=0, weights=list(weights.values()))
+    np.testing.assert_allclose(model.predict(wine_like()), expected, rtol=1e-9)
+    names = {str(run.info.run_name) for run in study.runs()}
+    parent = f"refit-{folder.name}"
+    assert {parent, *(f"{parent}-member-{number}" for number in ended)} <= names
+    # Again is no second training, and what comes later takes it.
+    n_lines = again.n_lines()
+    assert call(*REFIT).code == 0
+    assert again.n_lines() <= n_lines + 2
+    done = call("evaluate", *MOVED)
+    assert done.code == 0, done.stderr
+    event = read_study(study.path).evaluations[-1]
+    assert event.models == ("refit-ensemble", "ensemble")
+    assert "refit of ensemble" in done.stdout
+
+
+def test_the_best_trial_alone_where_that_is_wanted(study: Records, call: Call) -> None:
+    best = read_study(study.path).best()
+    assert best is not None
+    assert call(*REFIT, "refit.members=none").code == 0
+    assert call(*REFIT, f"refit.trial={best.number}").code == 0
+    (folder,) = refits(study)
+    assert folder.name.startswith(f"trial-{best.number:05d}-")
+
+
+def test_killed_in_the_middle_it_goes_on_with_what_is_left(
+    study: Records, program: Program, call: Call
+) -> None:
+    running = program.start(*REFIT, "admission.max_concurrent_trials=1")
+    running.wait_until(lambda: (study.path / "refits").exists(), "a refit")
+    again = of(study, refits(study)[0])
+    running.wait_until(lambda: len(again.outcomes()) >= 1, "a member")
+    running.kill()
+    assert not (study.path / "refit.pt").exists()
+    ended = again.outcomes()
+    done = call("refit", NAME)
+    assert (done.code, done.stderr) == (0, "")
+    assert refits(study) == [again.path]
+    assert ended.items() <= again.outcomes().items(), "what had ended is not done again"
+    killed = load_of_table(study.path / "refit.pt").predict(wine_like())
+    shutil.rmtree(study.path / "refits")
+    assert call("refit", NAME).code == 0
+    whole = load_of_table(study.path / "refit.pt").predict(wine_like())
+    np.testing.assert_array_equal(killed, whole)
+
+
+def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: Call) -> None:
+    first = next(iter(made(study).members))
+    into = ("predict.input=wine.csv", "predict.output=said.csv")
+    done = call("predict", *MOVED, *into, "predict.members=1")
+    assert (done.code, done.stderr) == (0, "")
+    n_all = len(made(study).members)
+    assert f"ensemble of a, by 1 of its {n_all} members, scores wine.csv" in done.stdout
+    said = pd.read_csv("said.csv").prediction
+    own = load_of_table(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
+    np.testing.assert_allclose(said, own.predict(pd.read_csv("wine.csv")), rtol=1e-9)
+    done = call("predict", NAME, *into, "predict.members=9")
+    assert f", by all of its {n_all} members, scores" in done.stdout
+    done = call("predict", NAME, *into, "predict.members=1", f"predict.trial={first}")
+    assert done.code == 2
+    assert f"predict.members=1: trial-{first:05d} is no ensemble" in done.stderr
+    assert call("predict", NAME, *into, "predict.members=0").code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("refit.parallel=ddp", "refit.parallel=ddp: members of an ensemble are trained as they"),
+        ("refit.devices=2", "refit.devices=2: members of an ensemble"),
+        ("refit.members=some", "some"),
+    ],
+)
+def test_what_is_refused(word: str, said: str, study: Records, call: Call) -> None:
+    done = call(*REFIT, word)
+    assert done.code == 2
+    assert said in done.stderr
+    assert not (study.path / "refits").exists()

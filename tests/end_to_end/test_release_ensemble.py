@@ -1,0 +1,63 @@
+"""From `model=auto` to a served model by `release`: the ensemble, refitted, as one graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+import automl
+from automl.record.studies import read_study
+from automl.trial import Evaluated
+from tests.end_to_end.conftest import Call
+from tests.end_to_end.program import Program
+from tests.end_to_end.records import Records
+from tests.end_to_end.served_model import ask, serve_champion
+from tests.end_to_end.tables import AUTO, TARGET, wine_like
+
+pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
+NAME = "study.name=a"
+
+
+@pytest.mark.timeout(400)  # MLflow's server takes its time to start
+def test_the_ensemble_is_what_is_served(folder: Path, call: Call, program: Program) -> None:
+    wine_like().to_csv("wine.csv", index=False)
+    assert call(NAME, *AUTO).code == 0
+    study = Records(folder, "a")
+    made = read_study(study.path).best_ensemble
+    assert made is not None
+    done = call("release", NAME)
+    assert (done.code, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())
+    assert "evaluate ensemble: loss " in said
+    assert "refit ensemble again on train+validation: refit.pt" in said
+    assert "evaluate the refit refit-ensemble: loss " in said
+    assert "from that of ensemble" in said
+    assert "export studies/a/exports/refit-ensemble-onnx, which says what the model says" in said
+    assert "register version 1 of a, champion" in said
+    scores = [event for event in study.events() if isinstance(event, Evaluated)]
+    best = read_study(study.path).best()
+    assert best is not None
+    both = ("refit-ensemble", "ensemble")
+    assert [event.models for event in scores] == [("ensemble", f"trial-{best.number:05d}"), both]
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    version = client.get_model_version_by_alias("a", "champion")
+    assert version.tags["automl.model"] == "refit-ensemble"
+    run = client.get_run(str(version.run_id))
+    assert run.data.tags["automl.kind"] == "refit"
+    assert run.info.run_name.startswith("refit-ensemble-")
+    assert run.info.status == "FINISHED"
+
+    again = call("release", NAME)
+    assert again.stdout.count("(done before)") == 4
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    assert len(client.search_model_versions("name='a'")) == 1
+
+    frame = wine_like()[:20].drop(columns=TARGET)
+    rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    answers = ask(serve_champion(program, "a"), list(frame.columns), rows)
+    expected = automl.load(study.path / "refit.pt").predict(frame)
+    np.testing.assert_allclose([row["prediction"] for row in answers], expected, atol=1e-5)

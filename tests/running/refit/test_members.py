@@ -1,0 +1,181 @@
+"""A refit of an ensemble: how long each member trains, and which trial is which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from automl.config import Config, DataConfig, DataKind, Ensemble, Parallel, RefitConfig, StudyConfig
+from automl.errors import ConfigError
+from automl.record.study import StudyRecord, fold
+from automl.record.trial_record import TrialRecord
+from automl.running.refit.derive import Sizes
+from automl.running.refit.members import (
+    MembersAgain,
+    derived_members,
+    finished,
+    given_to,
+    members_of,
+    name_of,
+    refuse_unfit_members,
+    trials_of,
+)
+from automl.running.settings import identity_of
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.training.auto.family import AutoFamily
+from automl.trial import (
+    Direction,
+    Ensembled,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    Params,
+    Reported,
+    Started,
+    SweepStarted,
+)
+
+CONFIG = Config(
+    study=StudyConfig(name="a", metric="val_rmse", direction=Direction.minimize, n_trials=50),
+    model=AutoFamily(),
+    sampler=Random(),
+    pruner=NoPruner(),
+)
+TREES: Params = {"family": "trees", "trees_max_features": 0.5}
+MLP: Params = {"family": "mlp", "mlp_batch_size": 10}
+MADE = Ensembled(9.0, 100, {1: 0.75, 0: 0.25}, {"loss": 0.5, "rmse": 0.5}, {})
+SIZES = Sizes(before=100, now=125)
+
+
+def searched() -> StudyRecord:
+    """Trial 0 is a network, best after ten epochs, trial 1 trees, best after three."""
+    events: list[Event] = [SweepStarted(0.0, "a", "u", {"study.metric": "val_rmse"})]
+    for number, (params, n_epochs) in enumerate(((MLP, 10), (TREES, 3))):
+        events.append(Started(number, 0.0, params, "cpu"))
+        losses = [1.0 / (step + 1) for step in range(n_epochs)] + [9.0]
+        events += [Reported(number, 0.0, s, {"val_rmse": loss}) for s, loss in enumerate(losses)]
+        events.append(Finished(number, 1.0, min(losses)))
+    return fold(events)
+
+
+def members(refit: RefitConfig | None = None) -> MembersAgain:
+    config = replace(CONFIG, refit=refit or RefitConfig())
+    return members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
+
+
+def test_each_trains_as_long_as_it_did() -> None:
+    found = members()
+    assert found.params == [TREES, MLP], "the heaviest first"
+    trees, mlp = found.plan.members
+    assert trees.epochs == 3
+    assert mlp.epochs == 8, "100 steps at 13 an epoch"
+    assert trees.ema_decay == 0.0
+    assert mlp.ema_decay == pytest.approx(1 - 1 / 13)
+    assert found.plan.keeps_last
+    assert found.plan.trains_alone, "lanes of a pack are all of a length"
+    training = CONFIG.training
+    assert found.plan.training_of(MLP, training) == replace(
+        training, epochs=8, ema_decay=mlp.ema_decay
+    )
+    assert found.plan.training_of({"family": "linear"}, training) == training
+    assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
+
+
+def test_with_rows_held_out_all_have_all_epochs() -> None:
+    held = members(RefitConfig(hold_out=0.1))
+    assert {member.epochs for member in held.plan.members} == {CONFIG.training.epochs}
+    assert not held.plan.keeps_last
+
+
+def test_a_search_on_a_part_is_said() -> None:
+    data = DataConfig(DataKind.csv, path="t.csv", target="y", sweep_rows=50)
+    config = replace(CONFIG, data=data)
+    found = members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    assert "the search had a part of the rows" in found.notes[1]
+
+
+def test_it_is_a_study_of_the_members() -> None:
+    found = members()
+    own = derived_members(CONFIG, found, name_of(CONFIG, found, {"data": 1}), {})
+    assert own.study.enqueue == [TREES, MLP]
+    assert own.study.n_trials == 2
+    assert own.study.dir == "studies/a/refits"
+    assert str(own.study.name).startswith("ensemble-")
+    assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
+    assert own.study.ensemble is Ensemble.none, "it ends with none of its own"
+    assert own.training.epochs == 8
+    assert (own.refit.of, own.refit.trial) == ("a", None)
+    assert "enqueue" not in identity_of(own)["study"], "one that failed is tried again"
+
+
+def test_others_have_another_folder_and_more_seeds_the_same() -> None:
+    def name(refit: RefitConfig | None = None, data: int = 1) -> str:
+        config = replace(CONFIG, refit=refit or RefitConfig())
+        return name_of(config, members(refit), {"data": data})
+
+    usual = name()
+    assert name(RefitConfig(n_seeds=5)) == usual
+    others = {name(RefitConfig(rows="train")), name(RefitConfig(hold_out=0.1)), name(data=2)}
+    assert len({usual, *others}) == 4
+
+
+A, B, C = ({"x": number} for number in range(3))
+
+
+def tried(*ends: tuple[Params, str]) -> dict[int, TrialRecord]:
+    events: list[Event] = [SweepStarted(0.0, "a", "u", {})]
+    for number, (params, end) in enumerate(ends):
+        if end == "gap":
+            continue
+        events.append(Started(number, 0.0, params, "cpu"))
+        if end == "finished":
+            events.append(Finished(number, 1.0, 0.5))
+        if end == "failed":
+            events.append(Failed(number, 1.0, "x"))
+        if end == "interrupted":
+            events.append(Interrupted(number, 1.0, "x"))
+    return dict(fold(events).trials)
+
+
+@pytest.mark.parametrize(
+    ("known", "given"),
+    [
+        ([], [A, B, C]),
+        ([(A, "finished"), (B, "interrupted")], [A, B, C]),
+        ([(A, "failed"), (B, "finished"), (C, "finished")], [A, B, C, A]),
+        ([(A, "failed"), (B, "finished"), (C, "failed"), (C, "failed")], [A, B, C, C, A, C]),
+        ([(A, "finished"), (B, "gap"), (C, "finished")], [A, B, C]),
+        ([(A, "finished"), (B, "finished"), (C, "finished"), (A, "finished")], [A, B, C, A]),
+    ],
+)
+def test_what_failed_is_tried_again_and_nothing_twice(
+    known: list[tuple[Params, str]], given: list[Params]
+) -> None:
+    assert given_to([A, B, C], tried(*known)) == given
+
+
+def test_members_are_known_by_their_params() -> None:
+    known = tried((A, "failed"), (B, "finished"), (A, "finished"), (B, "finished"))
+    assert finished([A, B, B, C], known) == [2, 1, 3, None]
+
+
+def test_a_member_that_nobody_knows_is_refused() -> None:
+    lost = replace(MADE, members={1: 0.5, 7: 0.5})
+    with pytest.raises(ConfigError, match=r"what trial 7, a member of the ensemble, was"):
+        trials_of(lost, searched(), "a")
+
+
+@pytest.mark.parametrize(
+    "refit",
+    [RefitConfig(parallel=Parallel.ddp), RefitConfig(devices=2), RefitConfig(batch_size=64)],
+)
+def test_what_is_of_one_training_is_refused(refit: RefitConfig) -> None:
+    with pytest.raises(ConfigError, match=r"members of an ensemble .* refit\.members=none"):
+        refuse_unfit_members(replace(CONFIG, refit=refit))
+
+
+def test_one_device_for_each_is_what_they_have() -> None:
+    refuse_unfit_members(replace(CONFIG, refit=RefitConfig(parallel=Parallel.none)))
