@@ -13,7 +13,7 @@ from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
 
