@@ -178,6 +178,10 @@ def _values(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
             "rows_per_second": {
                 int(n): float(speed) for n, speed in values.get("rows_per_second", {}).items()
             },
+            "alone": {
+                int(n): {name: float(value) for name, value in of.items()}
+                for n, of in values.get("alone", {}).items()
+            },
         }
     elif kind is SweepEnded:
         n_by_state = values["n_by_state"].items()

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from types import FrameType
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_forking = threading.local()
+"""`masked`: which signals were kept back before, while this thread forks."""
 
 
 def leave_to_sweep() -> None:
@@ -19,14 +22,24 @@ def leave_to_sweep() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in ASKED_TO_STOP[1:]:
         signal.signal(number, _unheard)  # a handler, unlike SIG_IGN, is not handed on to programs
-    os.register_at_fork(after_in_child=_hear_again)
+    os.register_at_fork(before=_keep_back, after_in_parent=_let_through, after_in_child=_hear_again)
 
 
 def _unheard(number: int, frame: FrameType | None) -> None:
     """The sweep hears it, too, and tells."""
 
 
+def _keep_back() -> None:
+    """A child that is ended at once is not to lose that before it can hear."""
+    _forking.masked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP[1:])
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.masked)
+
+
 def _hear_again() -> None:
     for number in ASKED_TO_STOP[1:]:
         if signal.getsignal(number) is _unheard:
             signal.signal(number, signal.SIG_DFL)
+    _let_through()

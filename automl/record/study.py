@@ -107,10 +107,12 @@ class StudyRecord:
         made, best = self.ensemble, self.best()
         if made is None or best is None or best.value is None or len(made.members) < 2:
             return None
-        own = made.scores.get(self.metric.name.removeprefix("val_"))
+        name = self.metric.name.removeprefix("val_")
+        own = made.scores.get(name)
         if own is None or not math.isfinite(own):
             return None
-        return None if self.metric.direction.better(best.value, own) else made
+        theirs = made.alone.get(best.number, {}).get(name, best.value)  # measured alike, if known
+        return None if self.metric.direction.better(theirs, own) else made
 
     @property
     def _returned(self) -> bool:

@@ -151,7 +151,8 @@ class Closing:
     @property
     def _has_result(self) -> bool:
         """Whether a sweep over any family came to its end."""
-        of_any = self._parts.prepared.choice is not None
+        prepared = self._parts.prepared
+        of_any = prepared.choice is not None and prepared.plan.refit is None
         return of_any and self._stop in (None, StopReason.TIMEOUT)
 
     def _score_result(self) -> None:

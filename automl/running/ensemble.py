@@ -13,7 +13,7 @@ from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
 
@@ -71,6 +71,7 @@ def made(
         written.members,
         written.scores,
         written.rows_per_second,
+        written.alone,
     )
 
 
@@ -97,7 +98,11 @@ def lines_of(event: Ensembled, record: StudyRecord, choice: str | None, path: Pa
     known, score = score_of(event.scores, record.metric.name)
     on = f"{event.n_rows:,} rows that none of them trained on"
     best = record.best()
-    than = "" if best is None else f"; the best trial's {record.metric.name} is {best.value:.5g}"
+    than = ""
+    if best is not None:
+        own = event.alone.get(best.number, {})  # of several divisions its value is their mean
+        name, theirs = (known, own[known]) if known in own else (record.metric.name, best.value)
+        than = f"; the best trial's {name} is {theirs:.5g}"
     value = f"{known} {score:.5g} on {on}{than}"
     where = os.path.relpath(StudyFiles(path).ensemble)
     plots = StudyFiles(path).plots

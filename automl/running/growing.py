@@ -15,7 +15,7 @@ from automl.errors import AutoMLError
 from automl.execution.answering import AnsweringProcess, NoAnswerError
 from automl.record.files import StudyFiles
 from automl.running.ensemble import LEAST_MODELS, MAX_MODELS, build_of, in_child, score_of
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.running.view import EnsembleRow, FamilyRow
 from automl.search.standings import RankedTrial
 from automl.training.ensemble.words import EnsembleFile, Grow, Growing, Grown, Made

@@ -21,7 +21,7 @@ from automl.record.events import EventLog
 from automl.record.files import EVENTS
 from automl.record.place import settle
 from automl.running.lost_events import put_back
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.search.identity import FUNCTION
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess, Delivery

@@ -21,7 +21,7 @@ from automl.running.gain.measure import HOST_DEVICE, Task, measure
 from automl.running.gain.sizes import draws, sizes
 from automl.running.messages import Probed
 from automl.running.parts import Parts
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.training.gain.words import Way
 from automl.trial import DeviceKind, Paced, Params
 

@@ -14,7 +14,7 @@ from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.running.best_table import N_MORE, READ
-from automl.running.prepare import Prepared
+from automl.running.prepared import Prepared
 from automl.training.tested import Tested, TestRows
 from automl.trial import ENSEMBLE_NAME, CheckpointKind, Ensembled, Entry
 

@@ -20,7 +20,7 @@ REASONS = {
     signal.SIGTERM: StopReason.TERMINATED,
     signal.SIGUSR1: StopReason.TERMINATED,
 }
-ECHO_SECONDS = 1.0
+ECHO_SECONDS = 0.25
 """So soon after the first, a signal that no person types is the same one: `timeout` sends its own
 to the program and then to the whole group."""
 

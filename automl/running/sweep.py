@@ -53,7 +53,8 @@ from automl.running.messages import (
 )
 from automl.running.parts import Parts, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
-from automl.running.prepare import Prepared, Refit, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared, Refit
 from automl.running.probing import open_chooser, open_prober
 from automl.running.program_peaks import ProgramPeaks
 from automl.running.settings import flat_settings

@@ -90,7 +90,6 @@ class Channel:
 
 
 def main() -> int:
-    leave_to_sweep()
     channel = Channel()
     set_for_delivery(os.environ)
     gc.disable()  # it would look at all that MLflow's modules make, again and again: 0.3 s
@@ -277,6 +276,7 @@ def _log_redacted(uri: TrackingUri) -> None:
 
 
 if __name__ == "__main__":
+    leave_to_sweep()
     code = main()
     with contextlib.suppress(OSError):  # the disk of the file that errors go to is full
         sys.stdout.flush()

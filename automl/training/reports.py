@@ -20,11 +20,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeAlias, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 from automl.errors import StorageError
 from automl.record.files import CHECKPOINT_NAMES, LAST
 from automl.training import steps
+from automl.training.last_file import Best, CheckpointFiles, GetScores, GetState, read_last
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
 from automl.training.reported import metric_name, number_of, step_of, tag_of
@@ -46,8 +47,6 @@ from automl.trial import (
 )
 
 logger = logging.getLogger(__name__)
-GetState: TypeAlias = Callable[[], Mapping[str, Any]]
-GetScores: TypeAlias = Callable[[], Mapping[str, float]]
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
@@ -68,32 +67,6 @@ class Goal:
     at_end: bool = False
     """The value is told at the end, with the model: reports are for pruning alone, and a trial that
     is pruned has no value."""
-
-
-@dataclass(frozen=True)
-class _Best:
-    """The best report so far; `content` waits for `best.pt` to be written."""
-
-    step: int
-    value: float
-    content: dict[str, Any] | None = None
-    has_state: bool = False
-    """It came with a state, written or not."""
-    get_scores: GetScores | None = None
-    """More of its metrics, to be told when `content` is written."""
-
-
-class CheckpointFiles(Protocol):
-    """The module that knows a kind of checkpoint files: `checkpoint` or `plain_checkpoint`."""
-
-    def snapshot(self, state: object) -> Any:
-        """A copy that later training does not change. Raises TypeError."""
-
-    def save(self, folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write files into the folder, whole. Raises StorageError."""
-
-    def load(self, path: Path) -> dict[str, Any]:
-        """What a file holds. Raises FileNotFoundError, ValueError."""
 
 
 class _Getters(NamedTuple):
@@ -143,7 +116,7 @@ class TrialReports:
     """What went wrong outside of the trial (the event log, the disk): not the trial's failure."""
     _n_steps: int = field(default_factory=steps.n_taken)
     """Taken in this process by the last report."""
-    _best: _Best | None = None
+    _best: Best | None = None
     _reported_now: set[int] = field(default_factory=set)
     _getters: _Getters = field(default_factory=_Getters)
     """Of the newest report."""
@@ -168,7 +141,7 @@ class TrialReports:
 
     def know_best(self, step: int, value: float) -> None:
         """What was the best before an interruption, where no `last.pt` tells."""
-        self._best = _Best(step, value)
+        self._best = Best(step, value)
 
     @property
     def n_tags(self) -> int:
@@ -219,7 +192,7 @@ class TrialReports:
             "metrics": dict(told.metrics),
             "state": self._files.snapshot(told.state),
         }
-        self._best = _Best(told.step, value, content, has_state=True)
+        self._best = Best(told.step, value, content, has_state=True)
         return value
 
     def set_tag(self, name: str, value: object) -> None:
@@ -247,7 +220,7 @@ class TrialReports:
             logger.warning("trial %d starts anew: %s", self.spec.number, error)
             return None
         try:
-            last = _read_last(content)
+            last = read_last(content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             logger.warning(
                 "trial %d starts anew: %s is no %s of automl (%s: %s)",
@@ -353,7 +326,7 @@ class TrialReports:
         if len(self.reports) > _MAX_REPEATED:
             self.reports.popitem(last=False)
 
-    def _tell_scores(self, best: _Best) -> None:
+    def _tell_scores(self, best: Best) -> None:
         """The metrics that only a best report that is kept has; what was reported stays."""
         if best.get_scores is None or best.content is None:
             return
@@ -390,7 +363,7 @@ class TrialReports:
                 "state": self._files.snapshot(get_state()),
             }
         has_state = content is not None
-        self._best = _Best(step, value, content, has_state, get.scores if has_state else None)
+        self._best = Best(step, value, content, has_state, get.scores if has_state else None)
 
     def _is_best(self, step: int, value: float, get_state: GetState | None) -> bool:
         """Whether it is, or is its state, which came with a later part of the same report."""
@@ -462,33 +435,6 @@ class TrialReports:
             raise TrialPruned(f"pruned after step {self.last_step}")
         if self.verdict is Verdict.STOP:
             raise TrialInterrupted(f"the sweep stops; interrupted after step {self.last_step}")
-
-
-class _Last(NamedTuple):
-    """What a `last.pt` holds."""
-
-    reports: dict[int, dict[str, float]]
-    n_reports: int
-    metric_names: frozenset[str]
-    best: _Best | None
-    verdict: Verdict
-    state: dict[str, Any]
-
-
-def _read_last(content: Mapping[str, Any]) -> _Last:
-    """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
-    reports = {
-        int(step): {metric_name(name): number_of(name, value) for name, value in metrics.items()}
-        for step, metrics in content["reports"].items()
-    }
-    return _Last(
-        reports=reports,
-        n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
-        metric_names=frozenset(map(metric_name, content.get("metric_names", ()))),
-        best=None if content["best"] is None else _Best(*content["best"]),
-        verdict=Verdict(str(content["verdict"])),
-        state=content["state"],
-    )
 
 
 def same(a: float, b: float) -> bool:

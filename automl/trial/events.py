@@ -344,6 +344,8 @@ class Ensembled:
     """Each metric by name (`loss`), on those rows."""
     rows_per_second: Mapping[int, float] = field(default_factory=dict)
     """How fast the model of each trial predicts that was looked at."""
+    alone: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Each metric of the best trial by itself, on those rows, by its number."""
 
 
 Event: TypeAlias = "TrialEvent | SweepStarted | SweepEnded | Paced | Evaluated | Ensembled | Tuned"

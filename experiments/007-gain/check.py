@@ -32,7 +32,8 @@ from automl.record.files import StudyFiles
 from automl.running.gain.report import sizes_of
 from automl.running.gain.sizes import Size
 from automl.running.gain.ways import ways
-from automl.running.prepare import Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared
 from automl.training.gain.words import GainSetup, Timing, Way
 from automl.trial import HOST, Entry, Finished, Placement, Share, Started
 

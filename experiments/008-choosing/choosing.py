@@ -33,7 +33,7 @@ from automl.running.messages import (
     Probed,
     Released,
 )
-from automl.running.prepare import LOOKAHEAD
+from automl.running.prepared import LOOKAHEAD
 from automl.trial import (
     HOST,
     LOCAL_NODE,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
+from automl.running.signals import ECHO_SECONDS
 from tests.end_to_end.program import Program
 
 SCRIPT = """
@@ -124,6 +126,7 @@ def test_ctrl_c_stops_the_sweep_and_again_at_once_and_the_caller_lives_on(
     # SIGTERM ends the caller as it would without a sweep, and the study first.
     running.signal(signal.SIGTERM)
     running.wait_until(lambda: "SIGTERM: running trials" in running.stdout, "it is heard")
+    time.sleep(2 * ECHO_SECONDS)
     running.signal(signal.SIGTERM)
     done = running.wait()
     assert (done.code, done.stderr) == (-signal.SIGTERM, "")

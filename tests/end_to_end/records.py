@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,12 @@ class Records:
         self.name = study
         self.path = folder / "studies" / study
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
+
+    @classmethod
+    def copied(cls, source: Path, folder: Path, study: str) -> Records:
+        """A study of another folder, with all that is there, in one of a test's own."""
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        return cls(folder, study)
 
     # --- the event log ---
 

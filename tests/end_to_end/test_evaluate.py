@@ -56,10 +56,7 @@ def searched(story: Program) -> Path:
 @pytest.fixture
 def study(searched: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(searched / "studies", folder / "studies")
-    for name in ("table.csv", "mlflow.db"):
-        shutil.copyfile(searched / name, folder / name)
-    return Records(folder, "t")
+    return Records.copied(searched, folder, "t")
 
 
 MOVED = ("study.name=t", "study.copy=false")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +39,7 @@ def searched(story: Program) -> Path:
 @pytest.fixture
 def study(searched: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(searched / "studies", folder / "studies")
-    for name in ("table.csv", "mlflow.db"):
-        shutil.copyfile(searched / name, folder / name)
-    return Records(folder, "f")
+    return Records.copied(searched, folder, "f")
 
 
 def best_model(study: Records) -> Predictor:

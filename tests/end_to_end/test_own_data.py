@@ -65,7 +65,7 @@ PREPARED = """
 import json, sys
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.running.prepare import prepare
+from automl.running.prepare import (prepare)
 
 if __name__ == "__main__":
     prepared = prepare(compose(parse(json.loads(sys.argv[1]))).config)

@@ -34,10 +34,7 @@ def searched(story: Program) -> Path:
 @pytest.fixture
 def study(searched: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(searched / "studies", folder / "studies")
-    for name in ("mlflow.db", "wine.csv"):
-        shutil.copyfile(searched / name, folder / name)
-    return Records(folder, "a")
+    return Records.copied(searched, folder, "a")
 
 
 def made(study: Records) -> Ensembled:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +35,7 @@ def refitted(story: Program) -> Path:
 @pytest.fixture
 def study(refitted: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(refitted / "studies", folder / "studies")
-    shutil.copyfile(refitted / "mlflow.db", folder / "mlflow.db")
-    return Records(folder, "a")
+    return Records.copied(refitted, folder, "a")
 
 
 def best_of(study: Records) -> int:

@@ -39,9 +39,7 @@ def searched(story: Program) -> Path:
 @pytest.fixture
 def study(searched: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(searched / "studies", folder / "studies")
-    shutil.copyfile(searched / "mlflow.db", folder / "mlflow.db")
-    return Records(folder, "a")
+    return Records.copied(searched, folder, "a")
 
 
 def check_registered(study: Records) -> Any:

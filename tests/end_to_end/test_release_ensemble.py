@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 import automl
 from automl.record.studies import read_study
-from automl.trial import Evaluated
+from automl.trial import Evaluated, RowsKind, trial_name
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
@@ -61,3 +61,25 @@ def test_the_ensemble_is_what_is_served(folder: Path, call: Call, program: Progr
     answers = ask(serve_champion(program, "a"), list(frame.columns), rows)
     expected = automl.load(study.path / "refit.pt").predict(frame)
     np.testing.assert_allclose([row["prediction"] for row in answers], expected, atol=1e-5)
+
+
+def test_of_folds_it_is_evaluated_and_released_by_the_models_that_never_saw_a_row(
+    folder: Path, call: Call
+) -> None:
+    wine_like()[:150].to_csv("wine.csv", index=False)
+    words = ("data.folds=2", "data.test_fraction=0", "study.name=a")
+    assert call(*AUTO, *words).code == 0
+    study = Records(folder, "a")
+    made = read_study(study.path).ensemble
+    assert made is not None
+    assert len(made.members) > 1
+    done = call("evaluate", NAME, "evaluate.model=ensemble")
+    assert (done.code, done.stderr) == (0, "")
+    (event,) = (event for event in study.events() if isinstance(event, Evaluated))
+    assert event.kind is RowsKind.OUT_OF_FOLD
+    found = event.scores["ensemble"]["loss"].value
+    assert found == pytest.approx(made.scores["loss"], abs=1e-9)
+    ((best, alone),) = made.alone.items()
+    theirs = event.scores[trial_name(best)]["loss"].value
+    assert theirs == pytest.approx(alone["loss"], abs=1e-9)
+    assert call("release", NAME).code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,7 @@ def searched(story: Program) -> Path:
 @pytest.fixture
 def study(searched: Path, folder: Path) -> Records:
     """The study, in a folder of the test's own."""
-    shutil.copytree(searched / "studies", folder / "studies")
-    for name in ("table.csv", "mlflow.db", "said.txt"):
-        shutil.copyfile(searched / name, folder / name)
-    return Records(folder, "t")
+    return Records.copied(searched, folder, "t")
 
 
 def rows_of(said: str) -> dict[tuple[str, str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from automl.record.study import fold
@@ -26,6 +27,22 @@ def test_it_is_said_by_the_metric_of_the_study() -> None:
     assert said("val_loss", three) == f"{of}: loss 0.25 {rows} val_loss is 0.5"
     assert said("val_error", three) == f"{of}: error 0.125 {rows} val_error is 0.5"
     assert said("train_loss", three) == f"{of}: loss 0.25 {rows} train_loss is 0.5"
+
+
+def test_the_best_trial_is_measured_as_the_ensemble_is() -> None:
+    """Its value, 0.5, is the mean over divisions of the rows; the ensemble is of their mean."""
+    events: list[Event] = [SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})]
+    for number, value in enumerate((0.5, 0.6)):
+        events.append(Started(number, 1.0, {}, "cpu"))
+        events.append(Reported(number, 2.0, 0, {"val_loss": value}))
+        events.append(Finished(number, 3.0, value))
+    made = Ensembled(9.0, 9, {0: 0.5, 1: 0.5}, {"loss": 0.25}, {}, {0: {"loss": 0.2}})
+    record = fold([*events, made])
+    assert lines_of(made, record, None, Path("studies/s"))[0].endswith(
+        "the best trial's loss is 0.2"
+    )
+    assert record.best_ensemble is None, "the best trial is better"
+    assert fold([*events, replace(made, alone={})]).best_ensemble is not None
 
 
 def test_where_its_pictures_are_is_said(tmp_path: Path) -> None:

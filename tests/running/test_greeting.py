@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.config import StudyConfig
+from automl.config import MANY_TRIALS, StudyConfig
 from automl.errors import ConfigError
 from automl.running.greeting import how_far
 
@@ -15,7 +15,7 @@ from automl.running.greeting import how_far
         (StudyConfig(), "to 20 trials"),
         (StudyConfig(n_trials=7), "to 7 trials"),
         (StudyConfig(n_trials=7, timeout_seconds=300), "to 7 trials"),
-        (StudyConfig(timeout_seconds=300), "as many trials as 5:00 allow"),
+        (StudyConfig(n_trials=MANY_TRIALS, timeout_seconds=300), "as many trials as 5:00 allow"),
     ],
 )
 def test_a_time_alone_is_the_limit(study: StudyConfig, said: str) -> None:

@@ -13,7 +13,8 @@ from automl.api.composing import composed
 from automl.config import Ensemble
 from automl.record.files import StudyFiles
 from automl.running.growing import PAUSE_SECONDS, SHARE, GrowingEnsemble, row_of, wait_seconds
-from automl.running.prepare import Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared
 from automl.running.view import EnsembleRow, FamilyRow
 from automl.search.standings import RankedTrial
 from automl.training.ensemble.words import EnsembleFile, Grown

@@ -28,7 +28,8 @@ from automl.devices.cgroup import n_oom_kills
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
-from automl.running.prepare import LOADER_BYTES, Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import LOADER_BYTES, Prepared
 from automl.search.pruners.halving import Halving
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
@@ -126,7 +127,7 @@ def limits_of(**settings: int) -> Limits:
 
 
 def test_how_many_trials_there_may_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.running.prepare.usable_cores", lambda: 12)
+    monkeypatch.setattr("automl.running.prepared.usable_cores", lambda: 12)
     limits = limits_of(max_trials_per_device=5)
     assert (limits.at_once([HOST]), limits.at_once([GPU] * 8)) == (4, 40)
     limits = limits_of(max_concurrent_trials=6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from automl.running.chooser import Chooser
 from automl.running.messages import Probed
-from automl.running.prepare import Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared
 from automl.running.probing import Prober, open_prober, probe
 from automl.trial import DeviceKind
 from tests.running.test_prepare import small

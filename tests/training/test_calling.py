@@ -12,9 +12,9 @@ import pytest
 import automl
 from automl.errors import ConfigError
 from automl.training.calling import call_of, declaration_of
+from automl.training.checks import check_conditions, check_space
 from automl.training.declaration import Declaration
 from automl.training.objective import TrialContext
-from automl.training.plan import check_conditions, check_space
 from tests.training.conftest import Listener
 from tests.training.test_reports import make_trial
 

@@ -15,7 +15,8 @@ from automl.config import Config, DataConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import ConfigError
-from automl.running.prepare import Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared
 from automl.training.auto.family import BATCH_SIZES, AutoFamily, batch_sizes
 from automl.training.boosting.family import BoostingFamily
 from automl.training.mlp.family import MLPFamily

@@ -22,17 +22,16 @@ from automl.config import (
 from automl.config.metrics import reported
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
-from automl.training.declaration import Declaration
-from automl.training.mlp.family import Growth, MLPFamily
-from automl.training.plan import (
-    TrainingPlan,
+from automl.training.checks import (
     check_batch,
     check_class_weight,
     check_metric,
     check_space,
     check_values,
-    declare,
 )
+from automl.training.declaration import Declaration
+from automl.training.mlp.family import Growth, MLPFamily
+from automl.training.plan import TrainingPlan, declare
 from automl.training.resolve import resolve_objective
 from automl.trial import UNKNOWN, Direction
 from tests.training.conftest import make_plan

@@ -81,7 +81,7 @@ assert set(family.modules) <= set(AutoFamily().modules)
 for name in ("automl.training.session", *family.modules):
     importlib.import_module(name)
 from automl.config import TrainingConfig
-from automl.training.plan import SessionSetup
+from automl.training.plan import (SessionSetup)
 from automl.training.session import open_session
 from tests.training.conftest import HOST, Listener, make_plan, make_spec
 from tests.training.tables import mixed

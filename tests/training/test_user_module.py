@@ -18,10 +18,11 @@ from automl.config import DataConfig, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError, ConfigError
+from automl.training.checks import check_space, check_values
 from automl.training.packs.key import pack_size
 from automl.training.packs.module_trainer import ModulePackTrainer
 from automl.training.params import OPTIMIZERS
-from automl.training.plan import check_space, check_values, declare
+from automl.training.plan import declare
 from automl.training.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.training.python.heavy import SIDE
 from automl.training.session import TrainingSession

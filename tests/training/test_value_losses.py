@@ -21,13 +21,14 @@ from automl.errors import ConfigError
 from automl.training.auto.family import AutoFamily
 from automl.training.boosting import heavy as boosting
 from automl.training.boosting.family import BoostingFamily
+from automl.training.checks import check_counts, check_metric
 from automl.training.export.package import export
 from automl.training.family import families
 from automl.training.losses import Pinball, make_loss
 from automl.training.mlp.family import MLPFamily
 from automl.training.model_file import loss_of
 from automl.training.packs.loss import make_pack_loss
-from automl.training.plan import SessionSetup, check_counts, check_metric
+from automl.training.plan import SessionSetup
 from automl.training.predictor import Predictor, load_of_table
 from automl.training.seeds import trial_seed
 from automl.training.session import open_session

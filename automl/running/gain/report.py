@@ -23,7 +23,8 @@ from automl.running.gain.measure import (
 from automl.running.gain.sizes import Size, sizes
 from automl.running.gain.table import COLUMNS, table_rows
 from automl.running.gain.ways import not_varied, ways
-from automl.running.prepare import Prepared, prepare
+from automl.running.prepare import prepare
+from automl.running.prepared import Prepared
 from automl.running.readable import params_text
 from automl.training.plan import TrainingPlan
 from automl.trial import DeviceId, Params

@@ -20,7 +20,8 @@ from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
 from automl.running.going_on import how_to_go_on
-from automl.running.prepare import Prepared, Refit, described, prepare
+from automl.running.prepare import described, prepare
+from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
 from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family

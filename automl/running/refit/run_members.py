@@ -10,7 +10,7 @@ from automl.errors import AutoMLError
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.running.going_on import how_to_go_on
-from automl.running.prepare import Prepared, Refit
+from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.derive import Sizes
 from automl.running.refit.keeping import keep, say_what_stands_for_it

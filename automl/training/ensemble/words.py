@@ -31,6 +31,8 @@ class Made:
     """Weights by trial, the heaviest first."""
     scores: Mapping[str, float]
     """On the rows by which they were chosen."""
+    alone: Mapping[int, Mapping[str, float]]
+    """Likewise of the best trial by itself."""
     rows_per_second: Mapping[int, float]
     """How fast each model predicts that could be chosen."""
     not_drawn: str = ""

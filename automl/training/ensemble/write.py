@@ -60,7 +60,7 @@ def write_of(asked: EnsembleFile, candidates: Candidates) -> Made:
         content["state"] = {**content["state"], THRESHOLD: joined.threshold}
     not_drawn = _draw(asked, joined, candidates)
     save(Path(asked.path), content, [Path(asked.models[trial]) for trial in members])
-    return Made(members, joined.scores, dict(candidates.speeds), not_drawn)
+    return Made(members, joined.scores, joined.alone, dict(candidates.speeds), not_drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,8 @@ class Joined:
     outputs: Floats
     """(N, C) of their mean, for the rows by which they were chosen."""
     scores: Mapping[str, float]
+    alone: Mapping[int, Mapping[str, float]]
+    """Those of the trial that was named first, by itself."""
     threshold: float | None
     """That of its labels, where its members have one."""
 
@@ -116,7 +118,8 @@ class Candidates:
         return load_of_table(path, build=self._build)
 
     def joined(self, trials: Iterable[int]) -> Joined | None:
-        """The best of these, which are known, together; None: there is none."""
+        """The best of these, which are known, together, with the first beside it; None: there is
+        none."""
         known, data = [trial for trial in trials if trial in self._outputs], self._dataset
         if not known:
             return None
@@ -130,7 +133,12 @@ class Candidates:
         threshold = None
         if by_threshold:
             threshold = best_threshold(second_of_two(outputs), data.judged.y)
-        return Joined(members, outputs, scores, threshold)
+        alone = {known[0]: self._alone(known[0])}
+        return Joined(members, outputs, scores, alone, threshold)
+
+    def _alone(self, trial: int) -> Mapping[str, float]:
+        by_threshold = trial in self._have_threshold
+        return _scores(self._outputs[trial], self._dataset, by_threshold=by_threshold)
 
 
 def _draw(asked: EnsembleFile, joined: Joined, candidates: Candidates) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 from automl.training.family import Estimator
 from automl.training.folds.course import Course, Metrics, Whole, told
 from automl.training.judged import Scores
+from automl.training.last_file import GetScores
 from automl.training.model_state import SHARED
 from automl.training.objective import State, TrialContext, TrialStopped
 from automl.training.patience import Patience
-from automl.training.reports import GetScores
 from automl.training.seeds import fold_seed
 from automl.training.told import Told
 from automl.trial import TrialSpec

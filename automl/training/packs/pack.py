@@ -20,10 +20,11 @@ import torch
 
 from automl.record.texts import fit_line
 from automl.training import outcome
+from automl.training.last_file import GetScores
 from automl.training.objective import TrialContext
 from automl.training.params import TrainingParams
 from automl.training.peaks import PeakTeller
-from automl.training.reports import GetScores, TrialReports
+from automl.training.reports import TrialReports
 from automl.training.told import Told
 from automl.training.trainer import DivergedError
 from automl.trial import (

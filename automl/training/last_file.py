@@ -1,0 +1,67 @@
+"""What a trial keeps of its reports in its checkpoints: the best, and what it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from automl.training.reported import metric_name, number_of
+from automl.trial import Verdict
+
+GetState: TypeAlias = Callable[[], Mapping[str, Any]]
+GetScores: TypeAlias = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best report so far; `content` waits for `best.pt` to be written."""
+
+    step: int
+    value: float
+    content: dict[str, Any] | None = None
+    has_state: bool = False
+    """It came with a state, written or not."""
+    get_scores: GetScores | None = None
+    """More of its metrics, to be told when `content` is written."""
+
+
+class CheckpointFiles(Protocol):
+    """The module that knows a kind of checkpoint files: `checkpoint` or `plain_checkpoint`."""
+
+    def snapshot(self, state: object) -> Any:
+        """A copy that later training does not change. Raises TypeError."""
+
+    def save(self, folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write files into the folder, whole. Raises StorageError."""
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """What a file holds. Raises FileNotFoundError, ValueError."""
+
+
+class Last(NamedTuple):
+    """What a `last.pt` holds."""
+
+    reports: dict[int, dict[str, float]]
+    n_reports: int
+    metric_names: frozenset[str]
+    best: Best | None
+    verdict: Verdict
+    state: dict[str, Any]
+
+
+def read_last(content: Mapping[str, Any]) -> Last:
+    """Raises KeyError, TypeError, ValueError or AttributeError for what is no `last.pt`."""
+    reports = {
+        int(step): {metric_name(name): number_of(name, value) for name, value in metrics.items()}
+        for step, metrics in content["reports"].items()
+    }
+    return Last(
+        reports=reports,
+        n_reports=int(content.get("n_reports", len(reports))),  # none before all were counted
+        metric_names=frozenset(map(metric_name, content.get("metric_names", ()))),
+        best=None if content["best"] is None else Best(*content["best"]),
+        verdict=Verdict(str(content["verdict"])),
+        state=content["state"],
+    )
