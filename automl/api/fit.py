@@ -15,6 +15,7 @@ from automl.api.handle import StudyHandle
 from automl.cli.compose import folder_of_studies
 from automl.cli.space import override_text
 from automl.record.directory import make_name
+from automl.record.disk import replacing
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study
 from automl.trial import trial_name
@@ -75,7 +76,12 @@ def _nothing_left(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         if not before and not StudyFiles(folder).config.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            for table in folder.glob(
+                "table-*.parquet"
+            ):  # another call may have begun its own there
+                table.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise
 
 
@@ -116,7 +122,9 @@ class FittedStudy(StudyHandle):
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Copy the model to a file that `automl.load` reads; returns where it is."""
-        return Path(shutil.copyfile(self._file, path))
+        with replacing(Path(path)) as file, self._file.open("rb") as own:
+            shutil.copyfileobj(own, file)
+        return Path(path)
 
     def leaderboard(self) -> Frame:
         """A pandas DataFrame of the trials that have a value, by number, the best first: `family`,

@@ -90,6 +90,7 @@ def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[
         DEFAULT_MODEL,
         names.get("objective", config.objective.kind.name),
         DEFAULT_SPACE if _has_default_space(config) else "",
+        config.training.epochs,
     )
     return added(chosen, [o.input_line or "" for o in overrides])
 

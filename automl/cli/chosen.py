@@ -57,8 +57,9 @@ def added(chosen: Chosen, lines: Sequence[str]) -> tuple[str, ...]:
     space = _space_for(chosen.objective, model)
     if chosen.space == DEFAULT_SPACE != space and not any(map(_is_whole_space, lines)):
         more.append(f"space={space}")
-    if model in OWN_LENGTHS and chosen.epochs == TrainingConfig.epochs:
-        more.append("training.epochs=null")  # which a line that says another comes behind
+    says_length = any(line.lstrip("+").startswith("training.epochs=") for line in lines)
+    if model in OWN_LENGTHS and chosen.epochs == TrainingConfig.epochs and not says_length:
+        more.append("training.epochs=null")
     return tuple(more)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from multiprocessing.connection import Connection
 from automl.errors import AutoMLError
 from automl.execution.executor import resolve
 from automl.execution.process import CONTEXT, start_child
+from automl.record.stopping import leave_to_sweep
 from automl.trial import Entry
 
 _NICENESS = 10
@@ -76,7 +76,7 @@ class AnsweringProcess:
 
 def _serve(entry: Entry, pipe: Connection) -> None:
     """Until whoever asks is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_sweep()
     os.nice(_NICENESS)
     answers: Callable[[object], object] | None = None
     with suppress(EOFError, BrokenPipeError):

@@ -46,8 +46,7 @@ def made(
     write: Callable[[EnsembleFile], Made] = in_child,
 ) -> Ensembled | None:
     """Write `ensemble.pt` into the study at `path`; None: it has not two models to join. `draws`:
-    pictures of what it found, too, as where there are some, unless
-    the study wants none.
+    pictures of what it found, too, as where there are some already, unless the study wants none.
 
     Raises AutoMLError for models that cannot be read.
     """

@@ -121,7 +121,7 @@ def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> N
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"
             + "\n".join(lines)
-            + f"\nTake the changes back to go on with it{_OWN if own else ''}, or "
+            + f"\nTake the changes back to go on with it{own}, or "
             f"choose another study.name{accept}."
         )
 

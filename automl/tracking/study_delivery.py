@@ -257,7 +257,8 @@ class StudyDelivery:
     def _deliver_ensemble(self, study: StudyRun, experiment: str, parent: str) -> None:
         if self._ensemble is not None:
             file = self._own_file(self._files.ensemble)
-            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
+            names = () if self._files.plots.is_symlink() else PLOT_NAMES
+            plots = [p for n in names for p in self._own_file(self._files.plots / n)]
             update = of_ensemble(self._ensemble, study.ref, file, plots)
             self._write(experiment, parent, update, created=False)
             self._ensemble = None

@@ -199,7 +199,7 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         family, _ = self.family.of(params)
-        return family.n_reports(family.trained(self.training))
+        return family.n_reports(family.trained(self.training_of(params)))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """What a trial can train together with; None: it trains alone, as a user's function does,

@@ -262,6 +262,12 @@ def test_a_table_gets_any_family_where_the_application_chose_no_model(
     again = given(application().tuning.automl, "data=csv", "data.path=a", "data.target=b").config
     assert again.model.choice == "family"
     assert set(again.space) == set(alone.space) - {"mlp_beta"}
+    assert again.training.epochs is None, "each family's own length"
+    longer = application(*TABLE, "tuning.automl.training.epochs=50").tuning.automl
+    assert given(longer).config.training.epochs == 50
+    assert given(longer, "training.epochs=7").config.training.epochs == 7
+    whole = application(*TABLE).tuning.automl
+    assert given(whole, "training.epochs=7").config.training.epochs == 7
 
 
 def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:

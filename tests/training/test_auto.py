@@ -69,3 +69,10 @@ def test_one_class_weight_is_that_of_all_families() -> None:
         assert own == {"class_weight": "balanced"}
     both = {"family": "mlp", "class_weight": "balanced", "mlp_class_weight": "none"}
     assert auto.of(both)[1] == {"class_weight": "none"}
+
+
+def test_a_loss_of_ones_own_is_for_networks_alone() -> None:
+    own = TrainingConfig(loss="torch.nn.functional:huber_loss")
+    with pytest.raises(ConfigError, match=r"linear, .*would descend theirs: take model.families"):
+        AutoFamily().check_training(own)
+    AutoFamily(families=["mlp"]).check_training(own)

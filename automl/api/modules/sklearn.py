@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from automl.api.fit import fit
 from automl.cli.space import override_text
 from automl.data.frame import frame_of_cells
+from automl.record.disk import replacing
 
 if TYPE_CHECKING:
     from automl.data.frame import Frame
@@ -86,7 +87,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Write the model to a file for `automl.load`, `predict` and `export`; classes are there by
         their places in `classes_`."""
         check_is_fitted(self)
-        Path(path).write_bytes(self.model_bytes_)
+        with replacing(Path(path)) as file:
+            file.write(self.model_bytes_)
         return Path(path)
 
     def _labels(self, predicted: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config, ObjectiveKind
+from automl.config import Config, ObjectiveKind, TrainingConfig
 from automl.config.refit import TRAIN
 from automl.record.files import REFITS
 from automl.record.trial_record import TrialRecord
@@ -95,8 +95,13 @@ def of_its_family(config: Config, winner: TrialRecord) -> tuple[Config, TrialRec
 
 
 def _most_epochs(config: Config, params: Params) -> int:
+    return _length_of(config, params).n_epochs
+
+
+def _length_of(config: Config, params: Params) -> TrainingConfig:
+    """The training with the length and the patience that its family has, where none is said."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    return config.model.of(params)[0].trained(config.training).n_epochs
+    return config.model.of(params)[0].trained(config.training)
 
 
 def _is_network(config: Config, params: Params) -> bool:
@@ -141,7 +146,9 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
         own,
         study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
         space=config.space if asks else dict(again.params),
-        training=replace(config.training, epochs=again.epochs, ema_decay=again.ema_decay)
+        training=replace(
+            _length_of(config, again.params), epochs=again.epochs, ema_decay=again.ema_decay
+        )
         if builtin
         else config.training,
         admission=replace(

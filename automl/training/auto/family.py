@@ -102,8 +102,18 @@ class AutoFamily(Family):
     def check_training(self, training: TrainingConfig) -> None:
         """Raises ConfigError, with the families that can."""
         members = self.by_choice
+        if training.loss_target is not None:
+            by_trees = [name for name, one in members.items() if one.library != "torch"]
+            check(
+                not by_trees,
+                "training.loss",
+                training.loss,
+                f"a loss of your own is for networks, and {', '.join(by_trees)} would descend "
+                "theirs: take model.families=[mlp], or model=mlp.",
+            )
+            return
         having = [name for name, one in members.items() if training.loss in one.losses]
-        if training.loss_target is None and len(having) < len(members):
+        if len(having) < len(members):
             some = f"model.families=[{','.join(having)}]" if having else "another model"
             lacking = ", ".join(name for name in members if name not in having)
             raise ConfigError(

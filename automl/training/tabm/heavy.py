@@ -15,7 +15,7 @@ from automl.training.mlp.heavy import check_weights, described, layers_for
 from automl.training.model_file import check, is_size
 from automl.training.network_estimator import NetworkSide
 from automl.training.packs.trainer import PackTrainer
-from automl.training.tabm.family import TabMFamily
+from automl.training.tabm.family import MAX_MEMBERS, TabMFamily
 from automl.training.tabm.network import TabMNetwork
 from automl.training.tensors import DataTensors
 from automl.training.trainer import Problem
@@ -39,7 +39,7 @@ class TabMSide(NetworkSide[TabMFamily, MLPParams, PackKey]):
         self, plain: Mapping[str, Any], weights: Mapping[str, torch.Tensor], build: Builder | None
     ) -> TabMNetwork:
         members = plain["members"]
-        check(is_size(members), "no members", members)
+        check(is_size(members) and members <= MAX_MEMBERS, "no members", members)
         shape, bins = described(plain)
         return check_weights(TabMNetwork(shape, bins=bins, members=members), weights)
 
