@@ -28,8 +28,12 @@ def _interrupt_once_there(path: Path) -> None:
 
 def test_of_a_question_that_ctrl_c_ends_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "pid"
+    # As in a program's main thread, whatever a test before this one left.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_interrupt_once_there, args=(path,), daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         call_in_child(Entry(f"{__name__}:say_who_and_wait", str(path)))
     with pytest.raises(ProcessLookupError):  # one that is left ends here, or pytest waits for it
         os.kill(int(path.read_text()), signal.SIGKILL)
+    signal.signal(signal.SIGINT, before)
