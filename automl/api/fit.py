@@ -76,9 +76,7 @@ def _nothing_left(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         if not before and not StudyFiles(folder).config.exists():
-            for table in folder.glob(
-                "table-*.parquet"
-            ):  # another call may have begun its own there
+            for table in folder.glob("table-*.parquet"):  # no more: another call may begin there
                 table.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 folder.rmdir()

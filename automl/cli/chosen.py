@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.cli.paths import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, OWN_LENGTHS
+from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE
 from automl.cli.space import is_about_space
 from automl.config import TrainingConfig
+from automl.training.family import families
 
 _GROUPS = ("data", "model", "objective", "space")
 
@@ -57,8 +58,10 @@ def added(chosen: Chosen, lines: Sequence[str]) -> tuple[str, ...]:
     space = _space_for(chosen.objective, model)
     if chosen.space == DEFAULT_SPACE != space and not any(map(_is_whole_space, lines)):
         more.append(f"space={space}")
-    says_length = any(line.lstrip("+").startswith("training.epochs=") for line in lines)
-    if model in OWN_LENGTHS and chosen.epochs == TrainingConfig.epochs and not says_length:
+    family = families().get(model)
+    is_said = any(line.lstrip("+").startswith("training.epochs=") for line in lines)
+    is_open = chosen.epochs == TrainingConfig.epochs and not is_said
+    if family is not None and family.says_length and is_open:
         more.append("training.epochs=null")
     return tuple(more)
 

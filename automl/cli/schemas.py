@@ -23,9 +23,6 @@ SUFFIX = "_schema"
 DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
 
-OWN_LENGTHS = ("auto", "tabm")
-"""The options of `model` that train as long as their families say."""
-
 DEFAULT_MODEL = "default"
 """The option of `model` that it names: nobody chose one."""
 

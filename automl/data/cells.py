@@ -37,13 +37,14 @@ def distinct(
 
     Texts come without the spaces around them. What is done per cell is done on the list alone.
     """
-    return _distinct(_with_truths_apart(column), missing)
+    found = _distinct(column, missing)
+    if column.dtype == object and any(value in (0, 1) for value in found[1]):
+        return _distinct(_with_truths_apart(column), missing)
+    return found
 
 
 def _with_truths_apart(column: pd.Series[Any]) -> pd.Series[Any]:
     """To Python `True` is 1, in a list of the different ones too; a table may hold both."""
-    if column.dtype != object:
-        return column
     truths = np.array([isinstance(cell, bool | np.bool_) for cell in column], dtype=bool)
     if truths.all() or not truths.any():
         return column

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from automl.config import Ensemble, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.record.studies import read_study
+from automl.record.study import StudyRecord
 from automl.running.best_table import print_best
 from automl.running.console import open_console
 from automl.running.display import Display
@@ -117,12 +119,11 @@ class Closing:
         prepared, path = self._parts.prepared, self._parts.directory.path
         if self._parts.config.study.ensemble is not Ensemble.auto or not self._has_result:
             return
-        record = read_study(path)
         try:
             event = made(
                 prepared,
                 path,
-                record,
+                self._record,
                 draws=self._is_long,
                 say=self._say,
                 write=self._growing.write,
@@ -141,7 +142,7 @@ class Closing:
             self._loop.break_off(error)
         else:
             self._joined = event
-            self._ensemble = lines_of(event, record, prepared.choice, path)
+            self._ensemble = lines_of(event, self._record, prepared.choice, path)
 
     @property
     def _is_long(self) -> bool:
@@ -155,12 +156,17 @@ class Closing:
         of_any = prepared.choice is not None and prepared.plan.refit is None
         return of_any and self._stop in (None, StopReason.TIMEOUT)
 
+    @cached_property
+    def _record(self) -> StudyRecord:
+        """As the last trial left it: to read it takes as long as the log is."""
+        return read_study(self._parts.directory.path)
+
     def _score_result(self) -> None:
         """Of the ensemble, or of the best trial."""
         prepared, directory = self._parts.prepared, self._parts.directory
         if not self._has_result or self._interrupted or prepared.dataset is None:
             return
-        result = result_of(read_study(directory.path), self._joined, directory.files)
+        result = result_of(self._record, self._joined, directory.files)
         if result is None:
             return
         test: Tested | None = None
@@ -216,7 +222,7 @@ class Closing:
         """What else the best reports of these trials told, where the metrics are ours."""
         if self._parts.config.objective.kind is not ObjectiveKind.builtin:
             return {}
-        trials = read_study(self._parts.directory.path).trials
+        trials = self._record.trials
         return {row.number: trials[row.number].best_metrics for row, _ in rows}
 
     def _counts(self) -> dict[TrialState, int]:

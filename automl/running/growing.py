@@ -38,21 +38,20 @@ class GrowingEnsemble:
         """Of the study at `path`."""
         self._prepared, self._files = prepared, StudyFiles(path)
         self._process: AnsweringProcess | None = None
-        self._can = grows(prepared)
+        self.can_grow = grows(prepared)
+        """Else it is made at the end alone."""
         self._asked: Sequence[int] = ()
         self._not_before_seconds = 0.0
         self._grown: Grown | None = None
 
     def look(self, ranking: Sequence[RankedTrial], now_seconds: float) -> None:
         """Take an answer, and ask again where others have finished; never waits."""
-        if not self._can:
-            return
         try:
             self._take(now_seconds)
             self._ask(ranking, now_seconds)
         except (NoAnswerError, AutoMLError) as error:  # it is tried anew at the end
             logger.info("the ensemble is made at the end alone: %r", error)
-            self._can = False
+            self.can_grow = False
             self.close()
 
     def row(self, ranking: Sequence[RankedTrial], metric: str) -> EnsembleRow | None:

@@ -82,6 +82,8 @@ class Viewer:
 
     def _ensemble_row(self) -> EnsembleRow | None:
         """Looked after, too: it grows as often as it is shown."""
+        if not self._ensemble.can_grow:
+            return None
         ranking = self._parts.study.ranking(MAX_MODELS)
         self._ensemble.look(ranking, time.monotonic())
         return self._ensemble.row(ranking, self._parts.config.study.metric)

@@ -151,7 +151,7 @@ class _Loop:
                 self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
 
     def _deliver(self, *, everything: bool) -> bool:
-        from automl.tracking.mlflow import NotTakenError
+        from automl.tracking.answers import NotTakenError
 
         try:
             self._study.deliver(everything=everything)

@@ -12,7 +12,6 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,9 +22,16 @@ from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from automl.record.files import CHECKPOINTS, DELIVERY_LOG
+from automl.tracking.answers import (
+    DeletedError,
+    DoubtfulError,
+    GoneError,
+    NotTakenError,
+    RefusedError,
+    translated,
+)
 from automl.tracking.cleaning import clean_tags
 from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
-from automl.tracking.store import explain
 from automl.tracking.uri import TrackingUri
 
 ARTIFACT_FOLDER = CHECKPOINTS
@@ -34,31 +40,8 @@ MAX_REFUSALS = 20
 """Told on a run."""
 N_PROOFS = 3
 """So often a value that may be refused is tried again, each time after one that is taken."""
-_NEVER_STATUSES = (400, 404, 405, 413, 415, 501)
-"""What a server answers to a file that it will take at no time."""
-_REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 
 logger = logging.getLogger(__name__)
-
-
-class NotTakenError(Exception):
-    """Raised when MLflow does not take something now: a dead server, a locked database."""
-
-
-class DeletedError(Exception):
-    """Raised when a run or its experiment was deleted in the UI; both can be restored."""
-
-
-class GoneError(Exception):
-    """Raised when a run or experiment that was there is not: the store was replaced or purged."""
-
-
-class _RefusedError(NotTakenError):
-    """Raised when MLflow will never take a value."""
-
-
-class _DoubtfulError(NotTakenError):
-    """Raised when MLflow failed over a call that reached it: it may do so for ever, or not."""
 
 
 _Value: TypeAlias = Metric | Param | RunTag
@@ -84,7 +67,7 @@ class MlflowRuns:
 
     def open_experiment(self, name: str) -> str:
         """The id of the experiment, made where it is missing, restored where it was deleted."""
-        with self._translated():
+        with translated(self._uri):
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
                 return self._make_experiment(name)
@@ -94,7 +77,7 @@ class MlflowRuns:
 
     def find_experiment(self, name: str) -> str | None:
         """The id of the experiment, be it deleted; None: there is none."""
-        with self._translated():
+        with translated(self._uri):
             experiment = self._client.get_experiment_by_name(name)
         return None if experiment is None else str(experiment.experiment_id)
 
@@ -103,7 +86,7 @@ class MlflowRuns:
 
         It keeps a name that somebody gave it in the UI, or that it shares with another study.
         """
-        with self._translated():
+        with translated(self._uri):
             found = self._client.get_experiment(experiment)
             if found.lifecycle_stage != "active":
                 self._client.restore_experiment(experiment)
@@ -115,12 +98,12 @@ class MlflowRuns:
         ):
             logger.warning("%s: its runs stay in experiment %s", study.name, found.name)
             return
-        with self._translated():
+        with translated(self._uri):
             self._client.rename_experiment(experiment, study.name)
 
     def experiment_of(self, run_id: str, study_uuid: str) -> str | None:
         """The experiment that holds this run of the study's; None: the store has none such."""
-        with self._translated():
+        with translated(self._uri):
             try:
                 run = self._client.get_run(run_id)
             except MlflowException as error:
@@ -135,7 +118,7 @@ class MlflowRuns:
 
         They may have been put back from the study under another time, and stood there twice.
         """
-        with self._translated():
+        with translated(self._uri):
             there = self._client.get_run(run_id).data.metrics
         known = [key for key in AT_END if key in there]
         new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
@@ -144,7 +127,7 @@ class MlflowRuns:
     def share_view(self, experiment: str, tag: str, view: str) -> None:
         """Keep a view of the experiment's runs, unless it is there; one refused is only logged."""
         try:
-            with self._translated():
+            with translated(self._uri):
                 if self._client.get_experiment(experiment).tags.get(tag) != view:
                     self._client.set_experiment_tag(experiment, tag, view)
         except (NotTakenError, DeletedError) as error:
@@ -176,12 +159,12 @@ class MlflowRuns:
         for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
             number = int(run.data.tags.get(TRIAL, -1))
             if run.info.run_id != kept.get(number, run.info.run_id):
-                with self._translated():
+                with translated(self._uri):
                     self._client.delete_run(run.info.run_id)
 
     def create(self, experiment: str, update: RunUpdate) -> str:
         """Make the run with all its tags. After an error it may be there or not: look first."""
-        with self._translated():
+        with translated(self._uri):
             run = self._client.create_run(
                 experiment,
                 start_time=update.start_ms,
@@ -221,7 +204,7 @@ class MlflowRuns:
             self._log(run_id, [RunTag(REFUSED, text)], known)
         if update.status is None:
             return
-        with self._translated():
+        with translated(self._uri):
             if update.end_ms is None:
                 self._client.update_run(run_id, status=update.status)
             else:
@@ -232,7 +215,7 @@ class MlflowRuns:
 
     def revive(self, experiment: str, run_id: str | None) -> None:
         """Restore what was deleted in the UI while its study goes on."""
-        with self._translated():
+        with translated(self._uri):
             if self._client.get_experiment(experiment).lifecycle_stage != "active":
                 self._client.restore_experiment(experiment)
             if run_id is None:
@@ -253,7 +236,7 @@ class MlflowRuns:
     def _search(self, experiment: str, terms: str, view: int = ViewType.ALL) -> Iterator[Run]:
         token = None
         while True:
-            with self._translated():
+            with translated(self._uri):
                 page = self._client.search_runs(
                     [experiment], terms, view, max_results=_PAGE, page_token=token
                 )
@@ -272,7 +255,7 @@ class MlflowRuns:
         ranked = sorted(runs, key=rank)
         for double in ranked[1:]:
             if double.info.lifecycle_stage == "active":
-                with self._translated():
+                with translated(self._uri):
                     self._client.delete_run(double.info.run_id)
         return str(ranked[0].info.run_id) if ranked else None
 
@@ -285,12 +268,12 @@ class MlflowRuns:
             return
         try:
             self._log_batch(run_id, values)
-        except (_RefusedError, _DoubtfulError) as error:
+        except (RefusedError, DoubtfulError) as error:
             if len(values) > 1:  # one bad value refuses all: look for it
                 middle = len(values) // 2
                 self._log(run_id, values[:middle], known)
                 self._log(run_id, values[middle:], known)
-            elif isinstance(error, _RefusedError) or self._is_hopeless(run_id, values, known):
+            elif isinstance(error, RefusedError) or self._is_hopeless(run_id, values, known):
                 self._refuse(run_id, f"{_named(values[0])}: {error}")
 
     def _is_hopeless(self, run_id: str, value: Sequence[_Value], known: Sequence[_Value]) -> bool:
@@ -302,14 +285,14 @@ class MlflowRuns:
             self._log_batch(run_id, known)
             try:
                 self._log_batch(run_id, value)
-            except _DoubtfulError:
+            except DoubtfulError:
                 continue
             return False
         return True
 
     def _log_batch(self, run_id: str, values: Sequence[_Value]) -> None:
         # The client splits what exceeds 1,000 metrics, 100 params or 100 tags a call.
-        with self._translated():
+        with translated(self._uri):
             self._client.log_batch(
                 run_id,
                 [value for value in values if isinstance(value, Metric)],
@@ -331,13 +314,13 @@ class MlflowRuns:
             self._refuse(run_id, f"{path} is not there any more")
             return
         try:
-            with self._translated():
+            with translated(self._uri):
                 folder = self._artifact_folder(run_id) if self._uri.is_database else None
                 if folder is None:
                     self._client.log_artifact(run_id, str(path), below or None)
                 else:
                     place_file(path, folder / below)
-        except (GoneError, _RefusedError) as error:  # a server that takes no artifacts
+        except (GoneError, RefusedError) as error:  # a server that takes no artifacts
             self._refuse(run_id, f"{path.name} was not stored: {error}")
 
     def _artifact_folder(self, run_id: str) -> Path | None:
@@ -349,40 +332,6 @@ class MlflowRuns:
             return Path(uri)
         parts = urlsplit(uri)
         return Path(unquote(parts.path)) if parts.scheme == "file" and not parts.netloc else None
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """MLflow's errors as ours, without credentials."""
-        try:
-            yield
-        except MlflowException as error:
-            text = explain(error, self._uri)
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                raise GoneError(text) from error
-            if "must be in the 'active' state" in str(error):
-                raise DeletedError(text) from error
-            if error.error_code in _REFUSALS:
-                raise _RefusedError(text) from error
-            raise (_DoubtfulError if _has_failed(error) else NotTakenError)(text) from error
-        except OSError as error:
-            answered = getattr(getattr(error, "response", None), "status_code", None)
-            refused = answered in _NEVER_STATUSES
-            text = explain(error, self._uri)
-            raise (_RefusedError if refused else NotTakenError)(text) from error
-        except (ValueError, TypeError, OverflowError) as error:
-            # Of MLflow's client, over a value that it cannot write down, or an answer it cannot
-            # read: a step beyond 2**63 is the first over HTTP, an internal error in a database.
-            raise _DoubtfulError(explain(error, self._uri)) from error
-
-
-def _has_failed(error: MlflowException) -> bool:
-    """Whether the store was reached and failed by itself: no transport, no lock, no time-out."""
-    if error.error_code != "INTERNAL_ERROR":
-        return False
-    if "too many 500 error responses" in str(error):  # the client's words after its last try
-        return True
-    inner = error.__cause__ or error.__context__
-    return "API request to" not in str(error) and not isinstance(inner, OSError)
 
 
 def _named(value: _Value) -> str:

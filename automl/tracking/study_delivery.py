@@ -19,10 +19,11 @@ from automl.config import KeepCheckpoints
 from automl.record.events import read_events
 from automl.record.files import PLOT_NAMES, StudyFiles
 from automl.record.study import StudyFold, fold
+from automl.tracking.answers import DeletedError, GoneError, NotTakenError
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.ensembled import of_ensemble
 from automl.tracking.evaluated import of_study, of_trial
-from automl.tracking.mlflow import DeletedError, GoneError, MlflowRuns, NotTakenError
+from automl.tracking.mlflow import MlflowRuns, is_below
 from automl.tracking.own_files import with_own_files
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.shared_view import VIEW_TAG
@@ -257,8 +258,7 @@ class StudyDelivery:
     def _deliver_ensemble(self, study: StudyRun, experiment: str, parent: str) -> None:
         if self._ensemble is not None:
             file = self._own_file(self._files.ensemble)
-            names = () if self._files.plots.is_symlink() else PLOT_NAMES
-            plots = [p for n in names for p in self._own_file(self._files.plots / n)]
+            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
             update = of_ensemble(self._ensemble, study.ref, file, plots)
             self._write(experiment, parent, update, created=False)
             self._ensemble = None
@@ -269,8 +269,8 @@ class StudyDelivery:
 
     def _own_file(self, path: Path) -> Sequence[str]:
         """A file of the study; a link could name any file of ours in one that was given to us."""
-        own = path.is_file() and not path.is_symlink()
-        return (path.relative_to(self._files.path).as_posix(),) if own else ()
+        below = path.relative_to(self._files.path).as_posix()
+        return (below,) if path.is_file() and is_below(self._files.path, below) else ()
 
     # --- its trials ------------------------------------------------------------------------------
 

@@ -113,6 +113,9 @@ class Family(ModelConfig, ABC):
                 f"that do: {', '.join(having)}."
             )
 
+    says_length: ClassVar[bool] = False
+    """Whether it says how long it trains, by `trained`, where nobody chose; else 20 epochs are."""
+
     def trained(self, training: TrainingConfig) -> TrainingConfig:
         """The settings with the length that a trial of this family has, where none is said."""
         return replace(training, epochs=training.epochs or OWN_EPOCHS)

@@ -28,7 +28,7 @@ def _interrupt_once_there(path: Path) -> None:
 
 def test_of_a_question_that_ctrl_c_ends_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "pid"
-    # As in a program's main thread, whatever a test before this one left.
+    # What a shell starts in the background, pytest too, ignores it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_interrupt_once_there, args=(path,), daemon=True).start()

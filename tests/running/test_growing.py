@@ -123,11 +123,10 @@ def test_where_its_process_was_killed_another_writes_it(
         assert growing.row(ranking, "val_loss") == row, "what was known is still shown"
 
 
-def test_a_study_that_wants_no_ensemble_has_no_process(
-    prepared: Prepared, ranking: list[RankedTrial], tmp_path: Path
-) -> None:
+def test_a_study_that_wants_no_ensemble_grows_none(prepared: Prepared, tmp_path: Path) -> None:
     study = replace(prepared.config.study, ensemble=Ensemble.none)
     unwanted = replace(prepared, config=replace(prepared.config, study=study))
-    growing = GrowingEnsemble(unwanted, tmp_path)
-    growing.look(ranking, 0.0)
-    assert growing._process is None
+    with closing(GrowingEnsemble(unwanted, tmp_path)) as growing:
+        assert not growing.can_grow
+    with closing(GrowingEnsemble(prepared, tmp_path)) as growing:
+        assert growing.can_grow

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from automl.tracking import deliver
-from automl.tracking.mlflow import NotTakenError
+from automl.tracking.answers import NotTakenError
 from automl.tracking.study_delivery import StudyDelivery
 
 PATIENCE_SECONDS = 30.0

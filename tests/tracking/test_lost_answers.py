@@ -16,8 +16,9 @@ from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from automl.config import KeepCheckpoints
+from automl.tracking.answers import NotTakenError
 from automl.tracking.confirmed import Confirmed
-from automl.tracking.mlflow import MlflowRuns, NotTakenError
+from automl.tracking.mlflow import MlflowRuns
 from automl.tracking.study_delivery import StudyDelivery
 from automl.tracking.uri import TrackingUri
 from tests.tracking.conftest import Shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.mlflow import NotTakenError
+from automl.tracking.answers import NotTakenError
 from automl.tracking.run_update import StudyRef
 from automl.trial import SweepStarted
 from tests.flips import unsealed

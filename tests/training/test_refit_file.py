@@ -176,21 +176,19 @@ def test_members_keep_their_weights_each_the_mean_of_its_seeds(
     np.testing.assert_allclose(whole, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [[1], [1, 2], [2, 0], "ab", [True, 1], [1.0, 1]])
-def test_sizes_of_members_that_are_none_are_refused(sizes: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        *(("state", "member_sizes", v) for v in ([1], [1, 2], [2, 0], "ab", [True, 1], [1.0, 1])),
+        *(("refitted", "members", v) for v in (3, [-1], ["a"], [True])),
+    ],
+)
+def test_members_that_are_none_are_refused(
+    part: str, name: str, value: object, tmp_path: Path
+) -> None:
     path = ensemble(tmp_path, 1)
     content = checkpoint.load(path)
-    content["state"]["member_sizes"] = sizes
-    checkpoint.save(tmp_path, {"refit.pt": content})
-    with pytest.raises(AutoMLError, match="not a model that can be used"):
-        load(path)
-
-
-@pytest.mark.parametrize("members", [3, [-1], ["a"], [True]])
-def test_trials_that_are_none_are_refused(members: object, tmp_path: Path) -> None:
-    path = ensemble(tmp_path, 1)
-    content = checkpoint.load(path)
-    content["refitted"]["members"] = members
+    content[part][name] = value
     checkpoint.save(tmp_path, {"refit.pt": content})
     with pytest.raises(AutoMLError, match="not a model that can be used"):
         load(path)

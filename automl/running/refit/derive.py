@@ -146,7 +146,11 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
         own,
         study=replace(own.study, n_trials=config.refit.n_seeds, enqueue=given),
         space=config.space if asks else dict(again.params),
-        training=_training(config, again) if builtin else config.training,
+        training=replace(
+            _length_of(config, again.params), epochs=again.epochs, ema_decay=again.ema_decay
+        )
+        if builtin
+        else config.training,
         admission=replace(
             config.admission,
             devices_per_trial=again.taken.n_gpus,
@@ -155,12 +159,6 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
         execution=replace(config.execution, threads_per_trial=threads),
         refit=replace(own.refit, trial=again.trial),
     )
-
-
-def _training(config: Config, again: Again) -> TrainingConfig:
-    """At its own length; where rows are held out to stop by, with its family's patience."""
-    own = config.training if again.plan.keeps_last else _length_of(config, again.params)
-    return replace(own, epochs=again.epochs, ema_decay=again.ema_decay)
 
 
 def small_study(config: Config, name: str, *, keeps_last: bool) -> Config:

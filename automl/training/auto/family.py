@@ -47,6 +47,7 @@ class AutoFamily(Family):
     heavy = "automl.training.auto.heavy"
     choice = FAMILY
     weighs_classes = True
+    says_length = True
 
     families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
     """Those that trials may be of, the cheap ones first."""

