@@ -73,7 +73,8 @@ def prepare(
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
-            space = parse_space(config.model.whole_space(config.space, dataset.n_train))
+            n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
+            space = parse_space(config.model.whole_space(config.space, n_rows))
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
@@ -93,7 +94,8 @@ def prepare(
     if data is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         n_train = data.n_train
-        check_batch(data.name, n_train, min(sizes))
+        if refit is None:  # what was searched is trained again, in batches of all rows if need be
+            check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
     return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
