@@ -148,6 +148,21 @@ def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: C
     assert call("predict", NAME, *into, "predict.members=0").code == 2
 
 
+def test_its_networks_may_compute_elsewhere(study: Records) -> None:
+    """Beside trees, which do not; the model that was copied stays, whatever becomes of the copy."""
+    made(study)
+    model, table = load_of_table(study.path / "ensemble.pt"), wine_like()
+    said = model.predict(table)
+    assert model.model is None, "not all of its members are networks"
+    assert model.has_network
+    with pytest.raises(NotImplementedError):
+        model.copied_to("meta").predict(table)  # a device whose tensors have no content
+    np.testing.assert_array_equal(model.copied_to("cpu").predict(table), said)
+    np.testing.assert_array_equal(model.predict(table), said)
+    trees = load_of_table(study.path / "checkpoints" / "trial-00002" / "best.pt")
+    assert not trees.has_network
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
