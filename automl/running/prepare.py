@@ -13,6 +13,7 @@ from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.running.going_on import refuse_uncalled
+from automl.running.lengthy import lengthy
 from automl.running.prepared import Prepared, Refit, inside_of
 from automl.running.settings import option_name
 from automl.search.samplers.sampler import Sampler
@@ -98,6 +99,8 @@ def prepare(
             check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
+    if dataset is not None and refit is None:
+        notes += lengthy(config, dataset, ends)
     return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
 
 
