@@ -76,6 +76,8 @@ def _quicker(
         yield f"model.families=[{','.join(short)}]"
     elif "linear" not in seconds:
         yield "model=linear"
+    if len(seconds) > 1 and config.study.timeout_seconds is None:
+        yield "study.timeout_seconds=60 ends with what there is by then"
 
 
 def _minutes(seconds: float) -> str:

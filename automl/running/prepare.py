@@ -29,6 +29,7 @@ from automl.training.checks import (
     check_metric,
     check_space,
     check_values,
+    of_threshold,
 )
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program
@@ -100,7 +101,7 @@ def prepare(
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
     if dataset is not None and refit is None:
-        notes += lengthy(config, dataset, ends)
+        notes += (*of_threshold(config.study.metric, dataset), *lengthy(config, dataset, ends))
     return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from automl.data.columns import Columns
     from automl.data.dataset import Dataset, Rows
+    from automl.training.goal import Goal
     from automl.training.objective import TrialContext
-    from automl.training.reports import Goal
     from automl.training.told import Told
 
 

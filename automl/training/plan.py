@@ -25,9 +25,9 @@ from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
+from automl.training.goal import Goal
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
-from automl.training.reports import Goal
 from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, Request, TrialSpec, Work
 
