@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from automl.config import Config
+from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
 from automl.training.family import Family, name_of
 from automl.trial import ParamValue
@@ -69,7 +69,7 @@ def _quicker(
 ) -> Iterable[str]:
     if dataset.n_models > 1:
         yield f"data.folds=1 trains one model in place of {dataset.n_models}"
-    elif dataset.n_train > MANY_ROWS and config.data.sweep_rows is None:
+    elif _may_take_a_part(config) and dataset.n_train > MANY_ROWS:
         yield f"data.sweep_rows={ENOUGH_ROWS} (trials have so many rows, refit all)"
     short = [name for name in seconds if name not in long]
     if short and len(seconds) > 1:
@@ -78,6 +78,10 @@ def _quicker(
         yield "model=linear"
     if len(seconds) > 1 and config.study.timeout_seconds is None:
         yield "study.timeout_seconds=60 ends with what there is by then"
+
+
+def _may_take_a_part(config: Config) -> bool:
+    return config.data.kind is DataKind.csv and config.data.sweep_rows is None
 
 
 def _minutes(seconds: float) -> str:

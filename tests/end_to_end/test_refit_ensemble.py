@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     numbers = ", ".join(map(str, weights))
     said = " ".join(done.stdout.split())
     assert f"refit of the ensemble of study a, trials {numbers}: 240 rows (train+v" in said
+    assert "best trials" not in said, "losses on rows that all train on are no ranking"
+    assert re.search(r"trial family weight val_\w+ searched epochs time", said)
     file = study.path / "refit.pt"
     assert f"refitted model: studies/a/refit.pt ({file.stat().st_size:,} bytes)" in said
     (folder,) = refits(study)
