@@ -17,6 +17,7 @@ from automl.training.params import (
     is_whole,
 )
 from automl.training.table_family import TableFamily
+from automl.training.tree_width import n_columns, n_spread_columns
 from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ class BoostingParams:
 
 def width_of(encoding: str, columns: Columns) -> int:
     """Columns that the trees see."""
-    from automl.training.tree_view import n_columns, n_spread_columns  # with numpy
-
     return n_spread_columns(columns) if encoding == ONE_HOT else n_columns(columns)
 
 
