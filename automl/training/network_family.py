@@ -25,7 +25,7 @@ anything better. On small tables these are many epochs, on large ones few."""
 _FIRST_STEPS, _SMALL_BATCH = 125, 32
 """Networks are compared from so many steps on, at batches of such a size."""
 _STEP_SECONDS, _FLOPS_PER_SECOND = 2e-4, 2e10
-"""Of a core: what a step takes whatever it computes; how fast it does (experiments/016-long)."""
+"""Of a core: what a step takes whatever it computes; how fast it does (experiments/020-long)."""
 
 
 @dataclass(frozen=True)

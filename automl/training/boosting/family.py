@@ -34,7 +34,7 @@ _BINS = 256
 _BIN_BYTES = 24
 """Of a histogram: two sums and a count."""
 _HISTOGRAM_SECONDS, _CELL_SECONDS = 2.8e-6, 2e-8
-"""Of a core, for a column of a leaf and for a cell of a tree's rows (experiments/016-long)."""
+"""Of a core, for a column of a leaf and for a cell of a tree's rows (experiments/020-long)."""
 
 _RULES: Mapping[str, Rule] = {
     "learning_rate": (is_number(math.ulp(0.0)), "a finite number greater than 0"),

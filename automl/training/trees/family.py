@@ -28,7 +28,7 @@ MAX_LEAVES = 8192
 _NODE_BYTES = 64
 """As scikit-learn keeps it, without what a leaf says."""
 _CELL_SECONDS = 4e-8
-"""Of a core, for a tree and a cell of the rows that train (experiments/016-long)."""
+"""Of a core, for a tree and a cell of the rows that train (experiments/020-long)."""
 
 _RULES: Mapping[str, Rule] = {
     "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
