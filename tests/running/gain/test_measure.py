@@ -31,7 +31,7 @@ LARGE: Params = {"depth": 3, "width": 300, "batch_size": 100, "lr": 0.01}
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    fork_server_with("automl.training.gain.child")
+    fork_server_with()
 
 
 @pytest.fixture(autouse=True)
