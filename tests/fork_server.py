@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from multiprocessing import forkserver
 
 import pytest
@@ -9,23 +11,41 @@ import pytest
 from automl.execution.process import preload
 
 PRELOADED = "tests.preloaded"
-_of_tests: dict[str, object] = {}
-"""The server that was started here, by what it has loaded."""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A server that was started here: children have its modules and its environment."""
+
+    module: str
+    pid: int
+    of_mlflow: dict[str, str]
+
+    def serves(self, module: str) -> bool:
+        wanted = _of_mlflow().items()
+        alive = self.pid == vars(forkserver._forkserver)["_forkserver_pid"]
+        return alive and self.module == module and wanted <= self.of_mlflow.items()
+
+
+_started: list[_Started] = []
+"""The last, if there is one."""
 
 
 def fork_server_with(module: str = PRELOADED) -> None:
     """One that has loaded the module, and what another test's server had is not there.
 
-    One server serves all that want the same, whatever else began one meanwhile.
+    One server serves all that want the same, whatever module asks for it next.
     """
-    server = vars(forkserver._forkserver)
-    pid = server["_forkserver_pid"]
-    if pid is not None and _of_tests.get(module) == pid:
+    if any(server.serves(module) for server in _started):
         return
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there for tests, says its comment
     preload(module)
-    _of_tests.clear()
-    _of_tests[module] = server["_forkserver_pid"]
+    pid = vars(forkserver._forkserver)["_forkserver_pid"]
+    _started[:] = [_Started(module, pid, _of_mlflow())]
+
+
+def _of_mlflow() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
 
 
 @pytest.fixture(scope="package", autouse=True)
