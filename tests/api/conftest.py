@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import Program
+from tests.fork_server import workers_start_soon
 from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 
-__all__ = ["folder", "mlflow_environment"]
+__all__ = ["folder", "mlflow_environment", "workers_start_soon"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

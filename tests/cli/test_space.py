@@ -168,6 +168,9 @@ def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> N
     assert composed(f"model={model}", "space={x: 1}").config.space == {"x": 1}
     assert "dropout" in composed(f"model={model}", "space=mlp_full").config.space
     assert "depth" in composed(f"model={model}", "space=mlp").config.space
+
+
+def test_a_network_of_the_users_takes_that_of_the_default(composed: Compose) -> None:
     of_network = composed("model=python", "model.target=a:b").config.space
     assert of_network == composed().config.space
 

@@ -11,6 +11,7 @@ import pytest
 
 from automl.cli import main
 from tests.end_to_end.program import Done, Program
+from tests.fork_server import workers_start_soon
 from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 from tests.nvml_stub.fixtures import loaded_nvml_stub, nvml_library, nvml_stub
 
@@ -20,6 +21,7 @@ __all__ = [
     "mlflow_environment",
     "nvml_library",
     "nvml_stub",
+    "workers_start_soon",
 ]
 
 

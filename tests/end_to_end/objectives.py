@@ -187,7 +187,8 @@ def stands_still(trial: automl.TrialContext) -> None:
 
 
 def trains_a_network(trial: automl.TrialContext) -> None:
-    """A user's own loop; slow enough that trials side by side are seen."""
+    """A user's own loop, slow enough that trials side by side are seen; one that `meets` another
+    ends after that has begun, however slow the machine is."""
     import torch
 
     network = torch.nn.Linear(64, int(trial.params["width"])).to(trial.device)
@@ -201,7 +202,19 @@ def trains_a_network(trial: automl.TrialContext) -> None:
             optimizer.step()
         if not trial.surveying:
             threading.Event().wait(0.25)
+            if trial.params.get("meets") and epoch == 3:
+                _meet(trial)
         trial.report(epoch, {"val_loss": loss.item()})
+
+
+def _meet(trial: automl.TrialContext) -> None:
+    """Wait until two trials have come here. Raises TimeoutError."""
+    (study_folder(trial) / f"came-{trial.number}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(study_folder(trial).glob("came-*"))) < 2:
+        if time.monotonic() > deadline:
+            raise TimeoutError("no other trial has come")
+        time.sleep(0.01)
 
 
 def learns_of_refit(trial: automl.TrialContext) -> None:

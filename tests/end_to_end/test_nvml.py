@@ -97,7 +97,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
         "admission.max_concurrent_trials=2",
         "objective=python",
         "objective.target=tests.end_to_end.objectives:trains_a_network",
-        "space={width: {choices: [8, 16]}, lr: {low: 0.001, high: 0.01}}",
+        f"space={{width: {{choices: [8, 16]}}, lr: {{low: 0.001, high: 0.01}}, meets: {together}}}",
     )
     assert (done.code, done.stderr) == (0, "")
     records = Records(folder, "nets")

@@ -27,6 +27,20 @@ LONG = (
     *("data.n_train=400", "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}"),
 )
 REFIT = ("refit", "study.name=a")
+OF_SWEPT = (*REFIT, "study.copy=false")
+
+
+@pytest.fixture(scope="module")
+def searched(story: Program) -> Path:
+    """A folder with a study of `SMALL`."""
+    assert story.call(*SMALL).code == 0
+    return story.folder
+
+
+@pytest.fixture
+def swept(searched: Path, folder: Path) -> Path:
+    """The test's own folder, with that study in it."""
+    return Records.copied(searched, folder, "a").path.parents[1]
 
 
 def study(folder: Path) -> Path:
@@ -59,9 +73,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_the_best_trial_is_trained_again_on_more_rows(folder: Path, call: Call) -> None:
-    assert call(*SMALL).code == 0
-    done = call(*REFIT)
+def test_the_best_trial_is_trained_again_on_more_rows(swept: Path, call: Call) -> None:
+    done = call(*OF_SWEPT)
     assert (done.code, done.stderr) == (0, "")
     best = automl.open_study("a").best
     assert f"refit of trial {best.number} of study a: 300 rows (train+validation)" in done.stdout
@@ -70,18 +83,17 @@ def test_the_best_trial_is_trained_again_on_more_rows(folder: Path, call: Call) 
     model = automl.load("studies/a/refit.pt")
     assert model.params == best.params
     assert set(model.predict(np.array([[0.0, 0.0], [1.0, 1.0]]))) <= {0, 1}
-    assert {tuple(r) for r in records(folder).losses().values()} == {("train_loss",)}
+    assert {tuple(r) for r in records(swept).losses().values()} == {("train_loss",)}
     # Again is no second training.
-    n_lines = records(folder).n_lines()
-    assert call(*REFIT, f"refit.trial={best.number}").code == 0
-    assert records(folder).n_lines() <= n_lines + 2  # a sweep that begins and ends
+    n_lines = records(swept).n_lines()
+    assert call(*OF_SWEPT, f"refit.trial={best.number}").code == 0
+    assert records(swept).n_lines() <= n_lines + 2  # a sweep that begins and ends
 
 
-def test_its_run_stands_beside_those_of_the_study(folder: Path, call: Call) -> None:
-    call(*SMALL)
-    call(*REFIT, "refit.n_seeds=2")
-    (name,) = refits(folder)
-    runs = {str(run.info.run_name): run for run in Records(folder, "a").runs()}
+def test_its_run_stands_beside_those_of_the_study(swept: Path, call: Call) -> None:
+    call(*OF_SWEPT, "refit.n_seeds=2")
+    (name,) = refits(swept)
+    runs = {str(run.info.run_name): run for run in Records(swept, "a").runs()}
     seeds = {f"refit-{name}-seed-0", f"refit-{name}-seed-1"}
     assert set(runs) == {"a", "trial-00000", "trial-00001", f"refit-{name}", *seeds}
     assert runs[f"refit-{name}"].data.tags["automl.kind"] == "refit"
@@ -95,11 +107,10 @@ def test_its_run_stands_beside_those_of_the_study(folder: Path, call: Call) -> N
     assert "params.`lr`" in view, "the view is the study's"
 
 
-def test_several_seeds_are_one_model_by_their_mean(folder: Path, call: Call) -> None:
-    call(*SMALL)
-    done = call(*REFIT, "refit.n_seeds=3", "refit.rows=all")
+def test_several_seeds_are_one_model_by_their_mean(swept: Path, call: Call) -> None:
+    done = call(*OF_SWEPT, "refit.n_seeds=3", "refit.rows=all")
     assert (done.code, done.stderr) == (0, "")
-    (name,) = refits(folder)
+    (name,) = refits(swept)
     points = np.random.default_rng(0).uniform(-1, 1, (50, 2))
     each = [
         automl.load(f"studies/a/refits/{name}/checkpoints/trial-{n:05d}/best.pt") for n in range(3)
@@ -109,19 +120,18 @@ def test_several_seeds_are_one_model_by_their_mean(folder: Path, call: Call) -> 
     np.testing.assert_allclose(found, mean, rtol=1e-6)
     assert np.ptp([m.predict_probabilities(points) for m in each], axis=0).max() > 1e-4
     # More seeds are more of the same refit; other rows are another.
-    assert call(*REFIT, "refit.n_seeds=4", "refit.rows=all").code == 0
-    assert refits(folder) == [name]
-    assert call(*REFIT, "refit.rows=train").code == 0
-    assert len(refits(folder)) == 2
+    assert call(*OF_SWEPT, "refit.n_seeds=4", "refit.rows=all").code == 0
+    assert refits(swept) == [name]
+    assert call(*OF_SWEPT, "refit.rows=train").code == 0
+    assert len(refits(swept)) == 2
 
 
-def test_held_out_rows_tell_where_to_stop(folder: Path, call: Call) -> None:
-    call(*SMALL)
-    assert call(*REFIT, "refit.hold_out=0.1").code == 0
-    losses = {step: metrics for (_, step), metrics in records(folder).losses().items()}
+def test_held_out_rows_tell_where_to_stop(swept: Path, call: Call) -> None:
+    assert call(*OF_SWEPT, "refit.hold_out=0.1").code == 0
+    losses = {step: metrics for (_, step), metrics in records(swept).losses().items()}
     assert len(losses) == 4, "all epochs of the study's"
     best = min(losses, key=lambda step: losses[step]["val_loss"])
-    assert checkpoint.load(study(folder) / "refit.pt")["step"] == best
+    assert checkpoint.load(study(swept) / "refit.pt")["step"] == best
 
 
 def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
@@ -198,7 +208,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
     assert call(*LONG).code == 0
     running = program.start(*REFIT)
-    running.wait_until(lambda: (study(program.folder) / "refits").exists(), "a refit")
+    running.wait_until(lambda: any((study(program.folder) / "refits").glob("*")), "a refit")
     found = records(program.folder)
     running.wait_until(lambda: found.n_lines() >= 30, "30 events")
     running.kill()
@@ -267,13 +277,12 @@ def test_a_program_is_told(folder: Path, call: Call) -> None:
     ],
     ids=lambda value: str(value[0]),
 )
-def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, call: Call) -> None:
-    call(*SMALL)
-    done = call(*REFIT, *words)
+def test_what_is_refused(words: tuple[str, ...], said: str, swept: Path, call: Call) -> None:
+    done = call(*OF_SWEPT, *words)
     assert done.code == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 5
-    assert not (study(folder) / "refits").exists()
+    assert not (study(swept) / "refits").exists()
 
 
 def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
@@ -285,10 +294,9 @@ def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
     assert checkpoint.load(study(folder) / "refit.pt")["state"] == {"again": True}
 
 
-def test_a_refit_is_no_study_to_be_resumed(folder: Path, call: Call) -> None:
-    call(*SMALL)
-    call(*REFIT)
-    (name,) = refits(folder)
+def test_a_refit_is_no_study_to_be_resumed(swept: Path, call: Call) -> None:
+    call(*OF_SWEPT)
+    (name,) = refits(swept)
     done = call("resume", f"study.name={name}", "study.dir=studies/a/refits")
     assert done.code == 2
     assert "is a refit; go on with it by: python -m automl refit study.name=a" in done.stderr

@@ -23,6 +23,25 @@ WORDS = (
 WHO_WAS_HERE = ("studies/kept/lock", "studies/kept/events.delivered", "studies/kept/delivery.log")
 """They tell which process held or delivered the study last, and nothing of the study."""
 
+CHANGES = [
+    ("space.depth.high=6", ["space", "depth", "high", "4 in the study, 6 now"]),
+    ("space.dropout=0.1", ["dropout", "not set in the study, 0.1 now"]),
+    ("~space.width", ["width", "not set now"]),
+    ("study.metric=val_error", ['study.metric: "val_loss" in the study, "val_error" now']),
+    ("study.seed=1", ["study.seed: 0 in the study, 1 now"]),
+    ("study.enqueue=[{lr: 0.01}]", ["study.enqueue: "]),
+    ("training.epochs=2", ["training.epochs: 1 in the study, 2 now"]),
+    ("training.precision=float64", ['"float32" in the study, "float64" now']),
+    ("data.n_train=101", ["data.n_train: 100 in the study, 101 now", "data.digest: "]),
+    ("data.split_seed=1", ["data.split_seed: 0 in the study, 1 now"]),
+    ("data=digits", ['data.kind: "disc" in the study, "digits" now']),
+    ("model.growth=doubling space=doubling", ['model.growth: "constant" in the study']),
+    (
+        "objective=python objective.target=tests.end_to_end.objectives:counts",
+        ['objective.kind: "builtin" in the study, "python" now'],
+    ),
+]
+
 
 @pytest.fixture(scope="module")
 def kept(story: Program) -> Program:
@@ -43,27 +62,13 @@ def inside(kept: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("change", "differences"),
+    ("command", "change", "differences"),
     [
-        ("space.depth.high=6", ["space", "depth", "high", "4 in the study, 6 now"]),
-        ("space.dropout=0.1", ["dropout", "not set in the study, 0.1 now"]),
-        ("~space.width", ["width", "not set now"]),
-        ("study.metric=val_error", ['study.metric: "val_loss" in the study, "val_error" now']),
-        ("study.seed=1", ["study.seed: 0 in the study, 1 now"]),
-        ("study.enqueue=[{lr: 0.01}]", ["study.enqueue: "]),
-        ("training.epochs=2", ["training.epochs: 1 in the study, 2 now"]),
-        ("training.precision=float64", ['"float32" in the study, "float64" now']),
-        ("data.n_train=101", ["data.n_train: 100 in the study, 101 now", "data.digest: "]),
-        ("data.split_seed=1", ["data.split_seed: 0 in the study, 1 now"]),
-        ("data=digits", ['data.kind: "disc" in the study, "digits" now']),
-        ("model.growth=doubling space=doubling", ['model.growth: "constant" in the study']),
-        (
-            "objective=python objective.target=tests.end_to_end.objectives:counts",
-            ['objective.kind: "builtin" in the study, "python" now'],
-        ),
+        *(("sweep", *one) for one in CHANGES),
+        ("resume", *CHANGES[0]),
+        *(pytest.param("resume", *one, marks=pytest.mark.slow) for one in CHANGES[1:]),
     ],
 )
-@pytest.mark.parametrize("command", ["sweep", "resume"])
 def test_what_may_not_change(
     command: str, change: str, differences: list[str], inside: Path, call: Call
 ) -> None:

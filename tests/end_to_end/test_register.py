@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Run, RunInfo
 
 import automl
 from automl.config import StudyConfig
 from automl.record.directory import StudyDirectory
 from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program
+from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 from tests.end_to_end.served_model import RefusedError, ask, serve_champion
 
@@ -71,6 +72,31 @@ def study(searched: Path, folder: Path) -> Records:
     return Records.copied(searched, folder, "t")
 
 
+@dataclass(frozen=True)
+class Registered:
+    """A folder whose study has its best trial registered, as it went."""
+
+    folder: Path
+    run_before: RunInfo
+    done: Done
+
+
+@pytest.fixture(scope="module")
+def registered(searched: Path, tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    study = Records.copied(searched, tmp_path_factory.mktemp("registered"), "t")
+    program = Program(study.path.parents[1])
+    assert program.call("sync", *MOVED).code == 0
+    best, _ = best_and_other(study)
+    before = study.trial_runs()[best].info
+    return Registered(program.folder, before, program.call("register", *MOVED))
+
+
+@pytest.fixture
+def with_version(registered: Registered, folder: Path) -> Records:
+    """The study and its registered version, in a folder of the test's own."""
+    return Records.copied(registered.folder, folder, "t")
+
+
 def client(study: Records) -> MlflowClient:
     return MlflowClient(f"sqlite:///{study.path.parents[1] / 'mlflow.db'}")
 
@@ -95,12 +121,11 @@ def best_and_other(study: Records) -> tuple[int, int]:
 
 
 def test_the_best_model_is_logged_on_its_run_and_registered_once(
-    study: Records, call: Call
+    registered: Registered, with_version: Records, call: Call
 ) -> None:
+    study, before, first = with_version, registered.run_before, registered.done
     best, other = best_and_other(study)
-    call("sync", *MOVED)
-    before = study.trial_runs()[best].info
-    first, again = call("register", *MOVED), call("register", "study.name=t")
+    again = call("register", *MOVED)
     assert [(done.code, done.stderr) for done in (first, again)] == [(0, "")] * 2
     assert f"trial-{best:05d} is version 1 of the registered model t\n" in first.stdout
     assert "champion: no version has it yet; scored on 80 rows no sweep saw" in first.stdout
@@ -129,10 +154,10 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     assert shown_on(study.trial_runs()[other]) == []
 
 
-def test_a_worse_version_is_a_challenger(study: Records, call: Call) -> None:
+def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> None:
+    study = with_version
     _, other = best_and_other(study)
-    assert call("register", *MOVED).code == 0
-    done = call("register", "study.name=t", f"register.trial={other}")
+    done = call("register", *MOVED, f"register.trial={other}")
     assert (done.code, done.stderr) == (0, "")
     assert f"trial-{other:05d} is version 2 of the registered model t\n" in done.stdout
     assert "challenger: loss +" in done.stdout
@@ -209,17 +234,17 @@ def test_one_registers_at_a_time(study: Records, call: Call) -> None:
 
 
 @pytest.fixture
-def served(study: Records, call: Call, program: Program) -> str:
+def served(with_version: Records, program: Program) -> str:
     """The address of the registered model."""
-    assert call("register", *MOVED).code == 0
     return serve_champion(program, "t")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # MLflow's server takes its time to start
 def test_it_is_served_where_neither_automl_nor_torch_is_installed(
-    served: str, study: Records
+    served: str, with_version: Records
 ) -> None:
+    study = with_version
     best, _ = best_and_other(study)
     rows: list[list[Any]] = [
         [0.5, 7, "p"],

@@ -19,6 +19,7 @@ from tests.end_to_end.tables import AUTO, TARGET, wine_like
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 NAME = "study.name=a"
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(400)  # MLflow's server takes its time to start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,24 @@ raise ImportError("torch is not wanted")
 def table(folder: Path) -> Path:
     """In the test's folder."""
     mixed_frame(2).to_csv(folder / "table.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def each(story: Program) -> Path:
+    """A folder with a study of each, by its name."""
+    mixed_frame(2).to_csv(story.folder / "table.csv", index=False)
+    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
+    for name in NAMES:
+        words = (f"model={name}", f"study.name={name}", "study.n_trials=2", "training.epochs=3")
+        assert story.call(*words, *TABLE, *inline).code == 0
+    return story.folder
+
+
+@pytest.fixture
+def swept(each: Path, folder: Path) -> Path:
+    """The test's own folder, with those studies in it."""
+    shutil.copytree(each, folder, dirs_exist_ok=True)
     return folder
 
 
@@ -68,25 +87,23 @@ def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_is_scored_explained_and_trained_again(name: str, table: Path, call: Call) -> None:
-    words = (f"model={name}", "study.name=t", "study.n_trials=2", "training.epochs=3", *TABLE)
-    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
-    assert call(*words, *inline).code == 0
-    done = call("evaluate", "study.name=t")
+def test_a_model_is_scored_explained_and_trained_again(name: str, swept: Path, call: Call) -> None:
+    moved = (f"study.name={name}", "study.copy=false")
+    done = call("evaluate", *moved)
     assert (done.code, done.stderr) == (0, "")
     assert "loss" in done.stdout
-    best, records = automl.open_study("t").best, Records(table, "t")
+    best, records = automl.open_study(name).best, Records(swept, name)
     model = best.load()
     assert model.model is None
     assert list(model.explain(mixed_frame(2, seed=1)).index)[-1] == "b"
-    done = call("refit", "study.name=t", "refit.n_seeds=2")
+    done = call("refit", *moved, "refit.n_seeds=2")
     assert (done.code, done.stderr) == (0, "")
-    refitted = automl.load(table / "studies" / "t" / "refit.pt")
+    refitted = automl.load(swept / "studies" / name / "refit.pt")
     frame = mixed_frame(2, seed=2)
     assert (refitted.predict(frame) == model.predict(frame)).mean() > 0.8
-    (name_of_refit,) = (path.name for path in (table / "studies" / "t" / "refits").iterdir())
-    again = Records(table, "t")
-    again.path = table / "studies" / "t" / "refits" / name_of_refit
+    (name_of_refit,) = (path.name for path in (swept / "studies" / name / "refits").iterdir())
+    again = Records(swept, name)
+    again.path = swept / "studies" / name / "refits" / name_of_refit
     n_steps = {trial: 0 for trial, _ in again.losses()}
     for trial, _ in again.losses():
         n_steps[trial] += 1
@@ -96,20 +113,18 @@ def test_a_model_is_scored_explained_and_trained_again(name: str, table: Path, c
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_is_exported_and_registered(name: str, table: Path, call: Call) -> None:
+def test_a_model_is_exported_and_registered(name: str, swept: Path, call: Call) -> None:
+    moved = (f"study.name={name}", "study.copy=false")
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
-    words = (f"model={name}", "study.name=t", "study.n_trials=2", "training.epochs=3", *TABLE)
-    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
-    assert call(*words, *inline).code == 0
-    done = call("export", "study.name=t", "export.format=torch")
+    done = call("export", *moved, "export.format=torch")
     assert done.code == 2
     assert "export.format=torch: models of this family have these: onnx" in done.stderr
-    done = call("export", "study.name=t", "export.to=out")
+    done = call("export", *moved, "export.to=out")
     assert (done.code, done.stderr) == (0, "")
     assert "all labels the same" in done.stdout
-    done = call("register", "study.name=t")
+    done = call("register", *moved)
     assert (done.code, done.stderr) == (0, "")
-    assert "version 1 of the registered model t" in done.stdout
+    assert f"version 1 of the registered model {name}" in done.stdout
     assert "champion" in done.stdout
 
 

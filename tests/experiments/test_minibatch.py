@@ -62,6 +62,7 @@ def test_a_short_run(
     assert "| ResNet-56 | 853,018 | 2 |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_short_run_side_by_side(
     script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

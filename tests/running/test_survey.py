@@ -29,7 +29,7 @@ PATIENT = Confinement(seconds=90)
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    fork_server_with("automl.training.survey.child")
+    fork_server_with()
 
 
 def surveyed_as(

@@ -152,6 +152,7 @@ class Optunas(TPE):
         return draw()
 
 
+@pytest.mark.slow
 def test_tpe_spends_less_beyond_a_wall_than_optuna_s(studies: Studies) -> None:
     """More is better until it does not fit; half of the space does not."""
 

@@ -161,6 +161,7 @@ def test_a_tracking_server_has_its_own_ui(study: Path, monkeypatch: pytest.Monke
     assert said[4] == said[2] == said[0]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_says_why(folder: Path) -> None:
     (folder / "text.db").write_text("this is no database " * 100)
     with pytest.raises(AutoMLError, match="did not start"):

@@ -35,7 +35,7 @@ PARAMS = {"depth": 2, "width": 24, "batch_size": 32, "lr": 0.05}
 
 @pytest.fixture(scope="module", autouse=True)
 def _ranks_start_soon() -> None:
-    fork_server_with("automl.training.session")
+    fork_server_with()
 
 
 def data(n_train: int, task: Task = Task.classification) -> DataTensors:

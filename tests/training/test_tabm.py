@@ -107,8 +107,15 @@ def train(folder: Path, dataset: Dataset, params: Params) -> tuple[Listener, Pat
     return listener, folder / "trial-00000" / "best.pt"
 
 
-@pytest.mark.parametrize("encoding", ["plain", "piecewise_linear"])
-@pytest.mark.parametrize("n_classes", [1, 3])
+@pytest.mark.parametrize(
+    ("n_classes", "encoding"),
+    [
+        (1, "piecewise_linear"),
+        (3, "plain"),
+        pytest.param(1, "plain", marks=pytest.mark.slow),
+        pytest.param(3, "piecewise_linear", marks=pytest.mark.slow),
+    ],
+)
 def test_it_learns_and_is_exported(tmp_path: Path, n_classes: int, encoding: str) -> None:
     dataset = mixed(tmp_path, n_classes)
     listener, path = train(tmp_path, dataset, PARAMS | {"encoding": encoding})

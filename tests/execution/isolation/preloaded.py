@@ -6,7 +6,9 @@ import atexit
 import os
 import weakref
 
-import automl.training.session  # so that no worker loads torch
+import torch  # so that no worker loads it; what it imports later is for trials to do
+
+import automl.training.session
 
 
 class _Library:
@@ -20,4 +22,4 @@ def _say() -> None:
 library = _Library()
 atexit.register(_say)
 weakref.finalize(library, _say)
-__all__ = ["automl", "library"]
+__all__ = ["automl", "library", "torch"]

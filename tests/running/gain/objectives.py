@@ -13,6 +13,8 @@ import torch
 import automl
 
 HERE = "tests.running.gain.objectives"
+STEP_SECONDS, N_STEPS = 0.01, 5
+"""Of `trains_a_little`: each takes so long at least."""
 
 
 def trains(trial: automl.TrialContext) -> None:
@@ -43,7 +45,8 @@ def trains_a_little(trial: automl.TrialContext) -> None:
     """To its end."""
     weight = torch.ones(3, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    for _ in range(5):
+    for _ in range(N_STEPS):
+        time.sleep(STEP_SECONDS)
         weight.square().sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     trial.report(0, {"val_loss": 0.5})

@@ -31,7 +31,7 @@ LARGE: Params = {"depth": 3, "width": 300, "batch_size": 100, "lr": 0.01}
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    fork_server_with("automl.training.gain.child")
+    fork_server_with()
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +108,9 @@ def test_a_users_function_is_timed_by_its_steps() -> None:
 def test_a_users_function_that_ends_tells_how_long_it_takes() -> None:
     (row,) = timed(users("trains_a_little"), task({}, Way()))
     assert row.timing.step_seconds is not None
+    assert row.timing.step_seconds >= objectives.STEP_SECONDS
     assert row.timing.trial_seconds is not None
-    assert row.timing.trial_seconds > 4 * row.timing.step_seconds
+    assert row.timing.trial_seconds >= objectives.N_STEPS * objectives.STEP_SECONDS
 
 
 def test_one_without_an_optimizer_of_torchs_is_timed_by_its_reports() -> None:
@@ -125,10 +126,13 @@ def test_one_that_fails_says_why() -> None:
 
 def test_one_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
-    (row,) = timed(
-        users("catches_all"), task({"pid_file": str(pid_file)}, Way()), total_seconds=4.0
-    )
-    pids = [int(pid) for pid in pid_file.read_text().split()]
+    pids: list[int] = []
+    for seconds in (4.0, 16.0, 64.0):  # a busy machine may not have begun it
+        asked = task({"pid_file": str(pid_file)}, Way())
+        (row,) = timed(users("catches_all"), asked, total_seconds=seconds)
+        pids = [int(pid) for pid in pid_file.read_text().split()] if pid_file.exists() else []
+        if len(pids) == 2:
+            break
     assert len(pids) == 2
     assert not any(map(is_running, pids))
     assert row.timing.step_seconds is None
