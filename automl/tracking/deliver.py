@@ -83,10 +83,12 @@ class Channel:
     def __init__(self) -> None:
         self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
+        self._sending = threading.Lock()
 
     def send(self, **message: object) -> None:
-        self._file.write(json.dumps(message) + "\n")
-        self._file.flush()
+        with self._sending:  # a refusal is told by the writer that meets it
+            self._file.write(json.dumps(message) + "\n")
+            self._file.flush()
 
 
 def main() -> int:
@@ -206,7 +208,10 @@ def _open_early(uri: TrackingUri) -> None:
 def _open(uri: TrackingUri, channel: Channel) -> MlflowRuns:
     """Open the store. Raises AutoMLError."""
     from automl.tracking.mlflow import MlflowRuns
+    from automl.tracking.quick_answers import quicken_answers
     from automl.tracking.store import open_client
+
+    quicken_answers()
 
     def refused(text: str) -> None:
         logger.warning("MLflow will not take it: %s", text)
