@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -49,7 +50,7 @@ class Artifacts:
             repository = get_artifact_repository(place, tracking_uri=self._uri.text)
             repository.log_artifact(str(path), below or None)  # type: ignore[no-untyped-call]
             return
-        if self._uri.is_server and not is_here(folder.parents[1]):
+        if self._uri.is_server and not is_here(folder.parents[1], self._uri):
             raise ElsewhereError(f"artifacts lie at {folder}, on another machine than this")
         place_file(path, folder / below)
 
@@ -62,12 +63,32 @@ def local_folder(place: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" and not parts.netloc else None
 
 
-def is_here(folder: Path) -> bool:
+def is_here(folder: Path, uri: TrackingUri) -> bool:
     """Whether an experiment's folder on a server's disk is one of this machine's, too.
 
-    It is made with the first run; the folder that holds it was made as the server began.
+    Folder and root are made with the first file: before, the server has to be this machine. Whose
+    machine an address of a tunnel means cannot be known.
     """
-    return folder.parent.is_dir()
+    root = folder.parent
+    return root.is_dir() or (root.parent.is_dir() and _is_own(urlsplit(uri.text).hostname or ""))
+
+
+def _is_own(host: str) -> bool:
+    """Whether an address of that host is one of this machine."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return any(_can_bind(family, address) for family, _, _, _, address in found)
+
+
+def _can_bind(family: int, address: object) -> bool:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(address)  # type: ignore[arg-type]
+        except OSError:
+            return False
+    return True
 
 
 def place_file(path: Path, folder: Path) -> None:
