@@ -24,6 +24,7 @@ from tests.tracking.deliveries import check_exact, deliver
 from tests.tracking.mlflow_server import mlflow_server, postgresql
 from tests.tracking.scenes import (
     NAME,
+    UUID,
     begin,
     finish,
     report,
@@ -122,7 +123,7 @@ def test_a_proxy_whose_server_is_away_is_waited_for(
 def refusal(study: Path, uri: str, checkpoints: KeepCheckpoints = KeepCheckpoints.all) -> str:
     """What a sweep is told before its first trial; empty: it can begin."""
     config = TrackingConfig(uri=uri, checkpoints=checkpoints)
-    ref = StudyRef("uuid", NAME)
+    ref = StudyRef(UUID, NAME)
     with Delivery.start(study, config, study=ref, before_trials=True) as delivery:
         try:
             delivery.wait_ready(READY_SECONDS)
