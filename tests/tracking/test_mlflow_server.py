@@ -4,11 +4,15 @@ for artifacts."""
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError
@@ -92,6 +96,27 @@ def test_a_run_is_four_calls(study: Path, port: int, server: str) -> None:
     assert shown.artifacts("trial-00007") == {"best.pt": b"best of 7"}
 
 
+def test_four_writers_are_at_it_over_http_and_one_in_a_database(
+    study: Path, folder: Path, server: str
+) -> None:
+    writers = set[str]()
+
+    class Seen(MlflowClient):
+        def log_batch(self, *args: Any, **kwargs: Any) -> Any:
+            writers.add(threading.current_thread().name)
+            return super().log_batch(*args, **kwargs)
+
+    events = [event for number in range(12) for event in trial(number, 4)]
+    write(study, sweep_started(), *events, sweep_ended(12))
+    deliver(study, Seen(f"sqlite:///{folder / 'mlflow.db'}"))
+    assert writers == {threading.current_thread().name}
+    writers.clear()
+    (study / "events.delivered").unlink()
+    deliver(study, Seen(server), server=server)
+    assert len([name for name in writers if name.startswith("mlflow-writer")]) == MAX_WRITERS
+    check_exact(Shown(server), 12, 4)
+
+
 def test_kill_9_of_several_writers_neither_loses_nor_doubles(study: Path, server: str) -> None:
     n_trials = 10 * MAX_WRITERS
     events = [event for number in range(n_trials) for event in trial(number, 4)]
@@ -148,6 +173,25 @@ def test_a_proxy_that_passes_no_files_is_told_before_the_first_trial(
         assert refusal(study, proxy.uri) == ""
         files = [request for request in proxy.requests if PROBE in request]
         assert [request.split()[0] for request in files] == ["PUT", "DELETE"]
+
+
+def test_a_process_that_begins_again_refuses_no_artifacts(
+    study: Path, port: int, server: str
+) -> None:
+    """Trials run by then: what is wrong now is told, and they go on."""
+    write(study, sweep_started())
+    with Proxy(port, doubles=False) as proxy:
+        config, ref = TrackingConfig(uri=proxy.uri), StudyRef(UUID, NAME)
+        with Delivery.start(study, config, study=ref, before_trials=True) as delivery:
+            delivery.wait_ready(READY_SECONDS)
+            wait_for(lambda: delivery.lag() == 0, "the sweep's begin is delivered", READY_SECONDS)
+            assert delivery._process is not None
+            os.kill(delivery._process.pid, signal.SIGKILL)
+            n_probes = sum(PROBE in request for request in proxy.requests)
+            write(study, *trial(0, 4), sweep_ended(1))
+            wait_for(lambda: delivery.lag() == 0, "all is delivered", READY_SECONDS)
+        assert sum(PROBE in request for request in proxy.requests) == n_probes
+    check_exact(Shown(server), 1, 4)
 
 
 def test_a_server_with_artifacts_on_its_own_disk(study: Path, tmp_path: Path) -> None:
