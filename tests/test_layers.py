@@ -72,6 +72,7 @@ OWNERS = {
     "torch_tensorrt": {"training"},
     "torchao": {"training"},
     "transformers": {"integrations"},
+    "urllib3": {"tracking"},
     "xgboost": {"integrations"},
     "yaml": {"cli", "training"},
 }

@@ -129,7 +129,12 @@ def open_parts(
         delivery: Delivery | NoDelivery = NoDelivery()
         if config.tracking.store is TrackingStore.mlflow:
             delivery = Delivery.start(
-                directory.path, config.tracking, deliverer, study=ref, n_known_trials=study.n_asked
+                directory.path,
+                config.tracking,
+                deliverer,
+                study=ref,
+                n_known_trials=study.n_asked,
+                before_trials=prepared.plan.refit is None,  # whose study has begun
             )
         stack.callback(delivery.stop)
         log = EventLog.open(directory.files.events)  # while MLflow is being loaded

@@ -12,6 +12,8 @@ from automl.tracking.uri import TrackingUri
 
 _NEVER_STATUSES = (400, 404, 405, 413, 415, 501)
 """What a server answers to a file that it will take at no time."""
+_TOO_LARGE = "failed with error code 413"
+"""A proxy's limit, in the words of MLflow's client."""
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 
 
@@ -46,7 +48,7 @@ def translated(uri: TrackingUri) -> Iterator[None]:
             raise GoneError(text) from error
         if "must be in the 'active' state" in str(error):
             raise DeletedError(text) from error
-        if error.error_code in _REFUSALS:
+        if error.error_code in _REFUSALS or _TOO_LARGE in str(error):
             raise RefusedError(text) from error
         raise (DoubtfulError if _has_failed(error) else NotTakenError)(text) from error
     except OSError as error:

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Confirmed:
 
     def __init__(self, fd: int, offset: int, entries: Sequence[object]) -> None:
         self._fd = fd
+        self._appending = threading.Lock()
         self.offset = offset
         self.study: str | None = None
         """Uuid of the study that all this speaks of; None where an older version wrote it."""
@@ -117,8 +119,9 @@ class Confirmed:
         os.pwrite(self._fd, seal(header) + b"\n", 0)
 
     def _append(self, entry: dict[str, object]) -> None:
-        end = max(os.fstat(self._fd).st_size, _HEADER_BYTES)
-        os.pwrite(self._fd, seal(json.dumps(entry).encode()) + b"\n", end)
+        with self._appending:  # several writers note the runs that they make
+            end = max(os.fstat(self._fd).st_size, _HEADER_BYTES)
+            os.pwrite(self._fd, seal(json.dumps(entry).encode()) + b"\n", end)
 
 
 @dataclass(frozen=True)

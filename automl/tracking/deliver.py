@@ -66,6 +66,8 @@ class Job:
     """Trials the study had before: they may have a run, even if the log says nothing of them."""
     study: StudyRef | None = None
     """Whose runs they are; None: what the log says."""
+    before_trials: bool = False
+    """Trials of a study are to begin: what would go wrong with each of them is told before."""
 
     def line(self) -> str:
         return json.dumps(asdict(self))
@@ -83,10 +85,12 @@ class Channel:
     def __init__(self) -> None:
         self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
+        self._sending = threading.Lock()
 
     def send(self, **message: object) -> None:
-        self._file.write(json.dumps(message) + "\n")
-        self._file.flush()
+        with self._sending:  # a refusal is told by the writer that meets it
+            self._file.write(json.dumps(message) + "\n")
+            self._file.flush()
 
 
 def main() -> int:
@@ -113,7 +117,7 @@ def main() -> int:
         confirmed = Confirmed.open(log, LOCK_WAIT_SECONDS)
         if job.study is not None:
             confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
-        runs = _open(uri, channel)
+        runs = _open(uri, channel, job, confirmed.parent)
     except AutoMLError as error:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
         return error.exit_code
@@ -203,10 +207,14 @@ def _open_early(uri: TrackingUri) -> None:
         os.close(fd)
 
 
-def _open(uri: TrackingUri, channel: Channel) -> MlflowRuns:
+def _open(uri: TrackingUri, channel: Channel, job: Job, parent: str | None) -> MlflowRuns:
     """Open the store. Raises AutoMLError."""
+    from automl.tracking.artifact_check import check_artifacts
     from automl.tracking.mlflow import MlflowRuns
+    from automl.tracking.quick_answers import quicken_answers
     from automl.tracking.store import open_client
+
+    quicken_answers()
 
     def refused(text: str) -> None:
         logger.warning("MLflow will not take it: %s", text)
@@ -214,7 +222,11 @@ def _open(uri: TrackingUri, channel: Channel) -> MlflowRuns:
 
     with _telling_warnings(uri, channel):
         client = open_client(uri)
-    return MlflowRuns(client, uri, refused)
+        runs = MlflowRuns(client, uri, refused)
+        keeps = job.checkpoints != KeepCheckpoints.none.value
+        if uri.is_server and job.before_trials and keeps and job.study is not None:
+            check_artifacts(client, runs, uri, job.study, parent)
+    return runs
 
 
 @contextmanager

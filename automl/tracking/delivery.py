@@ -84,11 +84,12 @@ class Delivery:
         *,
         study: StudyRef | None = None,
         n_known_trials: int = 0,
+        before_trials: bool = False,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
         `warm`, if given, is a process from `spawn`, which is this delivery's from now on. `study`
-        is whose runs they are (None: what the log says); for `n_known_trials` see `deliver.Job`.
+        is whose runs they are (None: what the log says); for the last two see `deliver.Job`.
         Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
@@ -102,6 +103,7 @@ class Delivery:
             fresh_from=_size(log),
             n_known_trials=n_known_trials,
             study=study,
+            before_trials=before_trials,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
@@ -229,7 +231,8 @@ class Delivery:
             if self._run_once():
                 return
             n_deaths = 1 if self._confirmed > confirmed else n_deaths + 1
-            self._job = replace(self._job, fresh_from=_size(Path(self._job.log)))
+            fresh_from = _size(Path(self._job.log))
+            self._job = replace(self._job, fresh_from=fresh_from, before_trials=False)
             with self._changed:
                 pause_seconds = RESTART_SECONDS * 2**n_deaths
                 if self._changed.wait_for(lambda: self._stopping, pause_seconds):

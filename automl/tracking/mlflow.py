@@ -8,14 +8,11 @@ the store will never take is left out, that value alone, and the run's tag `auto
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
@@ -30,9 +27,11 @@ from automl.tracking.answers import (
     RefusedError,
     translated,
 )
+from automl.tracking.artifacts import Artifacts, ElsewhereError
 from automl.tracking.cleaning import clean_tags
 from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.uri import TrackingUri
+from automl.tracking.writers import MAX_WRITERS
 
 ARTIFACT_FOLDER = CHECKPOINTS
 _PAGE = 1000
@@ -56,7 +55,7 @@ class MlflowRuns:
         self._client = client
         self._uri = uri
         self._refused = refused
-        self._artifact_uris: dict[str, str] = {}
+        self._artifacts = Artifacts(client, uri)
         self._refusals: dict[str, list[str]] = {}
         """By run, while it is open."""
 
@@ -64,6 +63,11 @@ class MlflowRuns:
     def may_double(self) -> bool:
         """A request can arrive twice, as there is a network between."""
         return not self._uri.is_database
+
+    @property
+    def n_writers(self) -> int:
+        """So many threads may write, each a run of its own."""
+        return MAX_WRITERS if self._uri.is_server else 1
 
     def open_experiment(self, name: str) -> str:
         """The id of the experiment, made where it is missing, restored where it was deleted."""
@@ -172,7 +176,7 @@ class MlflowRuns:
                 run_name=update.name,
             )
         run_id = str(run.info.run_id)
-        self._artifact_uris[run_id] = run.info.artifact_uri
+        self._artifacts.note(run_id, run.info.artifact_uri)
         return run_id
 
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
@@ -210,7 +214,7 @@ class MlflowRuns:
             else:
                 self._client.set_terminated(run_id, update.status, update.end_ms)
         if update.end_ms is not None:
-            self._artifact_uris.pop(run_id, None)
+            self._artifacts.forget(run_id)
             self._refusals.pop(run_id, None)
 
     def revive(self, experiment: str, run_id: str | None) -> None:
@@ -315,23 +319,9 @@ class MlflowRuns:
             return
         try:
             with translated(self._uri):
-                folder = self._artifact_folder(run_id) if self._uri.is_database else None
-                if folder is None:
-                    self._client.log_artifact(run_id, str(path), below or None)
-                else:
-                    place_file(path, folder / below)
-        except (GoneError, RefusedError) as error:  # a server that takes no artifacts
+                self._artifacts.store(run_id, path, below)
+        except (GoneError, RefusedError, ElsewhereError) as error:  # a server without artifacts
             self._refuse(run_id, f"{path.name} was not stored: {error}")
-
-    def _artifact_folder(self, run_id: str) -> Path | None:
-        """Where the run's artifacts lie on this machine; None: in a bucket or behind a server."""
-        uri = self._artifact_uris.get(run_id)
-        if uri is None:
-            uri = self._artifact_uris[run_id] = str(self._client.get_run(run_id).info.artifact_uri)
-        if uri.startswith("/"):
-            return Path(uri)
-        parts = urlsplit(uri)
-        return Path(unquote(parts.path)) if parts.scheme == "file" and not parts.netloc else None
 
 
 def _named(value: _Value) -> str:
@@ -344,18 +334,3 @@ def _named(value: _Value) -> str:
 def is_below(folder: Path, path: str) -> bool:
     """Whether no link, in whatever part of `path`, leads to another file."""
     return (folder / path).resolve() == folder.resolve() / path
-
-
-def place_file(path: Path, folder: Path) -> None:
-    """Put `path` into `folder`, whole or not at all; the same bytes on one disk are kept once.
-
-    Checkpoints are replaced by renaming, never written in place: a hard link keeps its content.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{path.name}.{os.getpid()}"
-    beside.unlink(missing_ok=True)
-    try:
-        os.link(path, beside)
-    except OSError:  # another disk, or one without hard links
-        shutil.copyfile(path, beside)
-    os.replace(beside, folder / path.name)

@@ -22,6 +22,8 @@ from automl.record.redact import redact
 from automl.tracking.uri import TrackingUri
 
 CONNECT_SECONDS = 5.0
+_UNKNOWN = ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED")
+"""MLflow's words for 401 and 403."""
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
@@ -35,11 +37,22 @@ def open_client(uri: TrackingUri) -> MlflowClient:
         client = MlflowClient(uri.text)
         client.search_experiments(max_results=1)
     except Exception as error:
-        raise ConfigError(
-            f"{uri}: MLflow cannot use it ({explain(error, uri)}); start that server, mend the "
-            "address, or choose another store, such as sqlite:///mlflow.db."
-        ) from error
+        raise unusable(uri, error) from error
     return client
+
+
+def unusable(uri: TrackingUri, error: BaseException) -> ConfigError:
+    """What went wrong as the store was opened, with the remedy."""
+    cause = explain(error, uri)
+    if getattr(error, "error_code", None) in _UNKNOWN:
+        return ConfigError(
+            f"{uri}: that server does not know who asks, or lets them do nothing ({cause}); set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."
+        )
+    return ConfigError(
+        f"{uri}: MLflow cannot use it ({cause}); start that server, mend the address, or choose "
+        "another store, such as sqlite:///mlflow.db."
+    )
 
 
 def _knock(uri: TrackingUri) -> None:

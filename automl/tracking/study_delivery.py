@@ -10,6 +10,7 @@ import getpass
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -30,6 +31,7 @@ from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
 from automl.tracking.trial_run import TrialRun
 from automl.tracking.tuned import of_tuning
+from automl.tracking.writers import write_all
 from automl.trial import (
     Ensembled,
     Evaluated,
@@ -59,7 +61,8 @@ logger = logging.getLogger(__name__)
 
 
 class StudyDelivery:
-    """Delivers one event log. Not for use by several threads."""
+    """Delivers one event log. Not for use by several threads; its writers are threads of its own,
+    and each has whole trials."""
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class StudyDelivery:
         self._runs = runs
         self._keep = keep
         self._n_known_trials = n_known_trials
+        self._reviving = threading.Lock()
         self._begin(fresh_from)
 
     def _begin(self, fresh_from: int | None = None) -> None:
@@ -303,24 +307,17 @@ class StudyDelivery:
     def _deliver_trials(
         self, numbers: Sequence[int], study: StudyRun, experiment: str, parent: str
     ) -> None:
-        failure: NotTakenError | None = None
-        for number in numbers:
+        def write(number: int) -> None:
             trial, events = self._trials[number], self._trial_events[number]
             update = study.own(trial.update(events, study.ref.uuid, parent, self._keep), number)
             if trial.ended:
                 update = with_own_files(update, self._log.parent, number, self._keep)
-            try:
-                self._deliver_trial(trial, update, experiment)
-            except NotTakenError as error:
-                if failure is not None:
-                    raise  # twice in one go: it is not this one trial
-                failure = error
-                continue
+            self._deliver_trial(trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
-        if failure is not None:
-            raise failure
+
+        write_all(numbers, write, self._runs.n_writers)
 
     def _deliver_trial(self, trial: TrialRun, update: RunUpdate, experiment: str) -> None:
         number, runs = trial.number, self._confirmed.runs
@@ -346,7 +343,7 @@ class StudyDelivery:
         try:
             run_id = self._runs.create(experiment, update)
         except DeletedError:
-            self._runs.revive(experiment, None)
+            self._revive(experiment, None)
             run_id = self._runs.create(experiment, update)
         except NotTakenError:
             trial.fresh = False
@@ -358,8 +355,12 @@ class StudyDelivery:
         try:
             self._runs.write(run_id, update, created=created, study=self._log.parent)
         except DeletedError:
-            self._runs.revive(experiment, run_id)
+            self._revive(experiment, run_id)
             self._runs.write(run_id, update, created=created, study=self._log.parent)
+
+    def _revive(self, experiment: str, run_id: str | None) -> None:
+        with self._reviving:  # what another writer has restored meanwhile is not restored again
+            self._runs.revive(experiment, run_id)
 
 
 def _newest_study(log: Path) -> StudyRef | None:

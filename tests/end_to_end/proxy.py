@@ -14,8 +14,10 @@ CREATE = "/mlflow/runs/create"
 class Proxy:
     """Passes requests on to the server at `port`; each create is delivered twice, if it `doubles`.
 
-    A request whose body holds a word of `refused` is answered as by a server that fails over it.
-    It listens to the port `at` (0: one that is free).
+    A request whose body holds a word of `refused` is answered as by a server that fails over it;
+    one without `wanted` as its Authorization, where that is given, with 401; and every one with
+    `failing`, while that status is set, as by a proxy whose server is away. It listens to the port
+    `at` (0: one that is free).
     """
 
     def __init__(
@@ -26,7 +28,11 @@ class Proxy:
         takes_files: bool = True,
         doubles: bool = True,
         at: int = 0,
+        wanted: str | None = None,
     ) -> None:
+        self.failing: int | None = None
+        self.requests: list[str] = []
+        """What arrived: its method and path."""
         self.n_doubled = 0
         self.n_refused = 0
         proxy = self
@@ -40,6 +46,9 @@ class Proxy:
             def do_POST(self) -> None:
                 self._take()
 
+            def do_DELETE(self) -> None:
+                self._take()
+
             def do_PUT(self) -> None:
                 if takes_files:
                     self._take()
@@ -49,6 +58,13 @@ class Proxy:
 
             def _take(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                proxy.requests.append(f"{self.command} {self.path}")
+                if proxy.failing is not None:
+                    self._answer(proxy.failing, b"<html>no upstream</html>")
+                    return
+                if wanted is not None and self.headers.get("Authorization") != wanted:
+                    self._answer(401, b"who is there?")
+                    return
                 if refused and refused in body:
                     proxy.n_refused += 1
                     self._answer(500, b'{"error_code": "INTERNAL_ERROR", "message": "no such"}')

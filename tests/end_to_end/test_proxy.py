@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 from dataclasses import dataclass
@@ -130,3 +131,33 @@ def test_a_sweep_outlives_its_server(
     records.check_exact(N_TRIALS, 3, ["train_loss", "val_loss"])
     for run in records.trial_runs().values():
         assert records.artifacts(run) == {"last.pt", "best.pt"}
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("by", ["variables", "address"])
+def test_a_password_is_used_and_kept_nowhere(
+    folder: Path, call: Call, server: Server, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    secret = "s3cret-of-ann"
+    with Proxy(server.port, doubles=False, wanted=basic("ann", secret)) as proxy:
+        unknown = call(*words(f"asked-{by}", proxy.uri))
+        assert unknown.code == 2
+        assert unknown.stderr.count("MLFLOW_TRACKING_USERNAME") == 1
+        assert not (folder / "studies" / f"asked-{by}" / "events.log").exists()
+        uri = proxy.uri
+        if by == "variables":
+            monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ann")
+            monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", secret)
+        else:
+            uri = uri.replace("://", f"://ann:{secret}@")
+        done = call(*words(f"known-{by}", uri))
+        assert done.code == 0, done.stderr
+    assert secret not in done.stdout + done.stderr
+    records = Records(folder, f"known-{by}", server.uri)
+    records.check_exact(N_TRIALS, 3, LOSSES)
+    stored = [path for path in folder.rglob("*") if path.is_file()]
+    assert [path for path in stored if secret.encode() in path.read_bytes()] == []
+    assert secret not in str([run.to_dictionary() for run in records.runs()])

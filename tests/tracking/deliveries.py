@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from automl.tracking.run_update import StudyRef
 from automl.tracking.store import open_client
 from automl.tracking.study_delivery import StudyDelivery
 from automl.tracking.uri import resolve_uri
+from tests.tracking.conftest import Shown
+from tests.tracking.scenes import NAME
 
 
 @contextmanager
@@ -26,9 +29,10 @@ def delivery(
     database: str = "mlflow.db",
     fresh_from: int | None = None,
     ref: StudyRef | None = None,
+    server: str | None = None,
 ) -> Iterator[StudyDelivery]:
-    """A delivery as the process has it, in this process."""
-    uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[1] / database}"))
+    """A delivery as the process has it, in this process; to the database, or to a server."""
+    uri = resolve_uri(TrackingConfig(uri=server or f"sqlite:///{study.parents[1] / database}"))
     confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)
     refused = ([] if refusals is None else refusals).append
     runs = MlflowRuns(client or open_client(uri), uri, refused)
@@ -40,11 +44,31 @@ def delivery(
 
 
 def deliver(
-    study: Path, client: MlflowClient | None = None, ref: StudyRef | None = None
+    study: Path,
+    client: MlflowClient | None = None,
+    ref: StudyRef | None = None,
+    server: str | None = None,
 ) -> list[str]:
     """Deliver what is in the log; returns what MLflow refused."""
     refusals: list[str] = []
-    with delivery(study, client=client, refusals=refusals, ref=ref) as delivering:
+    with delivery(study, client=client, refusals=refusals, ref=ref, server=server) as delivering:
         delivering.read()
         delivering.deliver()
     return refusals
+
+
+def check_exact(shown: Shown, n_trials: int, n_steps: int) -> None:
+    """Each of the trials of `scenes.trial` has one run, and all of it once."""
+    names = Counter(run.info.run_name for run in shown.runs())
+    assert names == {NAME: 1, **{f"trial-{number:05d}": 1 for number in range(n_trials)}}
+    for run in shown.runs():
+        assert run.info.status == "FINISHED"
+        if run.info.run_name == NAME:
+            continue
+        number = int(run.data.tags["automl.trial"])
+        assert run.data.params == {"lr": "0.1", "depth": str(number)}
+        assert run.data.metrics["value"] == number + 0.25
+        points = shown.client.get_metric_history(run.info.run_id, "val_loss")
+        assert sorted((p.step, p.value) for p in points) == [
+            (step, number + step / 5) for step in range(n_steps)
+        ]

@@ -18,7 +18,7 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from automl.config import TrackingConfig
 from automl.tracking.address import find_runs
 from automl.tracking.answers import NotTakenError
-from automl.tracking.mlflow import place_file
+from automl.tracking.artifacts import place_file
 from automl.tracking.study_delivery import MAX_SINGLE_SEARCHES
 from automl.tracking.uri import resolve_uri
 from automl.trial import CheckpointKind, Failed, Pruned, Reported, Started
