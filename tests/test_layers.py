@@ -35,7 +35,8 @@ PARTS = {
     "devices": set[str](),
     "execution": set[str](),
     "integrations": {"training"},
-    "search": set[str](),
+    "search": {"sharing"},
+    "sharing": set[str](),
     "tracking": set[str](),
     "training": {"data"},
 }
@@ -62,6 +63,7 @@ OWNERS = {
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
+    "psycopg": {"sharing"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
     "rich": {"running"},

