@@ -23,9 +23,6 @@ class Alone:
     def start(self, busy: Busy, post: Post) -> None:
         """Nobody is to be heard of."""
 
-    def hear(self) -> None:
-        """Nobody says anything."""
-
     def settle(self, timeout_seconds: float) -> str | None:
         """What was logged is in the study's own directory."""
         return None

@@ -206,7 +206,7 @@ class Loop:
         """They may have raised the total, or left trials; what waits here may be theirs by now."""
         self.others = others
         self.n_trials = max(self.n_trials, others.n_trials)
-        self.n_asked = max(self.n_asked, self.ports.hear())
+        self.n_asked = max(self.n_asked, others.hear())
         self.waiting = deque(w for w in self.waiting if others.held(w.trial.number))
         self._exhausted = False
 

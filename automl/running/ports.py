@@ -19,9 +19,6 @@ class Ports(Protocol):
     def ask(self) -> Asked | None:
         """A new trial, or None when the search space is exhausted."""
 
-    def hear(self) -> int:
-        """Take in what other sweeps of the study did; returns how many trials it has."""
-
     def n_may_pend(self) -> int | None:
         """How many trials may be asked for and not ended, without harm to the sampler; None: any
         number."""

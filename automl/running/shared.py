@@ -94,13 +94,10 @@ class Together:
 
         def tell(standing: Standing) -> None:
             held = self._shared.log.holds
-            post(Others(standing.n_trials, standing.n_left, standing.others_run, held))
+            left, run = standing.n_left, standing.others_run
+            post(Others(standing.n_trials, left, run, held, self._hear))
 
         self._shared.start(busy, tell, self._stand)
-
-    def hear(self) -> None:
-        """Have the study take in what others did."""
-        self._study.hear()
 
     def settle(self, timeout_seconds: float) -> str | None:
         """Have all that was logged in the database, and the study's copy whole; returns why that
@@ -117,6 +114,10 @@ class Together:
     def close(self) -> None:
         """Give back the trials that have not ended."""
         self._shared.close()
+
+    def _hear(self) -> int:
+        self._study.hear()
+        return self._study.n_asked
 
     def _stand(self) -> None:
         if self._delivery is not None:

@@ -285,10 +285,6 @@ class Sweep:
         asked = self.parts.study.ask()
         return None if asked is None else Asked(asked.number, asked.params)
 
-    def hear(self) -> int:
-        self.parts.others.hear()
-        return self.parts.study.n_asked
-
     def _busy(self) -> Collection[int]:
         """Trials that run or wait here; from any thread."""
         loop = self.loop

@@ -17,19 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StorageError
+from automl.errors import StorageError
 from automl.record.disk import make_folder
 from automl.record.files import StudyFiles
 from automl.sharing import tables
 from automl.sharing.database import Database, DatabaseAwayError
+from automl.sharing.fetch import MAX_EVENTS, check_place, ship_left
 from automl.sharing.holder import here, this_holder
 from automl.sharing.keeper import Duties, Keeper
 from automl.sharing.log import Copy, SharedLog, Taken
 from automl.sharing.shipping import OUTBOX, ship
 from automl.sharing.tables import StoredStudy
 
-MAX_EVENTS = 10_000
-"""Copied in one transaction."""
 DRAIN_STEP_SECONDS = 0.05
 
 
@@ -121,15 +120,10 @@ class Shared:
         """Take part: what earlier sweeps of this folder had not shipped is, all that the database
         has is copied. Returns all trials and events. Raises StorageError, ConfigError."""
         study = self._study
-        if self._copy.n_lines > study.n_events:
-            raise ConfigError(
-                f"study.name={study.name}: {self._directory} has {self._copy.n_lines} events of "
-                f"the study, and {self.where} has {study.n_events}: the database was set back, or "
-                "is another. Name the one that it was begun with, or another study.dir."
-            )
+        check_place(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             del folder  # lines are flushed; a log that a power cut hides was shipped or is not lost
-        self._ship_earlier()
+        ship_left(self._asking, study, self._directory)
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, study.id, self._config.total)
             tables.add_sweep(cursor, study.id, self.sweep, this_holder())
@@ -266,21 +260,6 @@ class Shared:
         while lines := ship(self._keeping, self._study.id, self.sweep, self._own_path):
             self._shipped = lines[-1].end
             self.log.let_go(line.trial for line in lines if line.is_last and line.trial is not None)
-
-    def _ship_earlier(self) -> None:
-        """What sweeps of this folder had logged when they were killed."""
-        for path in sorted(self._own_path.parent.glob("*.log")):
-            with self._asking.transaction() as cursor:
-                known = tables.is_sweep(cursor, self._study.id, path.stem)
-            if not known:
-                raise StorageError(
-                    f"{path}: {self.where} knows no such sweep of study {self._study.name}: it was "
-                    "set back, or is another. Name the one that the study was begun with, or move "
-                    "the file away."
-                )
-            while ship(self._asking, self._study.id, path.stem, path):
-                pass
-            path.unlink()
 
     def _pull(self, database: Database) -> None:
         with self._pulling:
