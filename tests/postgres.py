@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
@@ -74,10 +75,13 @@ def running_server(folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("pg")
-    with running_server(folder) as server:
-        yield server
+def postgres() -> Iterator[Server]:
+    """In a folder that its own user may enter, which pytest's are not: PostgreSQL is never root."""
+    with TemporaryDirectory(prefix="pg") as folder:
+        Path(folder).chmod(0o755)
+        (data := Path(folder, "data")).mkdir()
+        with running_server(data) as server:
+            yield server
 
 
 @pytest.fixture

@@ -81,6 +81,12 @@ class Database:
             self._connection.close()
             self._connection = None
 
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
     def _open(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(
