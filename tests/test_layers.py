@@ -35,8 +35,7 @@ PARTS = {
     "devices": set[str](),
     "execution": set[str](),
     "integrations": {"training"},
-    "search": {"sharing"},
-    "sharing": set[str](),
+    "search": set[str](),
     "tracking": set[str](),
     "training": {"data"},
 }
@@ -63,7 +62,7 @@ OWNERS = {
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
-    "psycopg": {"sharing"},
+    "psycopg": {"record"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
     "rich": {"running"},

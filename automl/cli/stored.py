@@ -140,7 +140,7 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     if study.name not in names and storage is not None:
         study.storage = str(storage)
         if study.shared:  # the folder is empty, and the database has all
-            from automl.sharing.fetch import fetch
+            from automl.record.sharing.fetch import fetch
 
             fetch(study)
             names = study_names(folder)

@@ -27,7 +27,7 @@ from automl.running.view import BestRow, SweepView, read_view
 from automl.trial import TrialState
 
 if TYPE_CHECKING:
-    from automl.sharing.fetch import Fetched
+    from automl.record.sharing.fetch import Fetched
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -54,7 +54,7 @@ def _fetch(study: StudyConfig) -> Fetched | None:
     """What the database has of a study that is named by its URL; None: no URL was given."""
     if not study.shared or study.name is None:
         return None
-    from automl.sharing.fetch import fetch
+    from automl.record.sharing.fetch import fetch
 
     return fetch(study)
 

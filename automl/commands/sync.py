@@ -14,7 +14,7 @@ def run(config: Config, stored_config: str) -> int:
     """Deliver all that a study's event log holds. Raises AutoMLError."""
     directory = study_path(config.study)
     if config.study.shared:
-        from automl.sharing.fetch import fetch
+        from automl.record.sharing.fetch import fetch
 
         fetch(config.study)
     place = settle_unlocked(directory, config.study)

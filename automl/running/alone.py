@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from automl.running.messages import Others
 
@@ -22,6 +22,10 @@ class Alone:
 
     def start(self, busy: Busy, post: Post) -> None:
         """Nobody is to be heard of."""
+
+    def greeting(self) -> Iterator[str]:
+        """Nothing is to be said."""
+        yield from ()
 
     def settle(self, timeout_seconds: float) -> str | None:
         """What was logged is in the study's own directory."""

@@ -156,7 +156,8 @@ class Loop:
             return False
         if self.stop is not None:
             return True
-        more = bool(self.waiting) or self._wants_more() or self.others.run
+        more = bool(self.waiting) or self._wants_more()
+        more = more or self.others.run or self.others.is_away()
         return not more and self._held_back.for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:

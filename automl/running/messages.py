@@ -248,6 +248,8 @@ class Others:
     """Trials have not ended that are not this sweep's."""
     held: Callable[[int], bool] = lambda trial: True
     """Whether a trial that waits is still this sweep's."""
+    is_away: Callable[[], bool] = bool
+    """Whether they cannot be heard of now, nor anything be asked for."""
     hear: Callable[[], int] = int
     """Takes in what they did; returns how many trials the study has."""
 

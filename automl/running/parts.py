@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from automl.config import Config, ExecutionKind, TrackingStore
+from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
 from automl.devices.cgroup import n_oom_kills
 from automl.devices.reader import DeviceReader
-from automl.errors import StorageError
+from automl.errors import StorageError, StudyInUseError
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
@@ -102,6 +102,19 @@ def _store_config(directory: StudyDirectory, stored_config: str) -> None:
         ) from error
 
 
+def open_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+    """The study's directory, for a sweep; where another is at work there on a study that may be
+    shared, one beside. Raises as `StudyDirectory.open`."""
+    try:
+        return StudyDirectory.open(study, must_exist=must_exist)
+    except StudyInUseError:
+        if not study.shared:
+            raise
+    from automl.record.sharing.folder import open_joined
+
+    return open_joined(study)
+
+
 @contextmanager
 def open_parts(
     prepared: Prepared,
@@ -170,7 +183,7 @@ def _open_shared(
     config, warm = prepared.config, [deliverer]
     with ExitStack() as stack:
         shared, study = join(prepared, directory, stored_config)
-        together = Together(shared, study)
+        together = Together(shared, study, directory)
         stack.callback(together.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)
         ref = StudyRef(place.study_uuid, place.name, place.former_names)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import StudyDirectory
+from automl.record.sharing.folder import JOINED, has_others_checkpoints
+from automl.record.sharing.keeper import GIVE_UP_SECONDS
+from automl.record.sharing.shared import Shared, Standing
 from automl.running.alone import Busy, Post
 from automl.running.messages import Others
 from automl.running.prepared import Prepared
 from automl.search.shared_study import SharedStudy, open_shared
-from automl.sharing.keeper import GIVE_UP_SECONDS
-from automl.sharing.shared import Shared, Standing
 from automl.tracking.delivery import Delivery
 from automl.tracking.uri import resolve_uri
 
@@ -76,8 +77,8 @@ class Together:
 
     may_run = True
 
-    def __init__(self, shared: Shared, study: SharedStudy) -> None:
-        self._shared, self._study = shared, study
+    def __init__(self, shared: Shared, study: SharedStudy, directory: StudyDirectory) -> None:
+        self._shared, self._study, self._directory = shared, study, directory
         self._delivery: ElectedDelivery | None = None
 
     def is_lost(self, trial: int) -> bool:
@@ -95,9 +96,20 @@ class Together:
         def tell(standing: Standing) -> None:
             held = self._shared.log.holds
             left, run = standing.n_left, standing.others_run
-            post(Others(standing.n_trials, left, run, held, self._hear))
+            post(Others(standing.n_trials, left, run, held, self._is_away, self._hear))
 
         self._shared.start(busy, tell, self._stand)
+
+    def greeting(self) -> Iterator[str]:
+        """What a trial that is taken over has of its past; lines for people."""
+        path = self._directory.path
+        if path.parent.parent.name == JOINED:
+            yield f"another sweep is at work in this folder: this one joins it, in {path}"
+        elif not has_others_checkpoints(path):
+            yield (
+                "trials that are taken over from a machine with another study.dir begin again: "
+                "their checkpoints are there; what they reported is not told twice"
+            )
 
     def settle(self, timeout_seconds: float) -> str | None:
         """Have all that was logged in the database, and the study's copy whole; returns why that
@@ -114,6 +126,9 @@ class Together:
     def close(self) -> None:
         """Give back the trials that have not ended."""
         self._shared.close()
+
+    def _is_away(self) -> bool:
+        return self._shared.is_away
 
     def _hear(self) -> int:
         self._study.hear()

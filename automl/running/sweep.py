@@ -27,7 +27,7 @@ from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError, StorageError
-from automl.record.directory import StudyDirectory, make_name
+from automl.record.directory import make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
@@ -52,7 +52,7 @@ from automl.running.messages import (
     TakenOver,
     Tick,
 )
-from automl.running.parts import Parts, open_parts
+from automl.running.parts import Parts, open_directory, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import prepare
 from automl.running.prepared import Prepared, Refit
@@ -113,7 +113,7 @@ def run_sweep(
     ) as reader:
         _refuse_impossible(reader, prepared)
         with (
-            StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
+            open_directory(prepared.config.study, must_exist=resume) as directory,
             open_parts(
                 prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
             ) as parts,

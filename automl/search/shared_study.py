@@ -1,6 +1,6 @@
 """A study that several sweeps work on together: asked for in the database, heard of from there.
 
-The database has the trials and their events (`automl/sharing`); here they are a study in memory,
+The database has the trials and their events (`record/sharing`); here they are a study in memory,
 for the sampler and the pruner: this sweep's own at once, those of others a second or two later.
 """
 
@@ -15,10 +15,10 @@ from optuna.storages import BaseStorage, InMemoryStorage
 
 from automl.config import StudyConfig
 from automl.errors import StorageError
+from automl.record.sharing.shared import Claim, Shared
 from automl.search.identity import ATTRIBUTE, Identity, create, find_or_create
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
-from automl.sharing.shared import Claim, Shared
 from automl.trial import Event, Outcome, Params, Reported, TrialEvent
 
 

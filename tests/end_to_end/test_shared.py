@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.postgres import Server, database, postgres
 
@@ -210,7 +210,8 @@ def test_a_database_that_is_away_delays_and_loses_nothing(
     finally:
         postgres.start()
     done = sweep.wait()
-    assert (done.code, f"shared: {n_trials} finished" in done.stdout) == (0, True)
+    assert f"shared: {n_trials} finished" in done.stdout, done
+    assert done.code == 0
     check_exact(records, n_trials)
 
 
@@ -221,3 +222,30 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
     assert "cannot be used" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (machines["a"].folder / "studies" / "shared").exists()
+
+
+def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
+    machines: Machines,
+) -> None:
+    n_trials, words = 10, machines.words(10, "training.checkpoint_every_seconds=0")
+    first = machines["a"].start(*words)
+    records = machines.records("a")
+    first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    first.signal(signal.SIGSTOP)
+    second = machines["a"].start(*words)
+    (joined,) = wait_for_joined(records.path, second)
+    first.kill()
+    done = second.wait()
+    assert (done.code, done.stderr) == (0, "")
+    assert "this one joins it" in done.stdout
+    again = machines["a"].call("resume", "study.name=shared")
+    assert (again.code, again.stderr) == (0, "")
+    check_exact(records, n_trials)
+    for trained in joined.glob("checkpoints/*/trained"):
+        epochs = [int(line) for line in trained.read_text().splitlines()]
+        assert len(epochs) <= N_EPOCHS + 1, f"{trained} began again"
+
+
+def wait_for_joined(main: Path, sweep: Running) -> list[Path]:
+    sweep.wait_until(lambda: bool([*main.glob("joined/*/shared/config.yaml")]), "it has joined")
+    return [*main.glob("joined/*/shared")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.sharing.shipping import accepted, read_lines
+from automl.record.sharing.shipping import accepted, read_lines
 from automl.trial import Finished, Paced, Reported
 from automl.trial.places import DeviceKind
-from tests.sharing.lines import write
+from tests.record.sharing.lines import write
 
 REPORT = Reported(0, 1.0, 0, {"val_loss": 0.5})
 

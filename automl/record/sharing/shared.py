@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from automl.config import StudyConfig
-from automl.errors import StorageError
+from automl.errors import ConfigError, StorageError
 from automl.record.disk import make_folder
 from automl.record.files import StudyFiles
-from automl.sharing import tables
-from automl.sharing.database import Database, DatabaseAwayError
-from automl.sharing.fetch import MAX_EVENTS, check_place, ship_left
-from automl.sharing.holder import here, this_holder
-from automl.sharing.keeper import Duties, Keeper
-from automl.sharing.log import Copy, SharedLog, Taken
-from automl.sharing.shipping import OUTBOX, ship
-from automl.sharing.tables import StoredStudy
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database, DatabaseAwayError
+from automl.record.sharing.fetch import MAX_EVENTS, check_place, ship_left
+from automl.record.sharing.holder import here, this_holder
+from automl.record.sharing.keeper import Duties, Keeper
+from automl.record.sharing.log import Copy, SharedLog, Taken
+from automl.record.sharing.shipping import OUTBOX, ship
+from automl.record.sharing.tables import StoredStudy
 
 DRAIN_STEP_SECONDS = 0.05
 
@@ -86,6 +86,8 @@ class Shared:
         self._own_path = directory / OUTBOX / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
+        self._asked_in_vain, self._answered = 0.0, 0.0
+        """When (monotonic) the database did not answer last, and since when it surely has."""
         self._gone: Sequence[str] = ()
         """Sweeps of this machine that have died."""
         self._once_held: set[int] = set()
@@ -110,6 +112,12 @@ class Shared:
         """The study in the database, made from these if it is not there. Raises StorageError."""
         name = self._config.name
         assert name is not None
+        if self._copy.n_lines:
+            raise ConfigError(
+                f"study.name={name}: {self._directory} holds trials of a study that {self.where} "
+                "does not have. Name the study.storage that it was begun with, if any, or another "
+                "study.name."
+            )
         with self._asking.transaction() as cursor:
             tables.add_study(cursor, name, study_uuid, identity, stored_config, self._config.total)
             self.found = tables.find_study(cursor, name)
@@ -119,13 +127,17 @@ class Shared:
     def begin(self) -> tuple[Sequence[tuple[int, Mapping[str, Any]]], Sequence[Any]]:
         """Take part: what earlier sweeps of this folder had not shipped is, all that the database
         has is copied. Returns all trials and events. Raises StorageError, ConfigError."""
-        study = self._study
+        study = self.found
+        if study is None:
+            raise ConfigError(
+                f"study.name={self._config.name}: {self.where} holds no study of this name, but "
+                f"{self._directory} is one. Name the study.storage that it was begun with."
+            )
         check_place(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             del folder  # lines are flushed; a log that a power cut hides was shipped or is not lost
         ship_left(self._asking, study, self._directory)
         with self._asking.transaction() as cursor:
-            tables.raise_n_trials(cursor, study.id, self._config.total)
             tables.add_sweep(cursor, study.id, self.sweep, this_holder())
         self._pull(self._asking)
         events = self._copy.events()
@@ -143,6 +155,8 @@ class Shared:
         stands, and `renewed` is called when leases are due. `busy` are the trials that run or wait
         here, which are not taken over, whoever holds them."""
         self._busy, self._stands, self._renewed = busy, stands, renewed
+        with self._asking.transaction() as cursor:
+            tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
         self._keeper.start()
 
@@ -158,7 +172,8 @@ class Shared:
                 made = cursor.fetchone() is not None
                 n_asked = number if made else tables.n_asked(cursor, study)
         except DatabaseAwayError:
-            return Claim.NONE  # the keeper says so; what was made and not heard of is taken over
+            self._asked_in_vain = time.monotonic()
+            return Claim.NONE  # what was made and not heard of is taken over
         if made:
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
@@ -179,6 +194,7 @@ class Shared:
                 return None
             self._pull(self._asking)
         except DatabaseAwayError:
+            self._asked_in_vain = time.monotonic()
             return None
         number, attempt = taken
         again = number in self._once_held
@@ -252,6 +268,11 @@ class Shared:
         return self.found
 
     @property
+    def is_away(self) -> bool:
+        """Whether the database did not answer last."""
+        return self._asked_in_vain > self._answered or self.trouble is not None
+
+    @property
     def trouble(self) -> str | None:
         """Why the database takes nothing now."""
         return self._keeper.trouble
@@ -290,6 +311,7 @@ class Shared:
             self._heard.put(Heard(trials, events))
 
     def _look(self) -> None:
+        begun = time.monotonic()
         self._pull(self._keeping)
         with self._keeping.transaction() as cursor:
             study = tables.find_study(cursor, self._study.name)
@@ -298,7 +320,7 @@ class Shared:
             raise StorageError(
                 f"study.storage={self.where}: study {self._study.name} was removed from it"
             )
-        now = here()
+        self._answered, now = begun, here()
         self._gone = sorted(
             {t.sweep for t in opened if t.sweep and t.holder and t.holder.is_gone(now)}
         )

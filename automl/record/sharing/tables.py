@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from automl.errors import ConfigError
-from automl.sharing.holder import Holder
+from automl.record.sharing.holder import Holder
 
 VERSION = 1
 LEASE_SECONDS = 60

@@ -11,20 +11,20 @@ import psycopg
 import pytest
 
 from automl.errors import ConfigError
-from automl.sharing import tables
-from automl.sharing.database import Database, DatabaseAwayError
-from automl.sharing.holder import Holder, here, this_holder
-from automl.sharing.shipping import ship
-from automl.sharing.tables import StoredStudy
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database, DatabaseAwayError
+from automl.record.sharing.holder import Holder, here, this_holder
+from automl.record.sharing.shipping import ship
+from automl.record.sharing.tables import StoredStudy
 from automl.trial import Finished, Interrupted, Reported
 from tests.postgres import Server
-from tests.sharing.lines import write
+from tests.record.sharing.lines import write
 
 N_TRIALS = 60
 ASKS = """
 import sys
-from automl.sharing import tables
-from automl.sharing.database import Database
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
 url, sweep = sys.argv[1:]
 database, number = Database(url), 0
 while True:

@@ -17,8 +17,8 @@ from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, cannot
 from automl.record.codec import UnreadableLineError, decode, encode
 from automl.record.events import EventLog, read_events
+from automl.record.sharing.tables import StoredEvent
 from automl.record.study import Seen, StudyFold
-from automl.sharing.tables import StoredEvent
 from automl.trial import Event, TrialEvent
 
 

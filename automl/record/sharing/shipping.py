@@ -15,8 +15,8 @@ from pathlib import Path
 from automl.errors import StorageError
 from automl.record.append_only import cannot
 from automl.record.sealed import is_damaged
-from automl.sharing import tables
-from automl.sharing.database import Database
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
 from automl.trial import Failed, Finished, Pruned, TooLarge
 
 OUTBOX = "outbox"

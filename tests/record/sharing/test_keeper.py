@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from automl.errors import StorageError
-from automl.sharing.keeper import GIVE_UP_SECONDS, RENEW_SECONDS, Duties, Keeper
+from automl.record.sharing.keeper import GIVE_UP_SECONDS, RENEW_SECONDS, Duties, Keeper
 
 
 class Scene:

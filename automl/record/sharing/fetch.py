@@ -15,12 +15,13 @@ from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.record.directory import StudyDirectory
 from automl.record.disk import write_durably
 from automl.record.files import StudyFiles
-from automl.sharing import tables
-from automl.sharing.database import Database
-from automl.sharing.holder import here
-from automl.sharing.log import Copy
-from automl.sharing.shipping import OUTBOX, ship
-from automl.sharing.tables import StoredStudy
+from automl.record.place import read_place
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
+from automl.record.sharing.holder import here
+from automl.record.sharing.log import Copy
+from automl.record.sharing.shipping import OUTBOX, ship
+from automl.record.sharing.tables import StoredStudy
 
 MAX_EVENTS = 10_000
 """Copied in one transaction."""
@@ -78,7 +79,13 @@ def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
 
 
 def check_place(copy: Copy, study: StoredStudy, directory: Path, where: str) -> None:
-    """Raises ConfigError where the folder knows more than the database."""
+    """Raises ConfigError where the folder is of another study, or knows more than the database."""
+    place = read_place(directory)
+    if place is not None and place.study_uuid != study.uuid:
+        raise ConfigError(
+            f"study.name={study.name}: {where} holds another study of this name than {directory}. "
+            "Name the database that this one was begun with, or another study.name or study.dir."
+        )
     if copy.n_lines > study.n_events:
         raise ConfigError(
             f"study.name={study.name}: {directory} has {copy.n_lines} events of the study, and "
