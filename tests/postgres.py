@@ -27,6 +27,7 @@ class Server:
     folder: Path
     port: int
     _server: PostgresServer
+    flushes: bool
 
     def url(self, database: str = "postgres", *, tcp: bool = False) -> str:
         if tcp:
@@ -34,7 +35,8 @@ class Server:
         return f"postgresql://postgres@/{database}?host={self.folder}&port={self.port}"
 
     def start(self) -> None:
-        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder}"
+        options += "" if self.flushes else " -c fsync=off"
         self._control("-w", "-o", options, "-l", str(self.folder / "log"), "start")
 
     def stop(self) -> None:
@@ -59,14 +61,14 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[Server]:
-    """A server whose data are in `folder`."""
+def running_server(folder: Path, *, flushes: bool = False) -> Iterator[Server]:
+    """A server whose data are in `folder`; with `flushes` a commit is on disk, as by default."""
     made = PostgresServer(folder, cleanup_mode=None)
     made.ensure_pgdata_inited()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    server = Server(folder, port, made)
+    server = Server(folder, port, made, flushes)
     server.start()
     try:
         yield server

@@ -1,0 +1,142 @@
+"""How fast a study of 10,000 trials in PostgreSQL opens and is asked: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from automl.config import StudyConfig
+from automl.record.codec import encode
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
+from automl.record.sharing.holder import this_holder
+from automl.record.sharing.shared import Shared
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
+from automl.search.shared_study import SharedStudy, open_shared
+from automl.search.space import parse_space
+from automl.trial import Finished, Reported, Started
+from tests.postgres import running_server
+
+SPACE = {
+    "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+    "dropout": {"low": 0.0, "high": 0.5},
+    "depth": {"low": 2, "high": 8},
+    "optimizer": {"choices": ["sgd", "adam"]},
+}
+SAMPLERS: Mapping[str, type[Sampler]] = {"random": Random, "tpe": TPE}
+IDENTITY: Mapping[str, Any] = {}
+N_REPORTS = 5
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--trials", type=int, default=10_000)
+    words.add_argument("--asks", type=int, default=200)
+    words.add_argument("--ask", nargs=2, metavar=("URL", "SAMPLER"), help="what a process does")
+    given = words.parse_args()
+    if given.ask:
+        ask(*given.ask, n_asks=given.asks)
+        return
+    with TemporaryDirectory(prefix="pg") as folder:
+        Path(folder).chmod(0o755)
+        (data := Path(folder, "data")).mkdir()
+        with running_server(data, flushes=True) as server:
+            url = server.url(server.new_database())
+            fill(url, given.trials)
+            for sampler, n_sweeps in (("random", 1), ("random", 3), ("tpe", 1)):
+                measure(url, sampler, n_sweeps, given.asks)
+
+
+def fill(url: str, n_trials: int) -> None:
+    """Finished trials of a sweep, in the tables as it would leave them."""
+    lines, offset = list[tuple[int, str]](), 0
+    with TemporaryDirectory() as folder, opened(url, Path(folder), "random") as study:
+        draw = study._proposer.propose
+        with Database(url) as database, database.transaction() as cursor:
+            found = tables.find_study(cursor, "asked")
+            assert found is not None
+            tables.add_sweep(cursor, found.id, "filled", this_holder())
+            for number in range(n_trials):
+                params = draw(number)
+                assert params is not None
+                tables.claim(cursor, found.id, "filled", number, params)
+                events = [
+                    Started(number, 1.0, params, "cpu"),
+                    *(
+                        Reported(number, 1.0, n, {"val_loss": 1 / (1 + n)})
+                        for n in range(N_REPORTS)
+                    ),
+                    Finished(number, 2.0, sum(map(hash, params.values())) % 1000 / 1000),
+                ]
+                for event in events:
+                    line = encode(event, 1)
+                    offset += len(line)
+                    lines.append((offset, line.decode().rstrip("\n")))
+            tables.add_events(cursor, found.id, "filled", lines)
+            tables.end_trials(cursor, found.id, range(n_trials))
+
+
+@contextmanager
+def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
+    config = StudyConfig(name="asked", dir=str(folder), storage=url, n_trials=1_000_000)
+    shared = Shared.open(config, folder)
+    try:
+        study = SharedStudy.open(
+            config,
+            space=parse_space(SPACE),
+            sampler=SAMPLERS[sampler](),
+            pruner=NoPruner(),
+            identity=IDENTITY,
+            defaults=IDENTITY,
+            directory=folder,
+            opened=open_shared(shared, "config"),
+        )
+        shared.start(frozenset, lambda standing: None, lambda: None)
+        yield study
+    finally:
+        shared.close()
+
+
+def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
+    """Sweeps that ask at the same time, each its part of the asks."""
+    command = [sys.executable, __file__, "--asks", str(n_asks // n_sweeps), "--ask", url, sampler]
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n_sweeps)]
+    figures = [process.communicate()[0].split() for process in asking]
+    opening = max(float(seconds) for seconds, *_ in figures)
+    begun, ended = min(float(f[1]) for f in figures), max(float(f[2]) for f in figures)
+    n_asked = n_asks // n_sweeps * n_sweeps
+    sys.stdout.write(
+        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s, "
+        f"{n_asked / (ended - begun):.1f} asks a second; the sampler alone in one process "
+        f"{max(float(f[3]) for f in figures):.1f}\n"
+    )
+
+
+def ask(url: str, sampler: str, *, n_asks: int) -> None:
+    begun = time.monotonic()
+    with TemporaryDirectory() as folder, opened(url, Path(folder), sampler) as study:
+        opening = time.monotonic() - begun
+        first = study.n_asked
+        study._proposer.propose(first)  # what it loads does not count
+        drawn_from = time.monotonic()
+        for number in range(1, n_asks + 1):
+            study._proposer.propose(first + number)  # recorded nowhere
+        ready = time.monotonic()
+        for _number in range(n_asks):
+            assert study.ask() is not None
+        ended = time.monotonic()
+    sys.stdout.write(f"{opening} {ready} {ended} {n_asks / (ready - drawn_from)}\n")
+
+
+if __name__ == "__main__":
+    main()
