@@ -39,9 +39,9 @@ class Server:
         options += "" if self.flushes else " -c fsync=off"
         self._control("-w", "-o", options, "-l", str(self.folder / "log"), "start")
 
-    def stop(self) -> None:
-        """At once, as when its machine dies."""
-        self._control("-m", "immediate", "stop")
+    def stop(self, how: str = "immediate") -> None:
+        """By default at once, as when its machine dies."""
+        self._control("-m", how, "stop")
 
     def new_database(self) -> str:
         """Its name."""
@@ -73,13 +73,13 @@ def running_server(folder: Path, *, flushes: bool = False) -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stop()
+        server.stop("fast")
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """In a folder that its own user may enter, which pytest's are not: PostgreSQL is never root."""
-    with TemporaryDirectory(prefix="pg") as folder:
+    with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         (data := Path(folder, "data")).mkdir()
         with running_server(data) as server:

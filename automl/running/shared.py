@@ -11,11 +11,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import StudyDirectory
+from automl.record.sharing.database import DatabaseAwayError
 from automl.record.sharing.folder import JOINED, has_others_checkpoints
 from automl.record.sharing.keeper import GIVE_UP_SECONDS
 from automl.record.sharing.shared import Shared, Standing
@@ -207,7 +209,8 @@ class ElectedDelivery:
             if self._shared.standing.others_run or time.monotonic() >= deadline:
                 return True
             time.sleep(0.5)
-            self.stand()
+            with suppress(DatabaseAwayError):  # it may be back, and nothing is lost
+                self.stand()
         delivery = self._delivery
         return delivery is None or delivery.drain(timeout_seconds)
 

@@ -47,7 +47,7 @@ def main() -> None:
     if given.ask:
         ask(*given.ask, n_asks=given.asks)
         return
-    with TemporaryDirectory(prefix="pg") as folder:
+    with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         (data := Path(folder, "data")).mkdir()
         with running_server(data, flushes=True) as server:
@@ -82,7 +82,8 @@ def fill(url: str, n_trials: int) -> None:
                     line = encode(event, 1)
                     offset += len(line)
                     lines.append((offset, line.decode().rstrip("\n")))
-            tables.add_events(cursor, found.id, "filled", lines)
+            for first in range(0, len(lines), 5_000):
+                tables.add_events(cursor, found.id, "filled", lines[first : first + 5_000])
             tables.end_trials(cursor, found.id, range(n_trials))
 
 

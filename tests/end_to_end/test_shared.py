@@ -104,7 +104,7 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
         assert len(records[name].outcomes()) == n_trials
     check_exact(records["a"], n_trials)
     again = machines["b"].call("resume", "study.name=shared", f"study.n_trials={n_trials}")
-    assert (again.code, again.stderr) == (0, "")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
     assert values(records["b"]) == values(records["a"])
     assert not [*(records["b"].path / "outbox").iterdir()], "all was shipped"
 
@@ -236,10 +236,10 @@ def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     (joined,) = wait_for_joined(records.path, second)
     first.kill()
     done = second.wait()
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, done.stderr) == (0, ""), done.stderr
     assert "this one joins it" in done.stdout
     again = machines["a"].call("resume", "study.name=shared")
-    assert (again.code, again.stderr) == (0, "")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
     check_exact(records, n_trials)
     for trained in joined.glob("checkpoints/*/trained"):
         epochs = [int(line) for line in trained.read_text().splitlines()]

@@ -6,6 +6,7 @@ open (was the last transaction taken?) is for the callers, whose statements may 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,12 +32,13 @@ class DatabaseAwayError(StorageError):
 
 
 class Database:
-    """One connection. For one thread at a time; threads that may meet have one each."""
+    """One connection, for one thread at a time: others wait for the end of its transaction."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.where = mask_urls(url)
         """For messages: the URL without its credentials."""
+        self._lock = threading.Lock()  # guards the one below
         self._connection: psycopg.Connection | None = None
 
     @contextmanager
@@ -46,18 +48,24 @@ class Database:
         Raises DatabaseAwayError when the connection is lost, or there is none to be had, and
         StorageError for what the database refuses.
         """
-        try:
+        with self._lock, self._told_of_trouble():
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
                 yield cursor
+
+    @contextmanager
+    def _told_of_trouble(self) -> Iterator[None]:
+        """The driver's errors as ours. The lock is held."""
+        try:
+            yield
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self.close()
+            self._close()
             raise DatabaseAwayError(
                 f"study.storage={self.where}: the database does not answer ({self._cause(error)}); "
                 "mend that, then resume the study."
             ) from error
         except psycopg.Error as error:
-            self.close()
+            self._close()
             raise StorageError(
                 f"study.storage={self.where}: the database refuses ({self._cause(error)}); mend "
                 "that, then resume the study."
@@ -66,7 +74,8 @@ class Database:
     def check(self) -> None:
         """Raises ConfigError when it cannot be reached or takes no connection of ours."""
         try:
-            self._open()
+            with self._lock:
+                self._open()
         except psycopg.Error as error:
             raise ConfigError(
                 f"study.storage={self.where}: cannot be used ({self._cause(error)}). Give the URL "
@@ -77,6 +86,10 @@ class Database:
 
     def close(self) -> None:
         """A later transaction opens it again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -20,7 +20,7 @@ from automl.record.sharing.database import Database
 from automl.trial import Failed, Finished, Pruned, TooLarge
 
 OUTBOX = "outbox"
-MAX_BYTES = 2**20
+MAX_BYTES = 2**18
 """Shipped in one transaction, which keeps others waiting."""
 _NO_TRIAL = -1
 _LAST = frozenset(kind.__name__ for kind in (Finished, Pruned, TooLarge, Failed))

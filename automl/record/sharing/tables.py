@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS automl_trials (
 );
 CREATE INDEX IF NOT EXISTS automl_trials_open ON automl_trials (study, number) WHERE NOT ended;
 CREATE TABLE IF NOT EXISTS automl_events (
-    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
+    study int NOT NULL,
     place bigint NOT NULL,
     sweep text NOT NULL,
     byte_offset bigint NOT NULL,
