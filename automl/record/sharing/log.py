@@ -9,7 +9,7 @@ of its lines tells how far it is; the sweep's own lines come back to it from the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +44,11 @@ class Copy:
             raise StorageError(cannot(path, "read", error)) from error
         """How many events of the table it has."""
 
-    def add(self, stored: Sequence[StoredEvent]) -> list[Taken]:
-        """The next ones; returns those that this version can read. Raises StorageError."""
+    def add(self, stored: Sequence[StoredEvent]) -> None:
+        """The next ones. Raises StorageError."""
         self._file.append(b"".join(event.line for event in stored))
         self._file.flush_soon()
         self.n_lines += len(stored)
-        return [*_read(stored)]
 
     def events(self) -> list[Event]:
         """All that it has. Raises StorageError."""
@@ -67,7 +66,8 @@ def _count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
 
 
-def _read(stored: Iterable[StoredEvent]) -> Iterable[Taken]:
+def read(stored: Iterable[StoredEvent]) -> Iterator[Taken]:
+    """Those that this version can read."""
     for event in stored:
         try:
             yield Taken(event.sweep, decode(event.line))

@@ -25,7 +25,7 @@ from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.fetch import MAX_EVENTS, check_place, ship_left
 from automl.record.sharing.holder import here, this_holder
 from automl.record.sharing.keeper import Duties, Keeper
-from automl.record.sharing.log import Copy, SharedLog, Taken
+from automl.record.sharing.log import Copy, SharedLog, Taken, read
 from automl.record.sharing.shipping import OUTBOX, ship
 from automl.record.sharing.tables import StoredStudy
 
@@ -302,10 +302,11 @@ class Shared:
     ) -> None:
         if trials:
             self._n_trials_heard = trials[-1][0] + 1
-        events: Sequence[Taken] = ()
         if stored:
-            events = [taken for taken in self._copy.add(stored) if taken.sweep != self.sweep]
-        if hasattr(self, "log"):
+            self._copy.add(stored)
+        events: Sequence[Taken] = ()
+        if hasattr(self, "log"):  # else all are read together, from the copy
+            events = [*read(event for event in stored if event.sweep != self.sweep)]
             self.log.hear(taken.event for taken in events)
         if trials or events:
             self._heard.put(Heard(trials, events))
