@@ -122,7 +122,6 @@ def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
     )
     alone = float(figures[0][3])
     sys.stdout.write(f", the sampler alone {alone:.1f}\n" if alone else "\n")
-    )
 
 
 def ask(url: str, sampler: str, *, n_asks: int) -> None:
