@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from automl.running.messages import Others
+from automl.running.messages import Message
 
 Busy = Callable[[], Collection[int]]
-Post = Callable[[Others], None]
+Post = Callable[[Message], None]
 
 
 class Alone:

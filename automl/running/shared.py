@@ -7,6 +7,7 @@ database, and another when that one has not renewed it for a lease.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -22,11 +23,13 @@ from automl.record.sharing.folder import JOINED, has_others_checkpoints
 from automl.record.sharing.keeper import GIVE_UP_SECONDS
 from automl.record.sharing.shared import Shared, Standing
 from automl.running.alone import Busy, Post
-from automl.running.messages import Others
+from automl.running.messages import Broke, Others
 from automl.running.prepared import Prepared
 from automl.search.shared_study import SharedStudy, open_shared
 from automl.tracking.delivery import Delivery
 from automl.tracking.uri import resolve_uri
+
+logger = logging.getLogger(__name__)
 
 SUCCESSION_SECONDS = 30.0
 """A sweep that ends waits so long for the deliverer before it to end, where the study is done."""
@@ -100,7 +103,7 @@ class Together:
             left, run = standing.n_left, standing.others_run
             post(Others(standing.n_trials, left, run, held, self._is_away, self._hear))
 
-        self._shared.start(busy, tell, self._stand)
+        self._shared.start(busy, tell, self._stand, lambda error: post(Broke(error)))
 
     def greeting(self) -> Iterator[str]:
         """What a trial that is taken over has of its past; lines for people."""
@@ -138,7 +141,10 @@ class Together:
 
     def _stand(self) -> None:
         if self._delivery is not None:
-            self._delivery.stand()
+            try:
+                self._delivery.stand()
+            except AutoMLError as error:  # no trial is given up for it
+                logger.warning("delivering to MLflow: %s", error)
 
 
 @dataclass

@@ -102,7 +102,7 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
             directory=folder,
             opened=open_shared(shared, "config"),
         )
-        shared.start(frozenset, lambda standing: None, lambda: None)
+        shared.start(frozenset, lambda standing: None, lambda: None, lambda error: None)
         yield study
     finally:
         shared.close()

@@ -25,6 +25,13 @@ except ImportError as missing:
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 """For a statement, and for the network to carry it."""
+IDLE_SECONDS = 5
+"""Within a transaction: who is stopped in one, or cut off, keeps others waiting no longer."""
+_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 
 
 class DatabaseAwayError(StorageError):
@@ -58,7 +65,7 @@ class Database:
         """The driver's errors as ours. The lock is held."""
         try:
             yield
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except _AWAY as error:
             self._close()
             raise DatabaseAwayError(
                 f"study.storage={self.where}: the database does not answer ({self._cause(error)}); "
@@ -110,6 +117,7 @@ class Database:
                 application_name="automl",
             )
             self._connection.execute(f"SET statement_timeout = '{ANSWER_SECONDS}s'")
+            self._connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
         return self._connection
 
     def _cause(self, error: psycopg.Error) -> str:

@@ -34,6 +34,8 @@ class Duties:
     renew: Callable[[], None]
     give_up: Callable[[], None]
     """All trials that are held; needs no database."""
+    broke: Callable[[BaseException], None]
+    """Called with what is our own mistake, after which the thread does nothing more."""
 
 
 class Keeper:
@@ -57,8 +59,12 @@ class Keeper:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending.wait(SHIP_SECONDS):
-            self.turn()
+        try:
+            while not self._ending.wait(SHIP_SECONDS):
+                self.turn()
+        except BaseException as error:  # noqa: BLE001 - without it leases end, and nobody knows
+            self._duties.give_up()
+            self._duties.broke(error)
 
     def turn(self) -> None:
         """Do what is due."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
-from automl.record.disk import make_folder
+from automl.record.disk import flush_folder, make_folder
 from automl.record.files import StudyFiles
 from automl.record.sharing import tables
 from automl.record.sharing.database import Database, DatabaseAwayError
@@ -94,8 +94,12 @@ class Shared:
         self._busy: Callable[[], Collection[int]] = frozenset
         self._stands: Callable[[Standing], None] = lambda standing: None
         self._renewed: Callable[[], None] = lambda: None
+        self._broke: Callable[[BaseException], None] = lambda error: None
         self.standing = Standing(config.total, n_left=0, others_run=True)
-        self._keeper = Keeper(Duties(self._ship, self._look, self._renew, self._give_up))
+        duties = Duties(
+            self._ship, self._look, self._renew, self._give_up, lambda error: self._broke(error)
+        )
+        self._keeper = Keeper(duties)
 
     @classmethod
     def open(cls, config: StudyConfig, directory: Path) -> Shared:
@@ -135,7 +139,7 @@ class Shared:
             )
         check_place(self._copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
-            del folder  # lines are flushed; a log that a power cut hides was shipped or is not lost
+            flush_folder(folder)
         ship_left(self._asking, study, self._directory)
         with self._asking.transaction() as cursor:
             tables.add_sweep(cursor, study.id, self.sweep, this_holder())
@@ -150,11 +154,12 @@ class Shared:
         busy: Callable[[], Collection[int]],
         stands: Callable[[Standing], None],
         renewed: Callable[[], None],
+        broke: Callable[[BaseException], None],
     ) -> None:
         """From now on the keeper works: in its thread `stands` hears once a second how the study
-        stands, and `renewed` is called when leases are due. `busy` are the trials that run or wait
-        here, which are not taken over, whoever holds them."""
-        self._busy, self._stands, self._renewed = busy, stands, renewed
+        stands, `renewed` is called when leases are due, and `broke` where it cannot go on. `busy`
+        are the trials that run or wait here, which are not taken over, whoever holds them."""
+        self._busy, self._stands, self._renewed, self._broke = busy, stands, renewed, broke
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()

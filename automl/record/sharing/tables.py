@@ -349,7 +349,12 @@ def events_after(
         "ORDER BY place LIMIT %s",
         (study, place, limit),
     )
-    return [StoredEvent(sweep, line.encode("ascii") + b"\n") for sweep, line in cursor]
+    return [StoredEvent(sweep, _whole(line)) for sweep, line in cursor]
+
+
+def _whole(line: str) -> bytes:
+    """One line, whoever wrote it."""
+    return line.encode("ascii", "replace").replace(b"\n", b"?") + b"\n"
 
 
 # --- delivery ---

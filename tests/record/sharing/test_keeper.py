@@ -18,6 +18,7 @@ class Scene:
                 look=lambda: self.do("look"),
                 renew=lambda: self.do("renew"),
                 give_up=lambda: self.done.append("give up"),
+                broke=lambda error: self.done.append("broke"),
             ),
             clock=lambda: self.now,
         )

@@ -141,7 +141,7 @@ def test_what_was_given_back_is_taken_at_once(database: str, db: Database) -> No
         tables.give_back(cursor, 1, "theirs")
     assert take_over(db, "ours") == (0, 2)
     with db.transaction() as cursor:
-        assert take_over(db, "other") is None
+        assert tables.take_over(cursor, 1, "other", (), ()) is None
         assert tables.take_over(cursor, 1, "other", ["ours"], ()) == (0, 3), "its process is gone"
 
 
@@ -247,3 +247,24 @@ def test_a_process_is_gone_by_its_boot_its_number_and_its_start() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     assert Holder(me.host, me.boot, ended.pid, "1").is_gone(here())
+
+
+def test_who_is_stopped_in_a_transaction_does_not_keep_the_others_waiting(
+    database: str, db: Database
+) -> None:
+    make_study(database, 2)
+    with (
+        Database(database) as stopped,
+        pytest.raises(DatabaseAwayError),
+        stopped.transaction() as cursor,
+    ):
+        tables.lock_study(cursor, 1)
+        assert claim(db, "ours", 0)
+        tables.lock_study(cursor, 1)
+
+
+def test_a_line_of_a_stranger_is_one_line(database: str, db: Database) -> None:
+    make_study(database, 2)
+    with db.transaction() as cursor:
+        tables.add_events(cursor, 1, "theirs", [(1, "a\nb\u00e9")])
+        assert [e.line for e in tables.events_after(cursor, 1, 0, 9)] == [b"a?b?\n"]
