@@ -108,8 +108,14 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
         shared.close()
 
 
+def end_all(url: str) -> None:
+    with Database(url) as database, database.transaction() as cursor:
+        tables.end_trials(cursor, 1, [trial.number for trial in tables.open_trials(cursor, 1)])
+
+
 def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
     """Sweeps that ask at the same time, each its part of the asks."""
+    end_all(url)  # else what those before gave back would be taken over, and nothing be drawn
     command = [sys.executable, __file__, "--asks", str(n_asks // n_sweeps), "--ask", url, sampler]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n_sweeps)]
     figures = [process.communicate()[0].split() for process in asking]

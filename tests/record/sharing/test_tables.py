@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -253,14 +255,15 @@ def test_who_is_stopped_in_a_transaction_does_not_keep_the_others_waiting(
     database: str, db: Database
 ) -> None:
     make_study(database, 2)
-    with (
-        Database(database) as stopped,
-        pytest.raises(DatabaseAwayError),
-        stopped.transaction() as cursor,
-    ):
-        tables.lock_study(cursor, 1)
-        assert claim(db, "ours", 0)
-        tables.lock_study(cursor, 1)
+
+    def is_stopped_in_it(stopped: Database) -> None:
+        with stopped.transaction() as cursor:
+            tables.lock_study(cursor, 1)
+            assert claim(db, "ours", 0)
+            tables.lock_study(cursor, 1)
+
+    with Database(database) as stopped, pytest.raises(DatabaseAwayError):
+        is_stopped_in_it(stopped)
 
 
 def test_a_line_of_a_stranger_is_one_line(database: str, db: Database) -> None:
@@ -268,3 +271,24 @@ def test_a_line_of_a_stranger_is_one_line(database: str, db: Database) -> None:
     with db.transaction() as cursor:
         tables.add_events(cursor, 1, "theirs", [(1, "a\nb\u00e9")])
         assert [e.line for e in tables.events_after(cursor, 1, 0, 9)] == [b"a?b?\n"]
+
+
+def test_threads_take_turns(database: str, db: Database) -> None:
+    make_study(database, 200)
+    begun = threading.Barrier(2)
+
+    def count() -> list[int]:
+        begun.wait()
+        found = []
+        for _ in range(50):
+            with db.transaction() as cursor:
+                tables.lock_study(cursor, 1)
+                number = tables.n_asked(cursor, 1)
+                tables.claim(cursor, 1, "ours", number, {})
+                row = cursor.fetchone()
+                found.append(-1 if row is None else row[0])
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        numbers = [n for counted in pool.map(lambda _: count(), range(2)) for n in counted]
+    assert sorted(numbers) == list(range(100))
