@@ -91,6 +91,7 @@ def values(records: Records) -> dict[tuple[int, int], float]:
     return {key: metrics["val_loss"] for key, metrics in records.losses().items()}
 
 
+@pytest.mark.timeout(300)  # four programs, three of them at once
 def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
     n_trials = 24
     sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
@@ -224,6 +225,7 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
     assert not (machines["a"].folder / "studies" / "shared").exists()
 
 
+@pytest.mark.timeout(300)
 def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     machines: Machines,
 ) -> None:
