@@ -190,7 +190,8 @@ def _register(study: Path, overrides: Sequence[Override], taken_of_it: Stored) -
     for key, path in resettled(study, plain, given, Path.cwd()).items():
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
-    if taken_of_it is Stored.STORES and "storage" in stored.get("study", {}):
+    storage = (plain.get("study") or {}).get("storage")
+    if taken_of_it is Stored.STORES and storage not in (None, NOT_STORED):
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)

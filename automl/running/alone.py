@@ -34,6 +34,3 @@ class Alone:
     def trouble(self) -> str | None:
         """There is none."""
         return None
-
-    def close(self) -> None:
-        """Nothing is open."""
