@@ -62,6 +62,7 @@ OWNERS = {
     "optuna": {"search"},
     "pandas": {"data"},
     "psutil": {"devices"},
+    "psycopg": {"record"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
     "rich": {"running"},

@@ -26,6 +26,8 @@ class Stored(enum.Enum):
     NOTHING = enum.auto()
     TRACKING = enum.auto()
     """Where its runs are."""
+    STORES = enum.auto()
+    """The same, and where the study is."""
     WHOLE = enum.auto()
 
 
@@ -125,9 +127,9 @@ _ALL = (
     ),
     Command(
         "sync",
-        "give MLflow what it could not take while it was down",
+        "give MLflow, and the database of a shared study, what they could not take while away",
         "automl.commands.sync:run",
-        Stored.TRACKING,
+        Stored.STORES,
         Which.NEWEST,
     ),
     Command(

@@ -109,7 +109,7 @@ def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
         )
     assert study.name is not None
     path = Path(study.dir) / study.name
-    _register(path, overrides, whole=command.stored is Stored.WHOLE)
+    _register(path, overrides, command.stored)
     # The folder may have been moved or copied since: where it stands now is what counts.
     here = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
     return Base(STORED_NAME, here, path)
@@ -136,6 +136,14 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
             return None
         raise ConfigError(f"{command.name}: there is no study yet. {_listed(folder, names)}")
     study = StudyConfig(name=names[0] if name is None else str(name), dir=str(folder))
+    storage = _value_of("study.storage", overrides)
+    if study.name not in names and storage is not None:
+        study.storage = str(storage)
+        if study.shared:  # the folder is empty, and the database has all
+            from automl.record.sharing.fetch import fetch
+
+            fetch(study)
+            names = study_names(folder)
     if study.name not in names:
         raise ConfigError(f"study.name={study.name}: no such study. {_listed(folder, names)}")
     return study
@@ -167,12 +175,12 @@ def _not_stored(value: object, key: str = "") -> Iterator[str]:
         yield key
 
 
-def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> None:
+def _register(study: Path, overrides: Sequence[Override], taken_of_it: Stored) -> None:
     """Make the stored config known to Hydra under STORED_NAME."""
     stored = OmegaConf.load(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
-    replaced = replaced_by(overrides)
+    replaced, whole = replaced_by(overrides), taken_of_it is Stored.WHOLE
     _schema_for_kind(stored)
     if not whole:
         _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
@@ -182,6 +190,9 @@ def _register(study: Path, overrides: Sequence[Override], *, whole: bool) -> Non
     for key, path in resettled(study, plain, given, Path.cwd()).items():
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in taken if key not in replaced])
+    storage = (plain.get("study") or {}).get("storage")
+    if taken_of_it is Stored.STORES and storage not in (None, NOT_STORED):
+        node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
     refuse_strangers(study, OmegaConf.to_container(node, resolve=False), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 

@@ -6,7 +6,7 @@ from automl.commands.evaluation.keep import deliver
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory, command_line
-from automl.record.events import EventLog
+from automl.record.opening import open_log
 from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.ensemble import lines_of, made, refuse_others
@@ -22,7 +22,7 @@ def run(config: Config, stored_config: str) -> int:
     prepared = prepare(config)
     with (
         StudyDirectory.open(config.study, must_exist=True) as directory,
-        EventLog.open(directory.files.events) as log,
+        open_log(config.study, directory) as log,
     ):
         record = read_study(path)
         event = made(prepared, path, record, draws=True, say=say_on_stdout)

@@ -11,9 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from automl.config import Config
-from automl.record.directory import is_held
+from automl.config import Config, StudyConfig
+from automl.record.directory import command_line, is_held
 from automl.record.files import StudyFiles
 from automl.record.studies import find_study, read_study
 from automl.record.study import StudyRecord
@@ -26,14 +27,22 @@ from automl.running.rendering import failure_lines, render
 from automl.running.view import BestRow, SweepView, read_view
 from automl.trial import TrialState
 
+if TYPE_CHECKING:
+    from automl.record.sharing.fetch import Fetched
+
 
 def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
+    fetched = _fetch(config.study)
     path = find_study(config.study)
     lives = _lives(path)  # seen first: what is written before the lock goes back is the last word
+    record = read_study(path)
+    if fetched is not None and not lives:
+        print_view(_of_record(path, record, fetched), _note_of_shared(config.study, fetched))
+        return 0
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
-    record, goes_on = read_study(path), view.ended is None
+    goes_on = view.ended is None
     if record.sweeps:  # else its log is lost, and it says nothing
         killed = goes_on and lives is False
         view = as_recorded(dead(view, record) if killed else view, record)
@@ -59,6 +68,35 @@ def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
 
     family = families().get(record.settings.get("model", ""))
     return lines_of(made, record, None if family is None else family.choice, path)
+
+
+def _fetch(study: StudyConfig) -> Fetched | None:
+    """What the database has of a study that is named by its URL; None: no URL was given."""
+    if not study.shared or study.name is None:
+        return None
+    from automl.record.sharing.fetch import fetch
+
+    return fetch(study)
+
+
+def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
+    """Of a study whose sweeps are elsewhere."""
+    counts = {state.value: n for state, n in record.counts().items()}
+    n_open = sum(n for state, n in record.counts().items() if not state.is_final)
+    n_running = min(n_open, sum(fetched.at_work.values()))
+    counts[TrialState.RUNNING.value] = n_running
+    counts[TrialState.INTERRUPTED.value] = n_open - n_running
+    view = SweepView(
+        path.name, str(path), time.time(), fetched.n_trials, record.metric.name, counts
+    )
+    return as_recorded(view, record)
+
+
+def _note_of_shared(study: StudyConfig, fetched: Fetched) -> str:
+    if not fetched.at_work:
+        return f"no sweep works on it; go on with: {command_line('resume', study)}"
+    hosts = ", ".join(f"{n} on {host}" for host, n in sorted(fetched.at_work.items()))
+    return f"trials that run: {hosts}"
 
 
 def print_view(view: SweepView, note: str | None) -> None:

@@ -1,4 +1,5 @@
-"""`sync`: give MLflow what it could not take while it was down."""
+"""`sync`: give MLflow what it could not take while it was down; of a shared study first give the
+database what a sweep could not, and take what others have done since."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ from automl.tracking.run_update import StudyRef
 def run(config: Config, stored_config: str) -> int:
     """Deliver all that a study's event log holds. Raises AutoMLError."""
     directory = study_path(config.study)
+    if config.study.shared:
+        from automl.record.sharing.fetch import fetch
+
+        fetch(config.study)
     place = settle_unlocked(directory, config.study)
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     return deliver_all(directory, config.tracking, study=ref)

@@ -61,7 +61,8 @@ class StudyConfig:
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     storage: str | None = None
-    """An Optuna storage URL; none: a journal in the study directory."""
+    """none: a journal in the study directory; postgresql://…: a study that sweeps on several
+    machines work on together, each by the same command; else an Optuna storage URL."""
     dir: str = "studies"
     """The folder that holds a directory per study."""
     copy: bool | None = None
@@ -106,6 +107,12 @@ class StudyConfig:
     def total(self) -> int:
         """Trials in all; a `Config`, which knows of what, has decided it."""
         return N_TRIALS if self.n_trials is None else self.n_trials
+
+    @property
+    def shared(self) -> bool:
+        """Whether sweeps of several machines may work on it. (`postgresql+DRIVER://` is Optuna's
+        own storage, for one sweep.)"""
+        return (self.storage or "").startswith(("postgresql://", "postgres://"))
 
     @property
     def towards(self) -> Direction:

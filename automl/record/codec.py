@@ -89,8 +89,11 @@ class UnreadableLineError(ValueError):
     """Raised when a line of an event log is damaged, or no event of this version."""
 
 
-def encode(event: Event) -> bytes:
-    """The line of `event`, newline included, in ASCII; its texts are cut and masked."""
+def encode(event: Event, attempt: int | None = None) -> bytes:
+    """The line of `event`, newline included, in ASCII; its texts are cut and masked.
+
+    `attempt` is the trial's, in a study that several sweeps may work on.
+    """
     kind = type(event)
     fields: dict[str, object] = {"event": kind.__name__}
     for name in _FIELDS[kind]:
@@ -120,6 +123,8 @@ def encode(event: Event) -> bytes:
             fields["kind"] = event.kind.value
         case SweepEnded():
             fields["n_by_state"] = {state.value: n for state, n in event.n_by_state.items()}
+    if attempt is not None:
+        fields["attempt"] = attempt
     return seal(_encode(fields).encode("ascii")) + b"\n"
 
 

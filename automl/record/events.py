@@ -87,14 +87,14 @@ class EventLog:
         Returns when the line is with the kernel; for an outcome, and for the begin and end of a
         sweep, when it is on disk. Raises StorageError when it cannot be written, then ever after.
         """
-        line = encode(self._movable(event))
+        line = self._line(event)
         with self._lock:
             self._file.check()  # a step that could not be written is no step that is logged
             new = self._seen.news(event)
             if new is None:
                 return False
             if new is not event:
-                line = encode(self._movable(new))
+                line = self._line(new)
             appended = self._file.append(line)
         if isinstance(event, _FLUSHED_AT_ONCE):
             self._file.flush(appended)
@@ -114,6 +114,9 @@ class EventLog:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def _line(self, event: Event) -> bytes:
+        return encode(self._movable(event))
 
     def _movable(self, event: Event) -> Event:
         """With the path of a checkpoint relative to the study, which may be moved or copied."""

@@ -20,6 +20,9 @@
     refits/           a folder per refit, which is a small study by itself
     release.json      which steps of a release are done, and what they made          durable
     lock              held by its sweep
+    outbox/           of a shared study: each sweep's own lines, until the database has them
+                                                                                     append-only
+    joined/           of a shared study: folders of sweeps that joined in this one
 
 All are made by `disk.py` or with its mode: readable by all, but for the umask. Durable: on disk
 when the call that writes it returns, whole, the old one or the new. How the append-only ones are

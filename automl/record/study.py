@@ -164,6 +164,11 @@ class Seen:
             self._known.pop(event.trial, None)
         return event
 
+    def forget(self, trial: int) -> None:
+        """Nothing of it is logged, as far as is known from here on."""
+        self._ended.discard(trial)
+        self._known.pop(trial, None)
+
     def _new_part(self, event: Reported, known: _Known) -> Reported | None:
         names, before = frozenset(event.metrics), known.steps.get(event.step)
         if before is not None and names <= before:

@@ -26,6 +26,7 @@ from automl.search.study import Study
 from automl.trial import (
     Given,
     Hosted,
+    Interrupted,
     MemoryPeak,
     OnEvents,
     Outcome,
@@ -44,6 +45,8 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+
+LOST = "another sweep has the trial: this one could not renew its lease"
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,18 @@ class Carrier:
         ledger: Ledger,
         post: Callable[[Message], None],
         program_peaks: ProgramPeaks | None = None,
+        is_lost: Callable[[int], bool] = lambda trial: False,
     ) -> None:
-        """`program_peaks` looks after trials that are programs, of which a worker knows little."""
+        """`program_peaks` looks after trials that are programs, of which a worker knows little.
+        `is_lost` tells of a trial that runs here whether it is another sweep's by now: it is to
+        stop, and nothing of it counts."""
         self._executor = executor
         self._log = log
         self._study = study
         self._ledger = ledger
         self._post = post
         self._program_peaks = program_peaks
+        self._is_lost = is_lost
         self.stopping = threading.Event()
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
@@ -136,9 +143,10 @@ class Carrier:
             for event in events:
                 self._take(event, held)
             verdicts = self._judge([e for e in events if isinstance(e, Reported)])
-            if not self.stopping.is_set():
+            stopping = self.stopping.is_set()
+            stop = {e.trial: Verdict.STOP for e in events if stopping or self._is_lost(e.trial)}
+            if not stop:
                 return verdicts
-            stop = {event.trial: Verdict.STOP for event in events}
             return stop | {n: v for n, v in verdicts.items() if v is not Verdict.GO_ON}
 
         return on_events
@@ -176,6 +184,8 @@ class Carrier:
             return
         if isinstance(event, StillRunning):
             return
+        if isinstance(event, Outcome) and self._is_lost(event.trial):
+            event = Interrupted(event.trial, event.time, LOST)
         if isinstance(event, Outcome) and self._program_peaks is not None:
             self._program_peaks.end(event.trial)  # before its outcome: no peak comes after that
         if isinstance(event, MemoryPeak):

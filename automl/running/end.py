@@ -34,6 +34,8 @@ DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events; `sync` delivers what is left."""
 DRAWS_SECONDS = 60.0
 """A sweep of so long draws what its ensemble found."""
+SETTLE_SECONDS = 30.0
+"""How long the end waits for the database of a shared study."""
 N_BEST_SHOWN = 5
 EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
 
@@ -74,6 +76,7 @@ class Closing:
         self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
+            self._settle()
         if self._stop is not StopReason.BROKEN:
             with self._pictures.of("the ensemble"):
                 self._join_models()
@@ -112,6 +115,15 @@ class Closing:
             self._parts.log.append(ended)
         except StorageError as error:  # raised after the line that goes on has been printed
             self._loop.break_off(error)
+
+    def _settle(self) -> None:
+        """Where others work on the study, too, they are to have what this sweep did."""
+        if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
+            again = command_line("sync", self._parts.config.study)
+            self._say(
+                f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
+                f"lies in {self._parts.directory.path} and goes there by: {again}"
+            )
 
     def _join_models(self) -> None:
         """Of a sweep that came to its end: what was interrupted goes on. Without an ensemble the

@@ -14,6 +14,7 @@ from automl.trial import TrialState
 def greeting(parts: Parts) -> Iterator[str]:
     """What it works on, and how to come back to it; a line each."""
     yield from parts.prepared.notes
+    yield from parts.others.greeting()
     n_gpus = parts.config.admission.devices_per_trial
     if n_gpus > 1 and all(device.on_host for device in parts.reader.addresses):
         yield f"admission.devices_per_trial={n_gpus} counts GPUs: here a trial has the host"

@@ -39,6 +39,7 @@ from automl.running.messages import (
     Execution,
     Measured,
     Message,
+    Others,
     Probed,
     Released,
     Running,
@@ -95,6 +96,8 @@ class Loop:
     """Knows how long trials take on each kind of device; None: there is one kind."""
     questions: Questions | NoQuestions = field(default_factory=NoQuestions)
     """What answers running trials that ask for params."""
+    others: Others = field(default_factory=Others)
+    """Sweeps on other machines that work on the study; by default there are none."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -157,7 +160,9 @@ class Loop:
             return False
         if self.stop is not None:
             return True
-        return not self.waiting and not self._wants_more() and self._held_back.for_good
+        more = bool(self.waiting) or self._wants_more()
+        more = more or self.others.run or self.others.is_away()
+        return not more and self._held_back.for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:
         """Take one message, then admit what may start. `now_seconds` is monotonic."""
@@ -186,6 +191,8 @@ class Loop:
             case Probed():
                 assert self.chooser is not None, "what it times is for the chooser"
                 self.chooser.probed(message)
+            case Others():
+                self._heard_of(message)
             case Tick():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
@@ -205,6 +212,14 @@ class Loop:
         the event log has. The first error is the one that counts, even after Ctrl-C."""
         self.error = self.error or error
         self.stop = StopReason.BROKEN
+
+    def _heard_of(self, others: Others) -> None:
+        """They may have raised the total, or left trials; what waits here may be theirs by now."""
+        self.others = others
+        self.n_trials = max(self.n_trials, others.n_trials)
+        self.n_asked = max(self.n_asked, others.hear())
+        self.waiting = deque(w for w in self.waiting if others.held(w.trial.number))
+        self._exhausted = False
 
     # --- outcomes ---
 
@@ -284,7 +299,7 @@ class Loop:
     # --- asking ---
 
     def _wants_more(self) -> bool:
-        return not self._exhausted and self.n_asked < self.n_trials
+        return not self._exhausted and (self.n_asked < self.n_trials or self.others.n_left > 0)
 
     def _ask(self, now_seconds: float) -> bool:
         """Ask when a place is free, as late as can be: the sampler then knows the most."""
@@ -319,7 +334,7 @@ class Loop:
         if asked is None:
             self._exhausted = True
             return False
-        self.n_asked += 1
+        self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
         self.waiting.append(Waiting(asked))
         self._lines.asked(asked.params)
         return True

@@ -237,10 +237,38 @@ class Broke:
 
 
 @dataclass(frozen=True)
+class Others:
+    """What other sweeps of the study do, as far as is known; it says so once a second."""
+
+    n_trials: int = 0
+    """What the total was raised to; 0: not known."""
+    n_left: int = 0
+    """Trials that nobody holds any more: they are asked for as new ones are."""
+    run: bool = False
+    """Trials have not ended that are not this sweep's."""
+    held: Callable[[int], bool] = lambda trial: True
+    """Whether a trial that waits is still this sweep's."""
+    is_away: Callable[[], bool] = bool
+    """Whether they cannot be heard of now, nor anything be asked for."""
+    hear: Callable[[], int] = int
+    """Takes in what they did; returns how many trials the study has."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
 
 Message: TypeAlias = (
-    Ended | Measured | Asks | Surveyed | Probed | Released | DevicesRead | Signalled | Broke | Tick
+    Ended
+    | Measured
+    | Asks
+    | Surveyed
+    | Probed
+    | Released
+    | DevicesRead
+    | Signalled
+    | Broke
+    | Others
+    | Tick
 )

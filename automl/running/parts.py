@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from automl.config import Config, ExecutionKind, TrackingStore
+from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
 from automl.devices.cgroup import n_oom_kills
 from automl.devices.reader import DeviceReader
-from automl.errors import StorageError
+from automl.errors import StorageError, StudyInUseError
 from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
@@ -20,6 +21,7 @@ from automl.record.disk import write_durably
 from automl.record.events import EventLog
 from automl.record.files import EVENTS
 from automl.record.place import settle
+from automl.running.alone import Alone
 from automl.running.lost_events import put_back
 from automl.running.prepared import Prepared
 from automl.search.identity import FUNCTION
@@ -27,6 +29,9 @@ from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
+
+if TYPE_CHECKING:
+    from automl.running.shared import ElectedDelivery, Together
 
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
@@ -41,8 +46,10 @@ class Parts:
     reader: DeviceReader
     study: Study
     log: EventLog
-    delivery: Delivery | NoDelivery
+    delivery: Delivery | NoDelivery | ElectedDelivery
     executor: Executor
+    others: Alone | Together = field(default_factory=Alone)
+    """Who else works on the study."""
 
     @property
     def config(self) -> Config:
@@ -95,6 +102,19 @@ def _store_config(directory: StudyDirectory, stored_config: str) -> None:
         ) from error
 
 
+def open_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+    """The study's directory, for a sweep; where another is at work there on a study that may be
+    shared, one beside. Raises as `StudyDirectory.open`."""
+    try:
+        return StudyDirectory.open(study, must_exist=must_exist)
+    except StudyInUseError:
+        if not study.shared:
+            raise
+    from automl.record.sharing.folder import open_joined
+
+    return open_joined(study)
+
+
 @contextmanager
 def open_parts(
     prepared: Prepared,
@@ -106,6 +126,10 @@ def open_parts(
 ) -> Iterator[Parts]:
     """Open study, event log, MLflow's delivery and executor; close them in the other order."""
     config = prepared.config
+    if config.study.shared:
+        with _open_shared(prepared, directory, reader, stored_config, deliverer) as parts:
+            yield parts
+        return
     with ExitStack() as stack:
         study = Study.open(
             config.study,
@@ -147,3 +171,40 @@ def open_parts(
         executor = make_executor(prepared, directory, n_places(prepared, reader))
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor)
+
+
+@contextmanager
+def _open_shared(
+    prepared: Prepared,
+    directory: StudyDirectory,
+    reader: DeviceReader,
+    stored_config: str,
+    deliverer: DelivererProcess | None,
+) -> Iterator[Parts]:
+    """As `open_parts`, of a study that other sweeps work on, too: the database has what is left of
+    trials, and the event log cannot have lost what it has."""
+    from automl.running.shared import Together, join
+
+    config, warm = prepared.config, [deliverer]
+    with ExitStack() as stack:
+        shared, study = join(prepared, directory, stored_config)
+        together = Together(shared, study, directory)
+        stack.callback(together.close)
+        place = settle(directory.path, config.study, study.uuid, study.stored_name)
+        ref = StudyRef(place.study_uuid, place.name, place.former_names)
+
+        def deliver() -> Delivery:
+            n_known, process = study.n_asked, warm.pop() if warm else None
+            return Delivery.start(
+                directory.path, config.tracking, process, study=ref, n_known_trials=n_known
+            )
+
+        delivery: NoDelivery | ElectedDelivery = NoDelivery()
+        if config.tracking.store is TrackingStore.mlflow:
+            delivery = together.deliver(config.tracking, deliver)
+        stack.callback(delivery.stop)
+        delivery.wait_usable(READY_SECONDS)
+        _store_config(directory, stored_config)
+        executor = make_executor(prepared, directory, n_places(prepared, reader))
+        stack.callback(executor.close)
+        yield Parts(prepared, directory, reader, study, shared.log, delivery, executor, together)

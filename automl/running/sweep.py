@@ -27,7 +27,7 @@ from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError, StorageError
-from automl.record.directory import StudyDirectory, make_name
+from automl.record.directory import make_name
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.carry import Carrier
@@ -46,12 +46,13 @@ from automl.running.messages import (
     DoesNotFit,
     Kind,
     Message,
+    Others,
     Released,
     Surveyed,
     TakenOver,
     Tick,
 )
-from automl.running.parts import Parts, open_parts
+from automl.running.parts import Parts, open_directory, open_parts
 from automl.running.pictures import Pictures, UnfailingDisplay
 from automl.running.prepare import prepare
 from automl.running.prepared import Prepared, Refit
@@ -113,7 +114,7 @@ def run_sweep(
     ) as reader:
         _refuse_impossible(reader, prepared)
         with (
-            StudyDirectory.open(prepared.config.study, must_exist=resume) as directory,
+            open_directory(prepared.config.study, must_exist=resume) as directory,
             open_parts(
                 prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
             ) as parts,
@@ -156,6 +157,7 @@ class Sweep:
             ledger=self.ledger,
             post=self.messages.put,
             program_peaks=self._program_peaks,
+            is_lost=parts.others.is_lost,
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
@@ -175,6 +177,7 @@ class Sweep:
             governor=_governor(config),
             chooser=chooser,
             questions=self._questions(),
+            others=Others(run=parts.others.may_run),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self.surveyor: Surveyor | None = None
@@ -231,6 +234,7 @@ class Sweep:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
+        self.parts.others.start(self._busy, self.messages.put)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -282,6 +286,12 @@ class Sweep:
     def ask(self) -> Asked | None:
         asked = self.parts.study.ask()
         return None if asked is None else Asked(asked.number, asked.params)
+
+    def _busy(self) -> Collection[int]:
+        """Trials that run or wait here; from any thread."""
+        loop = self.loop
+        held_back = [w.trial.number for w in loop.held_back]
+        return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
 
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)

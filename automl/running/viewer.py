@@ -97,7 +97,9 @@ class Viewer:
     def _waiting_rows(self) -> Iterator[WaitingRow]:
         for waiting in (*self._loop.waiting, *self._loop.held_back):
             yield _waiting_row(waiting.trial.number, waiting.refusal)
-        if not self._loop.waiting and self._loop.refusal is not None:
+        if (trouble := self._parts.others.trouble()) is not None:
+            yield WaitingRow(None, f"waiting: {trouble}")
+        elif not self._loop.waiting and self._loop.refusal is not None:
             yield _waiting_row(None, self._loop.refusal)
 
     @property

@@ -69,6 +69,12 @@ def find_or_create(
     return study_id, study_uuid
 
 
+def create(storage: BaseStorage, name: str, direction: Direction, kept: Mapping[str, Any]) -> None:
+    """A study that is known from elsewhere: `kept` is its uuid and its identity."""
+    study_id = storage.create_new_study([_DIRECTIONS[direction]], name)
+    storage.set_study_user_attr(study_id, ATTRIBUTE, dict(kept))
+
+
 def stored_name(storage: BaseStorage, name: str, where: str) -> str:
     """What a journal calls the study of its folder, which may have been renamed since.
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -122,7 +122,8 @@ class Study:
         choice: str | None = None,
         pruners: Mapping[ParamValue, Pruner] | None = None,
         portfolio: Sequence[Params] = (),
-    ) -> Study:
+        opened: OpenStorage | None = None,
+    ) -> Self:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
         `identity` is what may not change while the study lasts, as nested JSON values; a key that
@@ -130,7 +131,8 @@ class Study:
         `may_change` may be others, and are from now on. Where the objective `asks_for_params`,
         trials may have others than those of the space. `choice` is the param that says what kind
         a trial is of: each is judged among its own, by that of `pruners` if there is one.
-        `portfolio` is tried after what is enqueued, as far as the space has it. Raises ConfigError
+        `portfolio` is tried after what is enqueued, as far as the space has it. `opened` is a
+        storage in place of the one that `config` names. Raises ConfigError
         (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
         outside the space), StudyInUseError or StorageError.
         """
@@ -138,7 +140,7 @@ class Study:
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
         standings = Standings(config.towards, pruner, choice, pruners)
         first = [*config.enqueue, *(params for params in portfolio if space.has(params))]
-        opened = open_storage(config.storage, directory)
+        opened = opened or open_storage(config.storage, directory)
         try:
 
             def as_it_stands(sampler: BaseSampler) -> optuna.Study:
@@ -185,12 +187,16 @@ class Study:
             params = self._proposer.propose(number)
             if params is None:
                 return None
-            searched = {n: d for n, d in self._distributions.items() if n in params}
-            known = {name: params[name] for name in searched}
-            trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
-            trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
-            self._opened.sync()
-            self._check_number(number, trial_id)
+            return self._add(number, params)
+
+    def _add(self, number: int, params: Params) -> AskedTrial:
+        """Record a new trial."""
+        searched = {n: d for n, d in self._distributions.items() if n in params}
+        known = {name: params[name] for name in searched}
+        trial = running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
+        self._opened.sync()
+        self._check_number(number, trial_id)
         self._trial_ids.append(trial_id)
         with self._lock:
             self._standings.start(params)

@@ -11,7 +11,7 @@ from pathlib import Path
 from automl.config import Config, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.directory import StudyDirectory, command_line
-from automl.record.events import EventLog
+from automl.record.opening import open_log
 from automl.record.place import Place
 from automl.tracking.delivery import deliver_all
 from automl.tracking.run_update import StudyRef
@@ -24,7 +24,7 @@ def keep(event: Evaluated | Tuned, config: Config) -> bool:
     try:
         with (
             StudyDirectory.open(config.study, must_exist=True) as directory,
-            EventLog.open(directory.files.events) as log,
+            open_log(config.study, directory) as log,
         ):
             log.append(event)
     except StudyInUseError:

@@ -1,0 +1,1 @@
+"""A study in PostgreSQL, which sweeps on several machines work on. Only owner of psycopg."""

@@ -1,0 +1,124 @@
+"""A connection to the database of a shared study: opened when it is needed, again after a loss.
+
+Nothing waits for a dead database for longer than the limits below. What a lost connection leaves
+open (was the last transaction taken?) is for the callers, whose statements may all be repeated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from automl.errors import ConfigError, StorageError
+from automl.record.credentials import mask_urls
+from automl.record.texts import fit_line
+
+try:
+    import psycopg
+except ImportError as missing:
+    raise ConfigError(
+        "study.storage=postgresql://…: needs psycopg, which is not installed; install it with: "
+        "pip install 'automl-sweep[postgres]'"
+    ) from missing
+
+CONNECT_SECONDS = 5
+ANSWER_SECONDS = 10
+"""For a statement, and for the network to carry it."""
+IDLE_SECONDS = 5
+"""Within a transaction: who is stopped in one, or cut off, keeps others waiting no longer."""
+_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+
+
+class DatabaseAwayError(StorageError):
+    """Raised when the database does not answer now; it may later."""
+
+
+class Database:
+    """One connection, for one thread at a time: others wait for the end of its transaction."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.where = mask_urls(url)
+        """For messages: the URL without its credentials."""
+        self._lock = threading.Lock()  # guards the one below
+        self._connection: psycopg.Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Cursor]:
+        """Committed when the block is left without an error, undone else.
+
+        Raises DatabaseAwayError when the connection is lost, or there is none to be had, and
+        StorageError for what the database refuses.
+        """
+        with self._lock, self._told_of_trouble():
+            connection = self._open()
+            with connection.transaction(), connection.cursor() as cursor:
+                yield cursor
+
+    @contextmanager
+    def _told_of_trouble(self) -> Iterator[None]:
+        """The driver's errors as ours. The lock is held."""
+        try:
+            yield
+        except _AWAY as error:
+            self._close()
+            raise DatabaseAwayError(
+                f"study.storage={self.where}: the database does not answer ({self._cause(error)}); "
+                "mend that, then resume the study."
+            ) from error
+        except psycopg.Error as error:
+            self._close()
+            raise StorageError(
+                f"study.storage={self.where}: the database refuses ({self._cause(error)}); mend "
+                "that, then resume the study."
+            ) from error
+
+    def check(self) -> None:
+        """Raises ConfigError when it cannot be reached or takes no connection of ours."""
+        try:
+            with self._lock:
+                self._open()
+        except psycopg.Error as error:
+            raise ConfigError(
+                f"study.storage={self.where}: cannot be used ({self._cause(error)}). Give the URL "
+                "of a PostgreSQL that takes you, postgresql://user@host/name, its password best in "
+                "~/.pgpass or PGPASSWORD; or leave it out: the study is then kept in its own "
+                "directory, for one machine."
+            ) from error
+
+    def close(self) -> None:
+        """A later transaction opens it again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _open(self) -> psycopg.Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=CONNECT_SECONDS,
+                tcp_user_timeout=1000 * ANSWER_SECONDS,
+                application_name="automl",
+            )
+            self._connection.execute(f"SET statement_timeout = '{ANSWER_SECONDS}s'")
+            self._connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+        return self._connection
+
+    def _cause(self, error: psycopg.Error) -> str:
+        return fit_line(mask_urls(str(error).replace(self._url, "it"))).rstrip(".")

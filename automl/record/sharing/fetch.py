@@ -1,0 +1,124 @@
+"""The folder of a shared study, made or brought up to date from the database alone.
+
+For commands that no sweep is needed for, and for folders that know only a URL and a name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.record.directory import StudyDirectory
+from automl.record.disk import write_durably
+from automl.record.files import StudyFiles
+from automl.record.place import read_place
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
+from automl.record.sharing.holder import here
+from automl.record.sharing.log import Copy
+from automl.record.sharing.shipping import OUTBOX, ship
+from automl.record.sharing.tables import StoredStudy
+
+MAX_EVENTS = 10_000
+"""Copied in one transaction."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What the database says of a study now."""
+
+    n_trials: int
+    at_work: Mapping[str, int] = field(default_factory=dict)
+    """Trials that run, by the name of the machine."""
+
+
+def fetch(study: StudyConfig) -> Fetched:
+    """Make the folder of `study`, or bring it up to date; what earlier sweeps there could not ship
+    is shipped. One that a sweep works in is left to it.
+
+    Raises ConfigError when the database cannot be used or has no such study, StorageError.
+    """
+    assert study.storage is not None
+    assert study.name is not None
+    database = Database(study.storage)
+    database.check()
+    try:
+        found = _find(database, study.name)
+        try:
+            with StudyDirectory.open(study, must_exist=False) as directory:
+                _bring_up(database, found, directory.files)
+        except StudyInUseError:
+            pass  # its sweep does the same all the time
+        with database.transaction() as cursor:
+            opened, now = tables.open_trials(cursor, found.id), here()
+    finally:
+        database.close()
+    alive = [t.holder.host for t in opened if t.holder and not (t.lapsed or t.holder.is_gone(now))]
+    return Fetched(found.n_trials, Counter(alive))
+
+
+def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
+    """What sweeps of this folder had logged when they were killed, or cut off. Raises
+    StorageError."""
+    for path in sorted((directory / OUTBOX).glob("*.log")):
+        with database.transaction() as cursor:
+            known = tables.is_sweep(cursor, study.id, path.stem)
+        if not known:
+            raise StorageError(
+                f"{path}: {database.where} knows no such sweep of study {study.name}: it was set "
+                "back, or is another. Name the one that the study was begun with, or move the file "
+                "away."
+            )
+        while ship(database, study.id, path.stem, path):
+            pass
+        path.unlink()
+
+
+def check_place(copy: Copy, study: StoredStudy, directory: Path, where: str) -> None:
+    """Raises ConfigError where the folder is of another study, or knows more than the database."""
+    place = read_place(directory)
+    if place is not None and place.study_uuid != study.uuid:
+        raise ConfigError(
+            f"study.name={study.name}: {where} holds another study of this name than {directory}. "
+            "Name the database that this one was begun with, or another study.name or study.dir."
+        )
+    if copy.n_lines > study.n_events:
+        raise ConfigError(
+            f"study.name={study.name}: {directory} has {copy.n_lines} events of the study, and "
+            f"{where} has {study.n_events}: the database was set back, or is another. Name the one "
+            "that it was begun with, or another study.dir."
+        )
+
+
+def _find(database: Database, name: str) -> StoredStudy:
+    with database.transaction() as cursor:
+        names = []
+        if tables.has_tables(cursor):
+            tables.make_tables(cursor, database.where)  # they are there: looks at their version
+            found = tables.find_study(cursor, name)
+            if found is not None:
+                return found
+            names = tables.study_names(cursor)
+    there = f"it has: {', '.join(names)}" if names else "it has none"
+    raise ConfigError(f"study.name={name}: no such study in {database.where}; {there}.")
+
+
+def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
+    copy = Copy(files.events)
+    try:
+        check_place(copy, study, files.path, database.where)
+        ship_left(database, study, files.path)
+        while True:
+            with database.transaction() as cursor:
+                stored = tables.events_after(cursor, study.id, copy.n_lines, MAX_EVENTS)
+            copy.add(stored)
+            if len(stored) < MAX_EVENTS:
+                break
+    finally:
+        copy.close()
+    if not files.config.exists():
+        write_durably(files.config, study.config)

@@ -1,0 +1,92 @@
+"""The thread that keeps a sweep in touch with the others of its study; no trial waits for it.
+
+Every 0.2 s it ships what the sweep has logged, every second it looks what others have done, and
+every 10 s it renews the leases of the sweep's trials. While the database is away it tries again and
+again; what is logged meanwhile lies in the sweep's own file. Who could not renew for 50 s of a
+lease's 60 gives its trials up, so that none runs in two places.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from automl.errors import AutoMLError
+
+SHIP_SECONDS = 0.2
+LOOK_SECONDS = 1.0
+RENEW_SECONDS = 10.0
+GIVE_UP_SECONDS = 50.0
+"""Since the last renewal began, by this machine's clock."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Duties:
+    """What is done, by whom the thread does not know. Each may raise StorageError."""
+
+    ship: Callable[[], None]
+    look: Callable[[], None]
+    renew: Callable[[], None]
+    give_up: Callable[[], None]
+    """All trials that are held; needs no database."""
+    broke: Callable[[BaseException], None]
+    """Called with what is our own mistake, after which the thread does nothing more."""
+
+
+class Keeper:
+    """Start it once; `close` ends it."""
+
+    def __init__(self, duties: Duties, clock: Callable[[], float] = time.monotonic) -> None:
+        self._duties, self._clock = duties, clock
+        self._renewed = self._looked = clock()
+        self._ending = threading.Event()
+        self.trouble: str | None = None
+        """Why the database takes nothing now; None: it does."""
+        self._thread = threading.Thread(target=self._run, name="sharing", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Return when it has ended."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.wait(SHIP_SECONDS):
+                self.turn()
+        except BaseException as error:  # noqa: BLE001 - without it leases end, and nobody knows
+            self._duties.give_up()
+            self._duties.broke(error)
+
+    def turn(self) -> None:
+        """Do what is due."""
+        try:
+            self._renew_if_due()  # first: nothing else may make it late
+            self._duties.ship()
+            if self._clock() - self._looked >= LOOK_SECONDS:
+                self._duties.look()
+                self._looked = self._clock()
+        except AutoMLError as error:
+            if self.trouble is None:
+                logger.warning("%s", error)
+            self.trouble = str(error)
+        else:
+            if self.trouble is not None:
+                logger.warning("the database answers again: what was kept here is shipped")
+            self.trouble = None
+        if self._clock() - self._renewed >= GIVE_UP_SECONDS:
+            self._duties.give_up()
+
+    def _renew_if_due(self) -> None:
+        begun = self._clock()
+        if begun - self._renewed >= RENEW_SECONDS:
+            self._duties.renew()
+            self._renewed = begun

@@ -1,0 +1,151 @@
+"""How fast a study of 10,000 trials in PostgreSQL opens and is asked: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from automl.config import StudyConfig
+from automl.record.codec import encode
+from automl.record.sharing import tables
+from automl.record.sharing.database import Database
+from automl.record.sharing.holder import this_holder
+from automl.record.sharing.shared import Shared
+from automl.search.pruners.none import NoPruner
+from automl.search.samplers.random import Random
+from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
+from automl.search.shared_study import SharedStudy, open_shared
+from automl.search.space import parse_space
+from automl.trial import Finished, Reported, Started
+from tests.postgres import running_server
+
+SPACE = {
+    "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+    "dropout": {"low": 0.0, "high": 0.5},
+    "depth": {"low": 2, "high": 8},
+    "optimizer": {"choices": ["sgd", "adam"]},
+}
+SAMPLERS: Mapping[str, type[Sampler]] = {"random": Random, "tpe": TPE}
+IDENTITY: Mapping[str, Any] = {}
+N_REPORTS = 5
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--trials", type=int, default=10_000)
+    words.add_argument("--asks", type=int, default=200)
+    words.add_argument("--ask", nargs=2, metavar=("URL", "SAMPLER"), help="what a process does")
+    given = words.parse_args()
+    if given.ask:
+        ask(*given.ask, n_asks=given.asks)
+        return
+    with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        (data := Path(folder, "data")).mkdir()
+        with running_server(data, flushes=True) as server:
+            url = server.url(server.new_database())
+            fill(url, given.trials)
+            for sampler, n_sweeps in (("random", 1), ("random", 3), ("tpe", 1)):
+                measure(url, sampler, n_sweeps, given.asks)
+
+
+def fill(url: str, n_trials: int) -> None:
+    """Finished trials of a sweep, in the tables as it would leave them."""
+    lines, offset = list[tuple[int, str]](), 0
+    with TemporaryDirectory() as folder, opened(url, Path(folder), "random") as study:
+        draw = study._proposer.propose
+        with Database(url) as database, database.transaction() as cursor:
+            found = tables.find_study(cursor, "asked")
+            assert found is not None
+            tables.add_sweep(cursor, found.id, "filled", this_holder())
+            for number in range(n_trials):
+                params = draw(number)
+                assert params is not None
+                tables.claim(cursor, found.id, "filled", number, params)
+                events = [
+                    Started(number, 1.0, params, "cpu"),
+                    *(
+                        Reported(number, 1.0, n, {"val_loss": 1 / (1 + n)})
+                        for n in range(N_REPORTS)
+                    ),
+                    Finished(number, 2.0, sum(map(hash, params.values())) % 1000 / 1000),
+                ]
+                for event in events:
+                    line = encode(event, 1)
+                    offset += len(line)
+                    lines.append((offset, line.decode().rstrip("\n")))
+            for first in range(0, len(lines), 5_000):
+                tables.add_events(cursor, found.id, "filled", lines[first : first + 5_000])
+            tables.end_trials(cursor, found.id, range(n_trials))
+
+
+@contextmanager
+def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
+    config = StudyConfig(name="asked", dir=str(folder), storage=url, n_trials=1_000_000)
+    shared = Shared.open(config, folder)
+    try:
+        study = SharedStudy.open(
+            config,
+            space=parse_space(SPACE),
+            sampler=SAMPLERS[sampler](),
+            pruner=NoPruner(),
+            identity=IDENTITY,
+            defaults=IDENTITY,
+            directory=folder,
+            opened=open_shared(shared, "config"),
+        )
+        shared.start(frozenset, lambda standing: None, lambda: None, lambda error: None)
+        yield study
+    finally:
+        shared.close()
+
+
+def end_all(url: str) -> None:
+    with Database(url) as database, database.transaction() as cursor:
+        tables.end_trials(cursor, 1, [trial.number for trial in tables.open_trials(cursor, 1)])
+
+
+def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
+    """Sweeps that ask at the same time, each its part of the asks."""
+    end_all(url)  # else what those before gave back would be taken over, and nothing be drawn
+    command = [sys.executable, __file__, "--asks", str(n_asks // n_sweeps), "--ask", url, sampler]
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n_sweeps)]
+    figures = [process.communicate()[0].split() for process in asking]
+    opening = max(float(seconds) for seconds, *_ in figures)
+    begun, ended = min(float(f[1]) for f in figures), max(float(f[2]) for f in figures)
+    n_asked = n_asks // n_sweeps * n_sweeps
+    sys.stdout.write(
+        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s of a core, "
+        f"{n_asked / (ended - begun):.1f} asks a second"
+    )
+    alone = float(figures[0][3])
+    sys.stdout.write(f", the sampler alone {alone:.1f}\n" if alone else "\n")
+
+
+def ask(url: str, sampler: str, *, n_asks: int) -> None:
+    begun = time.process_time()
+    with TemporaryDirectory() as folder, opened(url, Path(folder), sampler) as study:
+        opening = time.process_time() - begun
+        study._proposer.propose(study.n_asked)  # what it loads does not count
+        ready, alone_seconds = time.monotonic(), 0.0
+        for _ in range(n_asks):
+            if sampler != "random":  # by turns, since others share the cores
+                drawn_from = time.monotonic()
+                study._proposer.propose(study.n_asked)  # recorded nowhere
+                alone_seconds += time.monotonic() - drawn_from
+            assert study.ask() is not None
+        ended = time.monotonic() - alone_seconds
+    alone = n_asks / alone_seconds if alone_seconds else 0.0
+    sys.stdout.write(f"{opening} {ready} {ended} {alone}\n")
+
+
+if __name__ == "__main__":
+    main()

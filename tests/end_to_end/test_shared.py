@@ -1,0 +1,253 @@
+"""Sweeps of one study in PostgreSQL, each in a folder of its own as on machines of their own."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.end_to_end.objectives import N_EPOCHS
+from tests.end_to_end.program import Program, Running, mine, wait_until
+from tests.end_to_end.records import Records
+from tests.postgres import Server, database, postgres
+
+__all__ = ["database", "postgres"]
+
+METRICS = ["train_loss", "val_loss"]
+
+
+class Machines:
+    """Folders that share a database and MLflow's store, and nothing else."""
+
+    def __init__(self, folder: Path, database: str, mlflow: Path) -> None:
+        self._folder, self._database, self._mlflow = folder, database, mlflow
+        self._programs: dict[str, Program] = {}
+
+    def __getitem__(self, name: str) -> Program:
+        if name not in self._programs:
+            (folder := self._folder / name).mkdir()
+            self._programs[name] = Program(folder)
+        return self._programs[name]
+
+    def words(self, n_trials: int, *more: str) -> tuple[str, ...]:
+        return (
+            "study.name=shared",
+            f"study.n_trials={n_trials}",
+            f"study.storage='{self._database}'",
+            f"tracking.uri=sqlite:///{self._mlflow}",
+            "pruner=none",
+            "devices=host",
+            "admission.max_concurrent_trials=2",
+            *mine("counts"),
+            *more,
+        )
+
+    def records(self, name: str) -> Records:
+        return Records(self[name].folder, "shared", f"sqlite:///{self._mlflow}")
+
+    def held(self, by_trial: str = "NOT ended") -> list[int]:
+        with psycopg.connect(self._database) as connection:
+            found = connection.execute(
+                f"SELECT number FROM automl_trials WHERE {by_trial}".encode()
+            )
+            return [number for (number,) in found]
+
+    def lapse(self) -> None:
+        """All leases end, by the database's clock."""
+        with psycopg.connect(self._database) as connection:
+            connection.execute("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
+
+    def end_all(self) -> None:
+        for program in self._programs.values():
+            program.end_all()
+
+
+@pytest.fixture
+def machines(tmp_path: Path, database: str, empty_database: Path) -> Iterator[Machines]:
+    shutil.copyfile(empty_database, mlflow := tmp_path / "mlflow.db")
+    machines = Machines(tmp_path, database, mlflow)
+    yield machines
+    machines.end_all()
+
+
+def check_exact(records: Records, n_trials: int) -> None:
+    """Nothing missing, nothing twice, nothing more: in the copy of the record and in MLflow."""
+    assert set(records.outcomes()) == set(range(n_trials))
+    steps = {(n, step) for n in range(n_trials) for step in range(N_EPOCHS)}
+    assert set(records.losses()) == steps
+    runs = records.trial_runs()
+    assert set(runs) == set(range(n_trials))
+    for number, run in runs.items():
+        assert run.info.status == "FINISHED", f"trial {number}"
+        for metric in METRICS:
+            assert records.steps(run, metric) == list(range(N_EPOCHS)), f"trial {number}"
+
+
+def values(records: Records) -> dict[tuple[int, int], float]:
+    return {key: metrics["val_loss"] for key, metrics in records.losses().items()}
+
+
+@pytest.mark.timeout(300)  # four programs, three of them at once
+def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
+    n_trials = 24
+    sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
+    records = {name: machines.records(name) for name in "abc"}
+    sweeps["b"].wait_until(lambda: len(records["b"].outcomes()) > 3, "four trials have ended")
+    sweeps["b"].kill()
+    for name in "ac":
+        done = sweeps[name].wait()
+        assert (done.code, done.stderr) == (0, "")
+        assert f"shared: {n_trials} finished" in done.stdout
+        assert len(records[name].outcomes()) == n_trials
+    check_exact(records["a"], n_trials)
+    again = machines["b"].call("resume", "study.name=shared", f"study.n_trials={n_trials}")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
+    assert values(records["b"]) == values(records["a"])
+    assert not [*(records["b"].path / "outbox").iterdir()], "all was shipped"
+
+
+def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
+    machines: Machines,
+) -> None:
+    n_trials = 10
+    stopped = machines["a"].start(*machines.words(n_trials))
+    records = machines.records("a")
+    stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    stopped.signal(signal.SIGSTOP)
+    assert machines.held(), "it holds trials"
+    machines.lapse()
+    other = machines["b"].start(*machines.words(n_trials))
+    done = other.wait()
+    assert (done.code, done.stderr) == (0, "")
+    stopped.signal(signal.SIGCONT)
+    late = stopped.wait()
+    assert (late.code, late.stderr) == (0, "")
+    check_exact(machines.records("b"), n_trials)
+    assert values(records) == values(machines.records("b"))
+
+
+def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> None:
+    n_trials = 6
+    stopped = machines["a"].start(*machines.words(n_trials))
+    records = machines.records("a")
+    stopped.wait_until(lambda: len(records.losses()) >= 3, "it reports")
+    stopped.signal(signal.SIGSTOP)
+    held = machines.held()
+    other = machines["b"].start(*machines.words(n_trials))
+    wait_until(lambda: len(machines.held("ended")) >= n_trials - len(held), "the rest has ended")
+    assert machines.held("attempt > 1") == []
+    stopped.signal(signal.SIGCONT)
+    assert stopped.wait().code == 0
+    assert other.wait().code == 0
+    assert machines.held("attempt > 1") == []
+    check_exact(machines.records("b"), n_trials)
+
+
+def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
+    n_trials = 8
+    first = machines["a"].start(*machines.words(n_trials))
+    records = machines.records("a")
+    first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    first.signal(signal.SIGINT)
+    assert first.wait().code == 130
+    assert machines.held("NOT ended AND sweep IS NOT NULL") == []
+    done = machines["b"].call(*machines.words(n_trials))
+    assert (done.code, done.stderr) == (0, "")
+    check_exact(machines.records("b"), n_trials)
+
+
+def test_a_raised_total_is_seen_by_who_runs(machines: Machines) -> None:
+    first = machines["a"].start(*machines.words(4))
+    records = machines.records("a")
+    first.wait_until(lambda: len(records.losses()) >= 1, "it reports")
+    first.signal(signal.SIGSTOP)
+    second = machines["b"].start(*machines.words(12))
+    wait_until(lambda: 11 in machines.held("true"), "the other asks for more")
+    first.signal(signal.SIGCONT)
+    for sweep in (first, second):
+        done = sweep.wait()
+        assert (done.code, done.stderr) == (0, "")
+    check_exact(records, 12)
+
+
+def test_other_settings_are_refused_as_in_resume(machines: Machines) -> None:
+    assert machines["a"].call(*machines.words(1)).code == 0
+    done = machines["b"].call(*machines.words(1, "study.seed=7"))
+    assert done.code == 2
+    assert "study.seed: 0 in the study, 7 now" in done.stderr
+    assert not (machines["b"].folder / "studies" / "shared").exists()
+
+
+def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database: str) -> None:
+    assert machines["a"].call(*machines.words(3)).code == 0
+    known = ("study.name=shared", f"study.storage='{database}'")
+    seen = machines["b"].call("status", *known)
+    assert (seen.code, seen.stderr) == (0, "")
+    assert "3/3" in seen.stdout
+    assert machines["c"].call("sync", *known).code == 0
+    more = machines["d"].call("resume", *known, "study.n_trials=5")
+    assert (more.code, more.stderr) == (0, "")
+    check_exact(machines.records("d"), 5)
+    unknown = machines["e"].call("status", "study.name=other", known[1])
+    assert (unknown.code, "it has: shared" in unknown.stderr) == (2, True)
+
+
+def test_a_database_that_is_away_delays_and_loses_nothing(
+    machines: Machines, postgres: Server
+) -> None:
+    n_trials = 6
+    sweep = machines["a"].start(*machines.words(n_trials))
+    records = machines.records("a")
+    sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
+    postgres.stop()
+    try:
+        trained = [*records.path.glob("checkpoints/*/trained")]
+        whole = lambda: all(t.read_text().count("\n") == N_EPOCHS for t in trained)  # noqa: E731
+        sweep.wait_until(whole, "running trials go on")
+    finally:
+        postgres.start()
+    done = sweep.wait()
+    assert f"shared: {n_trials} finished" in done.stdout, done
+    assert done.code == 0
+    check_exact(records, n_trials)
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])
+def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) -> None:
+    done = machines["a"].call(*machines.words(1), f"study.storage='{url}'")
+    assert done.code == 2
+    assert "cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (machines["a"].folder / "studies" / "shared").exists()
+
+
+@pytest.mark.timeout(300)
+def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
+    machines: Machines,
+) -> None:
+    n_trials, words = 10, machines.words(10, "training.checkpoint_every_seconds=0")
+    first = machines["a"].start(*words)
+    records = machines.records("a")
+    first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    first.signal(signal.SIGSTOP)
+    second = machines["a"].start(*words)
+    (joined,) = wait_for_joined(records.path, second)
+    first.kill()
+    done = second.wait()
+    assert (done.code, done.stderr) == (0, ""), done.stderr
+    assert "this one joins it" in done.stdout
+    again = machines["a"].call("resume", "study.name=shared")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
+    check_exact(records, n_trials)
+    for trained in joined.glob("checkpoints/*/trained"):
+        epochs = [int(line) for line in trained.read_text().splitlines()]
+        assert len(epochs) <= N_EPOCHS + 1, f"{trained} began again"
+
+
+def wait_for_joined(main: Path, sweep: Running) -> list[Path]:
+    sweep.wait_until(lambda: bool([*main.glob("joined/*/shared/config.yaml")]), "it has joined")
+    return [*main.glob("joined/*/shared")]

@@ -1,0 +1,100 @@
+"""What the loop does of what other sweeps of its study do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from automl.admission.ledger import Ledger
+from automl.admission.limits import Limits
+from automl.admission.requests import Requests
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.loop import Loop
+from automl.running.messages import Asked, DevicesRead, Ended, Others, Released, Waiting
+from automl.trial import Finished, Placement, Request, RequestSource
+from tests.places import device_id
+from tests.running.plain_ports import PlainPorts
+
+GIB = 2**30
+
+
+class Ports(PlainPorts):
+    """Hands out these trials, and starts what it is told to."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.to_ask = list(numbers)
+        self.started: list[int] = []
+
+    def ask(self) -> Asked | None:
+        return Asked(self.to_ask.pop(0), {}) if self.to_ask else None
+
+    def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
+        self.started += [trial.number for trial in trials]
+
+
+def make_loop(ports: Ports, n_trials: int, others: Others) -> Loop:
+    requests = Requests(lambda params: Request(GIB, RequestSource.DECLARED), GIB)
+    loop = Loop(ports, requests, Ledger(), Limits(1, 0, 1e9), n_trials, 0, others=others)
+    loop.handle(read(0.0), 0.0)
+    return loop
+
+
+def read(at: float) -> DevicesRead:
+    gpu = DeviceSnapshot(device_id("GPU-a"), "a GPU", 8 * GIB, 8 * GIB, 0.0)
+    return DevicesRead(Reading(at, (gpu,)))
+
+
+def end(loop: Loop, number: int) -> None:
+    loop.handle(Ended(Finished(number, 1.0, 0.5)), 1.0)
+    with loop.ledger.held(number):
+        pass
+    loop.handle(Released(number), 1.0)
+    loop.handle(read(1.0), 1.0)
+
+
+def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None:
+    ports = Ports(0)
+    loop = make_loop(ports, 1, Others(run=True))
+    end(loop, 0)
+    assert not loop.done
+    ports.to_ask = [0]
+    loop.handle(Others(n_left=1, run=True), 2.0)
+    assert ports.started == [0, 0]
+    end(loop, 0)
+    loop.handle(Others(), 3.0)
+    assert loop.done
+    assert loop.n_asked == 1
+
+
+@pytest.mark.parametrize("n_trials", [1, 2])
+def test_a_sweep_does_not_end_while_nobody_can_be_heard_of(n_trials: int) -> None:
+    ports = Ports(0)
+    loop = make_loop(ports, n_trials, Others(is_away=lambda: True))
+    end(loop, 0)
+    assert not loop.done
+    loop.handle(Others(), 2.0)
+    assert loop.done
+
+
+def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> None:
+    ports = Ports(0, 4)
+    loop = make_loop(ports, 1, Others())
+    loop.handle(Others(n_trials=5, run=True, hear=lambda: 4), 1.0)
+    end(loop, 0)
+    assert (ports.started, loop.n_asked, loop.n_trials) == ([0, 4], 5, 5)
+    end(loop, 4)
+    loop.handle(Others(n_trials=3), 2.0)
+    assert loop.n_trials == 5
+
+
+def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:
+    ports = Ports(0)
+    loop = make_loop(ports, 2, Others())
+    loop.waiting.extend(_waiting(7, 8))
+    loop.handle(Others(held=lambda number: number != 7), 1.0)
+    assert [waiting.trial.number for waiting in loop.waiting] == [8]
+
+
+def _waiting(*numbers: int) -> list[Waiting]:
+    return [Waiting(Asked(number, {})) for number in numbers]
