@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from automl.admission.host_share import HostShare, process_bytes, share_of
-from automl.admission.ledger import LedgerSnapshot, Page
+from automl.admission.ledger import Page
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import DeviceId, ProcessId
 
@@ -90,48 +89,6 @@ class _Used:
 
     low_bytes: int
     high_bytes: int
-
-
-class Accounts:
-    """Keeps what is added up of each device until there is another reading, or its page is another.
-
-    What else is added up comes with one of the two: faults and what other sweeps promise with the
-    reading, which is another where these are; what processes were seen to take with the ledger.
-    """
-
-    def __init__(self) -> None:
-        self._reading: Reading | None = None
-        self._kept: dict[DeviceId, DeviceAccount] = {}
-        self._process_bytes = 0
-        self._shares: dict[DeviceId, tuple[Page, HostShare]] = {}
-
-    def of(
-        self, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
-    ) -> list[DeviceAccount]:
-        """Of all devices of the reading."""
-        self._renew(reading, ledger)
-        for device in reading.devices:
-            kept, page = self._kept.get(device.address), ledger.on(device.address)
-            if kept is None or kept.page is not page:
-                self._kept[device.address] = account(device, reading, page, headroom_bytes)
-        return list(self._kept.values())
-
-    def host_share(self, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
-        """What trials on GPUs take of the machine, on devices of the reading or not."""
-        self._renew(reading, ledger)
-        total = HostShare()
-        for device, page in ledger.pages.items():
-            kept = self._shares.get(device)
-            if kept is None or kept[0] is not page:
-                kept = page, share_of(device, page, reading, process_bytes(ledger))
-                self._shares[device] = kept
-            total += kept[1]
-        return total
-
-    def _renew(self, reading: Reading, ledger: LedgerSnapshot) -> None:
-        if reading is not self._reading or process_bytes(ledger) != self._process_bytes:
-            self._reading, self._process_bytes = reading, process_bytes(ledger)
-            self._kept, self._shares = {}, {}
 
 
 def account(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -49,14 +48,9 @@ class AllWait:
     """Nobody who was looked at can start now."""
 
     refused: Sequence[Refused]
-    """In their order."""
+    """In their order: the first of those that wait."""
     takes_more: bool = False
     """One who is asked for now could start, elsewhere."""
-
-    def kept(self, waiting: Iterable[Waiting]) -> deque[Waiting]:
-        """All who wait, each with why."""
-        why = {refused.waiting.trial.number: refused.waiting for refused in self.refused}
-        return deque(why.get(one.trial.number, one) for one in waiting)
 
     @property
     def for_room(self) -> Refused | None:

@@ -335,7 +335,7 @@ class Loop:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             n_left = self.n_trials - self.n_asked if self._wants_more() else 0
             try_start = partial(self._try_start, now_seconds)
-            found = self._lines.look([*self.waiting], n_left, try_start, now_seconds)
+            found = self._lines.look(self.waiting, n_left, try_start, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
             elif isinstance(found, Refused):
@@ -345,8 +345,8 @@ class Loop:
 
     def _all_wait(self, found: AllWait, now_seconds: float) -> bool:
         """Nobody starts now; whether one more was asked for, who may."""
-        self.waiting = found.kept(self.waiting)
-        for refused in found.refused:
+        for n, refused in enumerate(found.refused):
+            self.waiting[n] = refused.waiting
             self._placing.make_room(refused.refusal)
         if found.takes_more and self._one_more() is not None:
             return True
@@ -355,7 +355,7 @@ class Loop:
         return False
 
     def _put_aside(self, found: Refused) -> None:
-        self.waiting = deque(w for w in self.waiting if w.trial != found.waiting.trial)
+        self._take_out({found.waiting.trial.number})
         if found.refusal.kind is RefusalKind.NEVER:
             decided = after_refusal_for_good(found.waiting, found.request, found.refusal)
             self._again(found.waiting, decided)
@@ -408,7 +408,7 @@ class Loop:
         key = next(iter(members))
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
-        self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
+        self._take_out({*members})
         disturbed = self._placing.is_disturbed(placement)  # it may end before there is a reading
         self.executions[key] = Execution(
             key, request, placement, kind, members, len(group), disturbed=disturbed
@@ -418,6 +418,13 @@ class Loop:
         self.ledger.reserve(key, placement, self.process)
         self._placing.cap()  # neighbours first, then the trial that relies on it
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
+
+    def _take_out(self, numbers: set[int]) -> None:
+        """These wait no more; thousands may, of whom it is nearly always the first."""
+        while numbers and self.waiting and self.waiting[0].trial.number in numbers:
+            numbers.discard(self.waiting.popleft().trial.number)
+        if numbers:
+            self.waiting = deque(w for w in self.waiting if w.trial.number not in numbers)
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:
         number = waiting.trial.number

@@ -191,16 +191,16 @@ def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_change
 
     alive = Reading(2.0, reserved_after={(GPU, ours): 0})
     ledger.note(alive, [(GPU, ours, 300)])
-    ledger.note_foreign(GPU, 90)
+    ledger.note_foreign([(GPU, 90)])
     told = ledger.snapshot().on(GPU)
     assert told is not first
     assert (told.context_bytes(ours), told.least_foreign_bytes) == (300, 90)
 
     ledger.note(alive, [(GPU, ours, 400)])
-    ledger.note_foreign(GPU, 91)
+    ledger.note_foreign([(GPU, 91)])
     assert ledger.snapshot().on(GPU) is told
 
-    ledger.note_foreign(GPU, 80)
+    ledger.note_foreign([(GPU, 80)])
     assert ledger.snapshot().on(GPU).least_foreign_bytes == 80
     ledger.note(alive, [(GPU, ours, 200)])
     assert ledger.snapshot().on(GPU).context_bytes(ours) == 200
