@@ -12,7 +12,7 @@ the safe side. Where NVML knows no pids (in a container) a context counts as for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,8 +79,7 @@ class DeviceAccount:
     def order(self) -> tuple[int, float, int, DeviceId]:
         """Of those that have room the first is taken: fewest trials, least busy (in quarters, as
         utilisation says that some kernel ran, not how much room there is), fullest."""
-        load = round((self.device.utilisation or 0.0) * 4) / 4
-        return self.n_trials, load, self.room_bytes, self.device.address
+        return self.n_trials, _load(self.device), self.room_bytes, self.device.address
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,31 @@ def _n_processes(device: DeviceSnapshot, page: Page, ours: set[ProcessId]) -> in
     return len(ours | page.contexts.keys() | others)
 
 
-def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]:
-    """What NVML shows of each of our processes beyond what torch holds there: its CUDA context (and
-    memory that torch does not count, hence at most so much). Nothing of whom NVML does not know."""
-    for device in reading.devices:
+def _load(device: DeviceSnapshot) -> float:
+    """In quarters."""
+    return round((device.utilisation or 0.0) * 4) / 4
+
+
+def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
+    """Whether two snapshots of one device tell of the same, but for what is only shown."""
+    return device is other or (
+        device.free_bytes == other.free_bytes
+        and device.total_bytes == other.total_bytes
+        and device.fault == other.fault
+        and device.lost == other.lost
+        and device.max_processes == other.max_processes
+        and _load(device) == _load(other)
+        and device.processes == other.processes
+    )
+
+
+def contexts_seen(
+    reading: Reading, on: Iterable[DeviceId]
+) -> Iterator[tuple[DeviceId, ProcessId, int]]:
+    """What NVML shows of each of our processes on these devices beyond what torch holds there: its
+    CUDA context (and memory that torch does not count, hence at most so much). Nothing of whom NVML
+    does not know."""
+    for device in filter(None, map(reading.find, on)):
         here, pids = device.address, _by_process(device)
         held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():

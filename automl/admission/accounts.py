@@ -6,9 +6,10 @@ another; so what a decision costs does not grow with the number of devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 
-from automl.admission.account import DeviceAccount, account
+from automl.admission.account import DeviceAccount, account, is_alike
 from automl.admission.host_share import HostShare, process_bytes, share_of
 from automl.admission.ledger import Changes, LedgerSnapshot, Page
 from automl.admission.limits import Limits
@@ -33,6 +34,8 @@ class Accounts:
         self._shelves: Shelves | None = None
         self._disturbed: set[DeviceId] = set()
         self._news: set[DeviceId] = set()
+        self._differing: tuple[Reading, set[DeviceId] | None] | None = None
+        """As it was asked for last."""
         self._process_bytes = 0
         self._shares: dict[DeviceId, tuple[Page, HostShare]] = {}
         self._shares_of: Reading | None = None
@@ -43,18 +46,26 @@ class Accounts:
         """Of all devices of the reading, in its order; the same mapping each time, which changes
         when it is asked for again."""
         changed = ledger.changes.since(self._changes)
+        differing = self.differing(reading)
         before, self._reading, self._changes = self._reading, reading, ledger.changes
-        if before is None or changed is None or headroom_bytes != self._headroom_bytes:
+        if differing is None or changed is None or headroom_bytes != self._headroom_bytes:
             self._headroom_bytes = headroom_bytes
             self._begin(reading, ledger)
-        elif reading is not before:
-            if not _is_of_same_moment(reading, before):
-                self._begin(reading, ledger)
-            else:
-                self._renew(changed | self._said_otherwise(reading, before), reading, ledger)
-        elif changed:
-            self._renew(changed, reading, ledger)
+        else:
+            if reading is not before:
+                self._show(reading, differing)
+            if changed or differing:
+                self._renew(changed | differing, reading, ledger)
         return self._kept
+
+    def differing(self, reading: Reading) -> set[DeviceId] | None:
+        """Devices of which it shows something else that counts than the reading before, or where
+        that may have come since which was awaited; None: it is of other devices."""
+        if reading is self._reading:
+            return set()
+        if self._differing is None or self._differing[0] is not reading:
+            self._differing = reading, self._compare(reading)
+        return self._differing[1]
 
     def shelves(self, reading: Reading, ledger: LedgerSnapshot, limits: Limits) -> Shelves:
         """The same, filed."""
@@ -93,12 +104,28 @@ class Accounts:
         self._kept, self._shelves, self._disturbed = {}, None, set()
         self._renew((device.address for device in reading.devices), reading, ledger)
 
-    def _said_otherwise(self, reading: Reading, before: Reading) -> set[DeviceId]:
-        """Devices of which less was said than now, in doubt or of what others promise."""
+    def _compare(self, reading: Reading) -> set[DeviceId] | None:
+        before = self._reading
+        if before is None or [*self._kept] != [device.address for device in reading.devices]:
+            return None
         elsewhere = {*reading.promised_elsewhere, *before.promised_elsewhere}
-        return {address for address, _ in elsewhere} | {
-            d.address for d in reading.devices if self._kept[d.address].device is not d
-        }
+        differing = {address for address, _ in elsewhere}
+        for here, device in zip(self._kept.values(), reading.devices, strict=True):
+            address = device.address
+            if here.pending_bytes or not (
+                is_alike(here.device, device)
+                and reading.held_before_on(address) == before.held_before_on(address)
+                and reading.held_after_on(address) == before.held_after_on(address)
+            ):
+                differing.add(address)
+        return differing
+
+    def _show(self, reading: Reading, differing: Set[DeviceId]) -> None:
+        """Where nothing differs that counts the account is the same, of the device as it is now."""
+        for device in reading.devices:
+            kept = self._kept[device.address]
+            if device is not kept.device and device.address not in differing:
+                self._kept[device.address] = replace(kept, device=device)
 
     def _renew(
         self, addresses: Iterable[DeviceId], reading: Reading, ledger: LedgerSnapshot
@@ -116,16 +143,3 @@ class Accounts:
                 self._disturbed.add(address)
             if self._shelves is not None:
                 self._shelves.put(new)
-
-
-def _is_of_same_moment(reading: Reading, before: Reading) -> bool:
-    """Whether the same was read, but for what is said of it since."""
-    return (
-        reading.begun_seconds == before.begun_seconds
-        and reading.reserved_before is before.reserved_before
-        and reading.reserved_after is before.reserved_after
-        and len(reading.devices) == len(before.devices)
-        and all(
-            a.address is b.address for a, b in zip(reading.devices, before.devices, strict=True)
-        )
-    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MOST = 64
 """Entries that lie over the others; then both are made one."""
+_NONE = object()
 
 
 class Layers(Mapping[K, V]):
@@ -28,6 +29,10 @@ class Layers(Mapping[K, V]):
 
     def __getitem__(self, key: K) -> V:
         return self._over[key] if key in self._over else self._under[key]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        found = self._over.get(key, _NONE)
+        return self._under.get(key, default) if found is _NONE else found
 
     def __iter__(self) -> Iterator[K]:
         yield from self._under

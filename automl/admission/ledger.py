@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -281,18 +281,18 @@ class Ledger:
 
     # --- what readings tell ---
 
-    def note(self, reading: Reading, sizes: Iterable[tuple[DeviceId, ProcessId, int]]) -> None:
-        """Learn from a reading what contexts take, and which went with their processes."""
+    def note(
+        self,
+        reading: Reading,
+        sizes: Iterable[tuple[DeviceId, ProcessId, int]],
+        on: Collection[DeviceId] | None = None,
+    ) -> None:
+        """Learn from a reading what contexts take, and which went with their processes. `on`: where
+        that may be otherwise than it was; None: anywhere."""
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
             alive |= {held.holder for held in self._reservations.values()}
-            taken = [
-                reading.held_after_on(HOST).get(process, 0)
-                for process in self._have_come_up(reading)
-            ]
-            most = max(self._host_peak_bytes, *taken, 0)
-            if most != self._host_peak_bytes:
-                self._host_peak_bytes, self._snapshot = most, None
+            self._note_host(reading)
             for device, process, size in sizes:
                 context = self._contexts[device].get(process)
                 if context is not None and not context.pending(reading.begun_seconds):
@@ -300,7 +300,8 @@ class Ledger:
                     if least != context.size_bytes:
                         self._contexts[device][process] = replace(context, size_bytes=least)
                         self._changed.add(device)
-            for device, contexts in self._contexts.items():
+            for device in [*self._contexts] if on is None else on:
+                contexts = self._contexts[device]
                 for process, context in [*contexts.items()]:
                     is_kept = process in alive and not context.in_doubt
                     if not is_kept and not context.pending(reading.begun_seconds):
@@ -347,14 +348,18 @@ class Ledger:
             self._local,
         )
 
-    def _have_come_up(self, reading: Reading) -> set[ProcessId]:
-        """Those that train on GPUs, and have their libraries loaded."""
-        return {
-            process
-            for contexts in self._contexts.values()
-            for process, context in contexts.items()
-            if not context.pending(reading.begun_seconds)
-        }
+    def _note_host(self, reading: Reading) -> None:
+        """What those take of this machine that train on GPUs, and have their libraries loaded."""
+        held = reading.held_after_on(HOST)
+        if not held:
+            return
+        most = self._host_peak_bytes
+        for contexts in self._contexts.values():
+            for process, context in contexts.items():
+                if not context.pending(reading.begun_seconds):
+                    most = max(most, held.get(process, 0))
+        if most != self._host_peak_bytes:
+            self._host_peak_bytes, self._snapshot = most, None
 
     def _put(self, held: Reservation) -> None:
         self._reservations[held.key] = held

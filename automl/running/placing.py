@@ -12,7 +12,7 @@ from automl.admission.accounts import Accounts
 from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
 from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
-from automl.admission.ledger import Ledger
+from automl.admission.ledger import Changes, Ledger
 from automl.admission.limits import Limits
 from automl.admission.policy import place
 from automl.admission.reasons import Refusal, at_limit
@@ -54,6 +54,8 @@ class Placing:
     """When an execution there was heard to be over."""
     _last_freed_seconds: float = -math.inf
     _lasting: Lasting = field(default_factory=Lasting)
+    _noted: Changes = field(default_factory=Changes)
+    """Of the ledger, when a reading was noted last."""
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When a process was last heard to have died on a GPU."""
 
@@ -62,18 +64,30 @@ class Placing:
         self.reading = reading = doubting(reading, self._died_seconds)
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
-        self.ledger.note(reading, contexts_seen(reading))
+        self._note(reading)
         self._show(now_seconds)
         if reading.error is not None:
             return
         self._govern(reading, now_seconds)
         self.ledger.note_foreign(
-            (address, here.foreign_bytes) for address, here in self._accounts().items()
+            (address, here.foreign_bytes)
+            for address, here in self._accounts().items()
+            if here.foreign_bytes == here.least_foreign_bytes
         )
         self._accounts()
         if disturbed := self.accounts.disturbed:
             for execution in self.executions.values():
                 execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
+
+    def _note(self, reading: Reading) -> None:
+        """What the reading tells of contexts, on devices of which it, or the ledger, tells
+        something new."""
+        differing, ledger = self.accounts.differing(reading), self.ledger.snapshot()
+        changed = ledger.changes.since(self._noted)
+        is_new = differing is None or changed is None
+        on = {*ledger.pages} if is_new else {*(differing or ()), *(changed or ())}
+        self._noted = ledger.changes
+        self.ledger.note(reading, contexts_seen(reading, on), on)
 
     def _govern(self, reading: Reading, now_seconds: float) -> None:
         """How fast what runs on each device is tells how many trials it takes from now on."""
