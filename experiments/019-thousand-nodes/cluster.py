@@ -72,7 +72,15 @@ class Costs:
 class ClusterSweep(Sweep):
     """One sweep over nodes that come and go."""
 
-    def __init__(self, cluster: Cluster, seed: int, known: Known, deaths: Sequence[Death]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        known: Known,
+        deaths: Sequence[Death],
+        every_seconds: float = SNAPSHOT_SECONDS,
+    ) -> None:
+        self._every_seconds, self._busy = every_seconds, Random(seed + 5)
         self.costs, self._ports_seconds = Costs(), 0.0
         self._dead_since: dict[str, float] = {}
         self._gone: set[str] = set()
@@ -186,7 +194,7 @@ class ClusterSweep(Sweep):
 
     def _tick(self) -> None:
         self._read()
-        self.at(SNAPSHOT_SECONDS, self._tick)
+        self.at(self._every_seconds, self._tick)
 
     def _read_soon(self) -> None:
         """Each node is heard of at its time."""
@@ -222,7 +230,14 @@ class ClusterSweep(Sweep):
             DeviceProcess(process.pid, CONTEXT_BYTES + held, CONTEXT_BYTES + held)
             for process, held in tenants
         )
-        return DeviceSnapshot(device, "sim", total, max(0, total - taken), processes=processes)
+        return DeviceSnapshot(
+            device,
+            "sim",
+            total,
+            max(0, total - taken),
+            utilisation=0.7 + 0.1 * self._busy.random(),  # in one quarter, and never the same
+            processes=processes,
+        )
 
     # --- what it costs ---
 

@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--trials-per-node", type=int, default=100)
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between snapshots")
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -53,7 +54,9 @@ def main() -> None:
         n_trials = arguments.trials_per_node * n_nodes
         cluster = Cluster(n_nodes * N_GPUS, 80, n_trials, 16, n_nodes=n_nodes)
         known = Known(KNOWN.request, arguments.ahead)
-        sweep = ClusterSweep(cluster, arguments.seed, known, deaths(cluster, arguments.seed))
+        sweep = ClusterSweep(
+            cluster, arguments.seed, known, deaths(cluster, arguments.seed), arguments.every
+        )
         begun = time.thread_time()
         sweep.run()
         report(sweep, cluster, time.thread_time() - begun)

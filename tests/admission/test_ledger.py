@@ -206,3 +206,37 @@ def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_change
     assert ledger.snapshot().on(GPU).context_bytes(ours) == 200
     ledger.note(Reading(3.0), [])
     assert not ledger.snapshot().on(GPU).has_context(ours), "its process is gone"
+
+
+def test_a_snapshot_tells_what_changed_since_another_of_the_same_ledger() -> None:
+    ledger = Ledger()
+    before = ledger.snapshot()
+    ledger.reserve(0, placed("GPU-a", 5))
+    ledger.reserve(1, placed(HOST_UUID, 5))
+    then = ledger.snapshot()
+    assert then.changes.since(before.changes) == {GPU, HOST}
+    assert then.changes.since(then.changes) == set()
+    assert before.changes.since(then.changes) is None, "it was taken before"
+    assert Ledger().snapshot().changes.since(before.changes) is None, "another ledger's"
+    assert ledger.snapshot() is then, "nothing has changed"
+    ledger.release(1, 9.0)
+    assert ledger.snapshot().changes.since(then.changes) == {HOST}
+
+
+def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.admission.ledger._LONGEST_JOURNAL", 2)
+    ledger, told = Ledger(), []
+    for key in range(4):
+        before = ledger.snapshot()
+        ledger.reserve(key, placed(f"GPU-{key}", 5))
+        told.append(ledger.snapshot().changes.since(before.changes))
+    assert told == [{device_id("GPU-0")}, {device_id("GPU-1")}, None, {device_id("GPU-3")}]
+
+
+def test_a_snapshot_knows_the_devices_of_this_machine() -> None:
+    ledger = Ledger()
+    for key, name in enumerate(["GPU-a", "node-1/GPU-a"]):
+        ledger.reserve(key, placed(name, 5))
+    assert ledger.snapshot().local == {GPU}
+    ledger.reserve(2, placed("GPU-b", 5))
+    assert ledger.snapshot().local == {GPU, device_id("GPU-b")}
