@@ -36,6 +36,7 @@ from automl.admission.reasons import (
     no_host_room,
     no_room,
     no_room_even_on,
+    too_large,
     unfit,
 )
 from automl.admission.shelves import Shelves
@@ -101,7 +102,7 @@ def place(
         in_threads=in_threads,
     )
     asked = _Asked(request, ledger, process, idle or {}, host)
-    if accounts is not None and request.n_devices == 1:
+    if accounts is not None and request.n_devices == 1 and not some:
         found = asked.among(accounts.shelves(reading, ledger, limits), limits)
         if found is not None:
             return found
@@ -144,7 +145,11 @@ class _Asked:
         """The same as `place` decides of all accounts, by a few that are looked at; None: they have
         to be looked at."""
         request, cap = self.request, limits.max_concurrent_trials
-        if shelves.has_this_host or not shelves.is_open_to(request):
+        if shelves.has_this_host:
+            return None
+        if (largest := shelves.too_small(request)) is not None:
+            return too_large(request, largest)
+        if not shelves.is_open_to(request):
             return None
         if cap is not None and self.ledger.n_reservations >= cap:
             return at_limit(cap)

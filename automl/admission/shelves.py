@@ -41,6 +41,8 @@ class Shelves:
         self._kinds = {kind: _OfKind() for kind in DeviceKind}
         self._filed: dict[DeviceId, _Filed] = {}
         self._counted: dict[DeviceId, tuple[int, ...]] = {}
+        self._first_of_largest: Mapping[DeviceKind, DeviceId] = {}
+        self._sizes_changed = True
         self._in_order = _by_team(accounts)
         self._position = {device: n for n, device in enumerate(self._in_order)}
         self.has_this_host = any(map(is_this_host, accounts.values()))
@@ -52,6 +54,8 @@ class Shelves:
 
     def put(self, account: DeviceAccount) -> None:
         """It is another now."""
+        total_bytes = self._counted.get(account.device.address, (0, 0))[1]
+        self._sizes_changed |= total_bytes != account.device.total_bytes
         for shelf, entry in self._filed.pop(account.device.address):
             del shelf[bisect.bisect_left(shelf, entry)]
         self._file(account, bisect.insort)
@@ -80,6 +84,14 @@ class Shelves:
             )
         least = self.least_of_largest_bytes(request)
         return any(k.well_totals and max(k.well_totals) >= least for k in self._of(request))
+
+    def too_small(self, request: Request) -> DeviceAccount | None:
+        """The largest device, if even that is too small; None: it is not, or there is none."""
+        largest = [self._accounts[d] for d in (self._largest(kind) for kind in request.kinds) if d]
+        if request.memory_bytes is None or not largest:
+            return None
+        found = min(largest, key=lambda a: (-a.empty_room_bytes, self._position[a.device.address]))
+        return found if request.memory_bytes > found.empty_room_bytes else None
 
     def least_of_largest_bytes(self, request: Request) -> float:
         """How large a device is at least that counts as one of the largest."""
@@ -176,6 +188,18 @@ class Shelves:
         return None
 
     # --- filing ---
+
+    def _largest(self, kind: DeviceKind) -> DeviceId | None:
+        """Lost or not: it lasts as long as the sizes do."""
+        if self._sizes_changed:
+            first: dict[DeviceKind, DeviceId] = {}
+            for device in self._in_order:
+                size = self._accounts[device].empty_room_bytes
+                known = first.get(device.kind)
+                if known is None or size > self._accounts[known].empty_room_bytes:
+                    first[device.kind] = device
+            self._first_of_largest, self._sizes_changed = first, False
+        return self._first_of_largest.get(kind)
 
     def _of(self, request: Request) -> list[_OfKind]:
         return [of_kind for kind, of_kind in self._kinds.items() if kind in request.kinds]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
 from virtual_machine import OnDevice
-from virtual_sweep import Known, Sweep
+from virtual_sweep import READ_SECONDS, Known, Sweep
 from worlds import CONTEXT_BYTES, GIB, Setting, Trial, surveyed
 
 from automl.admission.policy import Idle
@@ -38,7 +38,7 @@ class Cluster(Setting):
     """Nodes of eight GPUs each, and a sweep on them."""
 
     n_nodes: int = 1
-    sigma: float = 0.5
+    sigma: float = 0.7
     """Of the logarithm of a trial's seconds."""
 
     @property
@@ -92,6 +92,9 @@ class ClusterSweep(Sweep):
         self._progress_of: dict[int, float] = {}
         """Seconds of each trial that its checkpoint has."""
         super().__init__(cluster, cluster.trials(seed), seed, known)
+        stale_seconds = max(self.limits.stale_seconds, 1.5 * every_seconds)
+        self.loop._placing.limits = replace(self.limits, stale_seconds=stale_seconds)
+        self.last_start_seconds, self._read_at = 0.0, -1.0
         self.by_node: dict[str, list[DeviceId]] = {}
         for device in self.totals:
             self.by_node.setdefault(device.node, []).append(device)
@@ -112,7 +115,8 @@ class ClusterSweep(Sweep):
 
     def _count_as_gone(self, node: str) -> None:
         """The driver has heard nothing for so long: what ran there is interrupted."""
-        self._read()  # as the reading says by now that the node is silent
+        if self._read_at != self.now:
+            self._read()  # by now it says that the node is silent
         self._gone.add(node)
         for device in self.by_node[node]:
             here, self.on[device] = self.on[device], {}
@@ -170,6 +174,7 @@ class ClusterSweep(Sweep):
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
         begun = time.thread_time()
         super().submit(trials, placement, n_lanes)
+        self.last_start_seconds = self.now
         self.costs.n_decisions += 1
         self._ports_seconds += time.thread_time() - begun
 
@@ -194,13 +199,15 @@ class ClusterSweep(Sweep):
 
     def _tick(self) -> None:
         self._read()
-        self.at(self._every_seconds, self._tick)
+        is_over = not self.loop.waiting and self.loop.n_asked == len(self.trials)
+        self.at(READ_SECONDS if is_over else self._every_seconds, self._tick)
 
     def _read_soon(self) -> None:
         """Each node is heard of at its time."""
 
     def _read(self) -> None:
         """What each node has told last. Of those that are well it is new."""
+        self._read_at = self.now
         for node, devices in self.by_node.items():
             if node not in self._dead_since:
                 for device in devices:

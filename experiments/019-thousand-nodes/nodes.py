@@ -30,8 +30,8 @@ def deaths(cluster: Cluster, seed: int) -> list[Death]:
     return found + [Death(node, HALF_AT_SECONDS) for node in nodes[::2]]
 
 
-def bound_seconds(sweep: ClusterSweep, cluster: Cluster) -> float:
-    """No plan is faster: the memory that all trials hold over time, on what was alive of it. Or the
+def bounds_seconds(sweep: ClusterSweep, cluster: Cluster) -> tuple[float, float]:
+    """No plan is faster: the memory that all trials hold over time, on what was alive of it; the
     longest trial."""
     room = cluster.gib * 1024**3 - CONTEXT_BYTES
     device_seconds = sum(t.peak_bytes * t.seconds for t in sweep.trials) / room
@@ -39,7 +39,7 @@ def bound_seconds(sweep: ClusterSweep, cluster: Cluster) -> float:
         (sweep.now - since) * N_GPUS for since in sweep._dead_since.values()
     )
     by_memory = (device_seconds + dead) / (cluster.n_nodes * N_GPUS)
-    return max(by_memory, max(t.seconds for t in sweep.trials))
+    return by_memory, max(t.seconds for t in sweep.trials)
 
 
 def main() -> None:
@@ -47,12 +47,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--trials-per-node", type=int, default=100)
     parser.add_argument("--every", type=float, default=1.0, help="seconds between snapshots")
+    parser.add_argument("--sigma", type=float, default=0.7, help="of the logarithm of seconds")
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for n_nodes in arguments.nodes:
         n_trials = arguments.trials_per_node * n_nodes
-        cluster = Cluster(n_nodes * N_GPUS, 80, n_trials, 16, n_nodes=n_nodes)
+        cluster = Cluster(
+            n_nodes * N_GPUS, 80, n_trials, 16, n_nodes=n_nodes, sigma=arguments.sigma
+        )
         known = Known(KNOWN.request, arguments.ahead)
         sweep = ClusterSweep(
             cluster, arguments.seed, known, deaths(cluster, arguments.seed), arguments.every
@@ -63,7 +66,8 @@ def main() -> None:
 
 
 def report(sweep: ClusterSweep, cluster: Cluster, cpu_seconds: float) -> None:
-    costs, bound = sweep.costs, bound_seconds(sweep, cluster)
+    costs, (by_memory, longest) = sweep.costs, bounds_seconds(sweep, cluster)
+    bound = max(by_memory, longest)
     decision = costs.decisions_seconds / costs.n_decisions
     snapshot = costs.readings_seconds / costs.n_snapshots
     per_second = (1 - cluster.n_nodes * snapshot) / decision
@@ -72,7 +76,8 @@ def report(sweep: ClusterSweep, cluster: Cluster, cpu_seconds: float) -> None:
         f"{cluster.n_nodes} nodes, {len(sweep.trials)} trials, {costs.most_running} at once, "
         f"{costs.n_interrupted} interrupted, {sweep.n_lost} lost, {sweep.n_ran_out} ran out, "
         f"{sweep.n_over_committed} over-committed: "
-        f"{sweep.now:.0f} s, {sweep.now / bound:.2f} x bound; "
+        f"{sweep.now:.0f} s, {sweep.now / bound:.2f} x bound ({by_memory:.0f} s by memory, "
+        f"{longest:.0f} s the longest), the last began at {sweep.last_start_seconds:.0f} s; "
         f"{costs.n_decisions} decisions of {decision * 1e6:.0f} us, "
         f"{costs.n_snapshots} snapshots of {snapshot * 1e6:.0f} us: {per_second:.0f} decisions/s "
         f"beside {cluster.n_nodes} snapshots/s; {resident:.2f} GiB, {cpu_seconds:.0f} s of CPU\n"
