@@ -38,7 +38,7 @@ class States:
         self.totals = {device_id(n): random.choice([8, 8, 24]) * GIB for n in names}
         self.processes = [process_id(10 + n, d.node) for n, d in enumerate(self.totals)]
         self.processes += [process_id(50 + n, d.node) for n, d in enumerate(self.totals)]
-        self.limits = Limits(random.choice([None, None, 6]), GIB // 2, 5.0, max_per_gpu=3)
+        self.limits = Limits(random.choice([None, None, 6]), GIB, 5.0, max_per_gpu=3)
         self.idle: Idle = {}
         self.n_made = 0
         self.running: set[int] = set()
@@ -111,16 +111,24 @@ class States:
 
     def _look(self) -> None:
         """Another reading, or the same, of which something is said since; other limits; idle."""
-        random = self.random
-        if random.random() < 0.5:
+        random, before = self.random, self.reading
+        which = random.random()
+        if which < 0.4:
             self.reading = self.read()
-        else:
+        elif which < 0.7:
             shown = (
-                self._snapshot(d.address) if random.random() < 0.2 else replace(d)
-                for d in self.reading.devices
+                self._snapshot(d.address)
+                if random.random() < 0.2
+                else replace(d, power_watts=which)
+                for d in before.devices
             )
-            self.reading = replace(self.reading, devices=tuple(shown), begun_seconds=self.now)
+            self.reading = replace(before, devices=tuple(shown), begun_seconds=self.now)
+        else:
+            elsewhere = {(d, "t2"): 2 * GIB for d in self.totals if random.random() < 0.5}
+            self.reading = replace(before, promised_elsewhere=elsewhere)
         self.ledger.note(self.reading, ())
+        seen = ((d, random.choice([0, 1, 4]) * GIB) for d in self.totals if random.random() < 0.3)
+        self.ledger.note_foreign(seen)
         few = Sharing(random.choice([1, 2]), "they are faster so")
         sharing = {device: few for device in self.totals if random.random() < 0.3}
         self.limits = replace(self.limits, sharing=sharing)
