@@ -45,7 +45,7 @@ from automl.admission.teams import (
     closed_to,
     is_this_host,
     is_unknown,
-    not_lost,
+    not_lost_of,
     of_largest_size,
     teams_of,
     with_kept,
@@ -112,7 +112,7 @@ def place(
     cap = limits.max_concurrent_trials
     if cap is not None and ledger.n_reservations >= cap:
         return at_limit(cap)
-    teams = teams_of(request, not_lost(everything))
+    teams = not_lost_of(request, teams_of(request, everything))
     if request.alone:
         teams = of_largest_size(request, teams)
     n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
@@ -169,7 +169,7 @@ class _Asked:
 
     def _idle_in_the_way(self, shelves: Shelves) -> frozenset[DeviceId]:
         """As `in_the_way`, while something runs."""
-        least_bytes = max(1, self.request.memory_bytes or self.request.joins_at_bytes or 0)
+        least_bytes = self.request.memory_bytes or self.request.joins_at_bytes or 0
         team, found = None, []
         for a in shelves.with_idle(self.request, least_bytes):
             address = a.device.address

@@ -28,6 +28,15 @@ def not_lost(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
     return [a for a in accounts if not a.device.lost]
 
 
+def not_lost_of(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each team those that are not lost, if enough; in the order of the teams, whoever of them
+    is lost."""
+    left = [not_lost(team) for team in teams]
+    return [team for team in left if len(team) >= request.n_devices]
+
+
 def closed_to(request: Request, accounts: Sequence[DeviceAccount], some: bool) -> Refusal | None:
     """Why it could not start even if nothing else ran: on no device, or on none that is well."""
     if (never := _never(request, accounts, some)) is not None:

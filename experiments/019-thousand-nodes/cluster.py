@@ -84,9 +84,8 @@ class ClusterSweep(Sweep):
         self.costs, self._ports_seconds = Costs(), 0.0
         self._dead_since: dict[str, float] = {}
         self._gone: set[str] = set()
-        self.dead_area = 0.0
-        """Device seconds in which a node was dead."""
-        self._lost_until: dict[int, float] = {}
+        self.dead: list[tuple[float, float]] = []
+        """From when to when a node was."""
         self._idle: dict[tuple[DeviceId, ...], tuple[ProcessId, ...]] = {}
         self._snapshots: dict[DeviceId, DeviceSnapshot] = {}
         self._progress_of: dict[int, float] = {}
@@ -107,6 +106,7 @@ class ClusterSweep(Sweep):
         if node in self._dead_since:
             return
         self._dead_since[node] = self.now
+        self.dead.append((self.now, self.now + DEAD_SECONDS))
         for device in self.by_node[node]:
             self._advance(device)
             self._version[device] += 1  # nothing ends there any more
@@ -137,7 +137,7 @@ class ClusterSweep(Sweep):
         self._progress_of[number] = max(0.0, done)
 
     def _come_back(self, node: str) -> None:
-        self.dead_area += (self.now - self._dead_since.pop(node)) * N_GPUS
+        del self._dead_since[node]
         self._gone.discard(node)
 
     # --- the machine ---

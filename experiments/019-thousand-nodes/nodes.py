@@ -9,11 +9,12 @@ import argparse
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from random import Random
 
 from cluster import N_GPUS, Cluster, ClusterSweep, Death
 from virtual_sweep import Known
-from worlds import CONTEXT_BYTES
+from worlds import CONTEXT_BYTES, Trial
 
 KNOWN = Known("20 % over")
 """What a trial asks for to begin with; measured peaks are learned."""
@@ -30,16 +31,18 @@ def deaths(cluster: Cluster, seed: int) -> list[Death]:
     return found + [Death(node, HALF_AT_SECONDS) for node in nodes[::2]]
 
 
-def bounds_seconds(sweep: ClusterSweep, cluster: Cluster) -> tuple[float, float]:
-    """No plan is faster: the memory that all trials hold over time, on what was alive of it; the
-    longest trial."""
+def bounds_seconds(
+    trials: Sequence[Trial], cluster: Cluster, dead: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """No plan is faster: by the memory that all trials hold over time, of GPUs that were alive
+    (`dead`: from when to when a node was not); and the longest trial."""
     room = cluster.gib * 1024**3 - CONTEXT_BYTES
-    device_seconds = sum(t.peak_bytes * t.seconds for t in sweep.trials) / room
-    dead = sweep.dead_area + sum(
-        (sweep.now - since) * N_GPUS for since in sweep._dead_since.values()
-    )
-    by_memory = (device_seconds + dead) / (cluster.n_nodes * N_GPUS)
-    return by_memory, max(t.seconds for t in sweep.trials)
+    needed = sum(t.peak_bytes * t.seconds for t in trials) / room / N_GPUS
+    seconds, before = needed / cluster.n_nodes, 0.0
+    while seconds - before > 1e-3:
+        lost = sum(max(0.0, min(seconds, until) - since) for since, until in dead)
+        seconds, before = (needed + lost) / cluster.n_nodes, seconds
+    return seconds, max(t.seconds for t in trials)
 
 
 def main() -> None:
@@ -66,7 +69,8 @@ def main() -> None:
 
 
 def report(sweep: ClusterSweep, cluster: Cluster, cpu_seconds: float) -> None:
-    costs, (by_memory, longest) = sweep.costs, bounds_seconds(sweep, cluster)
+    costs = sweep.costs
+    by_memory, longest = bounds_seconds(sweep.trials, cluster, sweep.dead)
     bound = max(by_memory, longest)
     decision = costs.decisions_seconds / costs.n_decisions
     snapshot = costs.readings_seconds / costs.n_snapshots

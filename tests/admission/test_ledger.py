@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -225,12 +226,14 @@ def test_a_snapshot_tells_what_changed_since_another_of_the_same_ledger() -> Non
 
 def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automl.admission.ledger._LONGEST_JOURNAL", 2)
-    ledger, told = Ledger(), []
+    ledger = Ledger()
+    changes = [ledger.snapshot().changes]
     for key in range(4):
-        before = ledger.snapshot()
         ledger.reserve(key, placed(f"GPU-{key}", 5))
-        told.append(ledger.snapshot().changes.since(before.changes))
+        changes.append(ledger.snapshot().changes)
+    told = [after.since(before) for before, after in pairwise(changes)]
     assert told == [{device_id("GPU-0")}, {device_id("GPU-1")}, None, {device_id("GPU-3")}]
+    assert [changes[4].since(before) for before in changes[:3]] == [None] * 3
 
 
 def test_a_snapshot_knows_the_devices_of_this_machine() -> None:
