@@ -63,11 +63,10 @@ class Situation:
         may fit there, or nothing does where it wants one to itself: quick, and never False where
         `place` finds room."""
         asked = request.memory_bytes or 0
-        for device in self.reading.devices:
-            if device.address in devices:
-                promised = self._promised(device.address, at_seconds)
-                if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
-                    return True
+        for device in filter(None, map(self.reading.find, devices)):
+            promised = self._promised(device.address, at_seconds)
+            if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
+                return True
         return False
 
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> Situation:

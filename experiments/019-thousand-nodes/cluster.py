@@ -100,6 +100,12 @@ class ClusterSweep(Sweep):
         for death in deaths:
             self.at(death.at_seconds, partial(self._die, death.node))
 
+    def run_until(self, seconds: float) -> None:
+        """Break it off then: for what it costs."""
+        self._tick()
+        while self.now < seconds and not self.loop.done:
+            self.step()
+
     # --- nodes ---
 
     def _die(self, node: str) -> None:

@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--trials-per-node", type=int, default=100)
     parser.add_argument("--every", type=float, default=1.0, help="seconds between snapshots")
     parser.add_argument("--sigma", type=float, default=0.7, help="of the logarithm of seconds")
+    parser.add_argument("--until", type=float, help="seconds after which it is broken off")
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -64,7 +65,10 @@ def main() -> None:
             cluster, arguments.seed, known, deaths(cluster, arguments.seed), arguments.every
         )
         begun = time.thread_time()
-        sweep.run()
+        if arguments.until is None:
+            sweep.run()
+        else:
+            sweep.run_until(arguments.until)
         report(sweep, cluster, time.thread_time() - begun)
 
 
