@@ -5,7 +5,7 @@
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
 formula of room, `host_share.py` that of the host, `teams.py` which devices come into question,
-`reasons.py` the words of a refusal.
+`reasons.py` the words of a refusal; `shelves.py` finds one of thousands without looking at all.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -116,6 +117,15 @@ class OneLine:
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
         """Wherever there is a device now."""
         return None
+
+
+def without(waiting: deque[Waiting], numbers: set[int]) -> deque[Waiting]:
+    """Those that wait but these trials: of thousands it is nearly always the first who goes, and
+    then the same queue is given back."""
+    left = set(numbers)
+    while waiting and waiting[0].trial.number in left:
+        left.discard(waiting.popleft().trial.number)
+    return deque(w for w in waiting if w.trial.number not in left) if left else waiting
 
 
 def _waits_for_room(refusal: Refusal) -> bool:

@@ -27,7 +27,7 @@ from automl.running.chooser import Chooser
 from automl.running.choosing import lines_of
 from automl.running.durations import Durations
 from automl.running.held_back import HeldBack
-from automl.running.lines import AllWait, Refused
+from automl.running.lines import AllWait, Refused, without
 from automl.running.lookahead import Lookahead
 from automl.running.memory_seen import MemorySeen
 from automl.running.messages import (
@@ -365,7 +365,7 @@ class Loop:
         return False
 
     def _put_aside(self, found: Refused) -> None:
-        self._take_out({found.waiting.trial.number})
+        self.waiting = without(self.waiting, {found.waiting.trial.number})
         if found.refusal.kind is RefusalKind.NEVER:
             decided = after_refusal_for_good(found.waiting, found.request, found.refusal)
             self._again(found.waiting, decided)
@@ -418,7 +418,7 @@ class Loop:
         key = next(iter(members))
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
-        self._take_out({*members})
+        self.waiting = without(self.waiting, {*members})
         disturbed = self._placing.is_disturbed(placement)  # it may end before there is a reading
         self.executions[key] = Execution(
             key, request, placement, kind, members, len(group), disturbed=disturbed
@@ -428,13 +428,6 @@ class Loop:
         self.ledger.reserve(key, placement, self.process)
         self._placing.cap()  # neighbours first, then the trial that relies on it
         self.ports.submit([waiting.trial for waiting in group], placement, len(group))
-
-    def _take_out(self, numbers: set[int]) -> None:
-        """These wait no more; thousands may, of whom it is nearly always the first."""
-        while numbers and self.waiting and self.waiting[0].trial.number in numbers:
-            numbers.discard(self.waiting.popleft().trial.number)
-        if numbers:
-            self.waiting = deque(w for w in self.waiting if w.trial.number not in numbers)
 
     def _run(self, waiting: Waiting, execution: Execution, now_seconds: float) -> None:
         number = waiting.trial.number
