@@ -12,12 +12,11 @@ the safe side. Where NVML knows no pids (in a container) a context counts as for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from automl.admission.host_share import HostShare, process_bytes, share_of
-from automl.admission.ledger import LedgerSnapshot, Page
+from automl.admission.ledger import Page
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.trial import DeviceId, ProcessId
 
@@ -80,8 +79,7 @@ class DeviceAccount:
     def order(self) -> tuple[int, float, int, DeviceId]:
         """Of those that have room the first is taken: fewest trials, least busy (in quarters, as
         utilisation says that some kernel ran, not how much room there is), fullest."""
-        load = round((self.device.utilisation or 0.0) * 4) / 4
-        return self.n_trials, load, self.room_bytes, self.device.address
+        return self.n_trials, _load(self.device), self.room_bytes, self.device.address
 
 
 @dataclass(frozen=True)
@@ -90,48 +88,6 @@ class _Used:
 
     low_bytes: int
     high_bytes: int
-
-
-class Accounts:
-    """Keeps what is added up of each device until there is another reading, or its page is another.
-
-    What else is added up comes with one of the two: faults and what other sweeps promise with the
-    reading, which is another where these are; what processes were seen to take with the ledger.
-    """
-
-    def __init__(self) -> None:
-        self._reading: Reading | None = None
-        self._kept: dict[DeviceId, DeviceAccount] = {}
-        self._process_bytes = 0
-        self._shares: dict[DeviceId, tuple[Page, HostShare]] = {}
-
-    def of(
-        self, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
-    ) -> list[DeviceAccount]:
-        """Of all devices of the reading."""
-        self._renew(reading, ledger)
-        for device in reading.devices:
-            kept, page = self._kept.get(device.address), ledger.on(device.address)
-            if kept is None or kept.page is not page:
-                self._kept[device.address] = account(device, reading, page, headroom_bytes)
-        return list(self._kept.values())
-
-    def host_share(self, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
-        """What trials on GPUs take of the machine, on devices of the reading or not."""
-        self._renew(reading, ledger)
-        total = HostShare()
-        for device, page in ledger.pages.items():
-            kept = self._shares.get(device)
-            if kept is None or kept[0] is not page:
-                kept = page, share_of(device, page, reading, process_bytes(ledger))
-                self._shares[device] = kept
-            total += kept[1]
-        return total
-
-    def _renew(self, reading: Reading, ledger: LedgerSnapshot) -> None:
-        if reading is not self._reading or process_bytes(ledger) != self._process_bytes:
-            self._reading, self._process_bytes = reading, process_bytes(ledger)
-            self._kept, self._shares = {}, {}
 
 
 def account(
@@ -180,10 +136,31 @@ def _n_processes(device: DeviceSnapshot, page: Page, ours: set[ProcessId]) -> in
     return len(ours | page.contexts.keys() | others)
 
 
-def contexts_seen(reading: Reading) -> Iterator[tuple[DeviceId, ProcessId, int]]:
-    """What NVML shows of each of our processes beyond what torch holds there: its CUDA context (and
-    memory that torch does not count, hence at most so much). Nothing of whom NVML does not know."""
-    for device in reading.devices:
+def _load(device: DeviceSnapshot) -> float:
+    """In quarters."""
+    return round((device.utilisation or 0.0) * 4) / 4
+
+
+def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
+    """Whether two snapshots of one device tell of the same, but for what is only shown."""
+    return device is other or (
+        device.free_bytes == other.free_bytes
+        and device.total_bytes == other.total_bytes
+        and device.fault == other.fault
+        and device.lost == other.lost
+        and device.max_processes == other.max_processes
+        and _load(device) == _load(other)
+        and device.processes == other.processes
+    )
+
+
+def contexts_seen(
+    reading: Reading, on: Iterable[DeviceId]
+) -> Iterator[tuple[DeviceId, ProcessId, int]]:
+    """What NVML shows of each of our processes on these devices beyond what torch holds there: its
+    CUDA context (and memory that torch does not count, hence at most so much). Nothing of whom NVML
+    does not know."""
+    for device in filter(None, map(reading.find, on)):
         here, pids = device.address, _by_process(device)
         held, before = reading.held_after_on(here), reading.held_before_on(here)
         for process in held.keys() & pids.keys() & before.keys():

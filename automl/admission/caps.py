@@ -11,21 +11,27 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from automl.admission.account import DeviceAccount
-from automl.admission.ledger import Reservation
+from automl.admission.ledger import LedgerSnapshot, Reservation
 from automl.trial import DeviceId
 
 Caps: TypeAlias = Mapping[int, Mapping[DeviceId, int]]
 """Bytes of each GPU, by the key of the reservation; a device that is not named is not capped."""
 
 
-def caps(accounts: Iterable[DeviceAccount], running: Iterable[Reservation]) -> Caps:
-    """Of all that runs."""
-    found: dict[int, dict[DeviceId, int]] = {held.key: {} for held in running}
-    for here in accounts:
-        if here.device.address.on_host or here.n_trials < 2:
-            continue
-        for held in here.page.reservations:
-            found[held.key][here.device.address] = _cap(held, here)
+def caps(
+    accounts: Mapping[DeviceId, DeviceAccount], ledger: LedgerSnapshot, on: Iterable[DeviceId]
+) -> Caps:
+    """Of all that runs on these devices."""
+    running = {held.key: held for device in on for held in ledger.on(device).reservations}
+    return {key: _of(held, accounts) for key, held in running.items()}
+
+
+def _of(held: Reservation, accounts: Mapping[DeviceId, DeviceAccount]) -> Mapping[DeviceId, int]:
+    found = {}
+    for device in held.placement.devices:
+        here = accounts.get(device)
+        if here is not None and not device.on_host and here.n_trials > 1:
+            found[device] = _cap(held, here)
     return found
 
 

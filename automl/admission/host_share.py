@@ -99,7 +99,7 @@ def kept_for_gpus(
     Nothing for GPUs that have no trial while nothing of ours runs: where the machine is too small
     for all of them, what can only train on it still has its turn.
     """
-    local = [d.address for d in reading.devices if d.address.node == LOCAL_NODE and not d.lost]
+    local = [d.address for d in reading.local if not d.lost]
     gpus = [device for device in local if not device.on_host]
     free = [] if share.is_empty else [d for d in gpus if not ledger.on(d).reservations]
     n_cores = max(share.n_running, len(gpus))

@@ -3,7 +3,8 @@
 NVML shows memory only once it is taken, long after admission; the ledger knows it from the moment
 of the promise. Arithmetic over both is in `account.py`. Changed by the main thread (reserve) and by
 pool threads (release, peaks), each change under one short lock; readers get an immutable snapshot,
-of which only the pages of devices are made anew on which something changed.
+of which only the pages of devices are made anew on which something changed, and which says which
+these are: what it costs does not grow with the number of devices.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
+from automl.admission.layers import Layers
 from automl.devices.device import Reading
-from automl.trial import HOST, DeviceId, Placement, ProcessId
+from automl.trial import HOST, LOCAL_NODE, DeviceId, Placement, ProcessId
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Reservation:
     """The most it was seen to hold of each device, in the order of its shares; none: not seen."""
     settled: bool = False
     """The promise was shrunk to what was seen, which happens once."""
+    number: int = 0
+    """Of all that were made of its ledger."""
 
     def counted_bytes(self, device: DeviceId) -> int:
         """What admission counts: the promise, or the observed peak where that is larger."""
@@ -101,7 +106,26 @@ class Page:
 
 
 _EMPTY = Page()
+_LONGEST_JOURNAL = 100_000
+"""Entries; whoever knows a snapshot of an older one takes every page as changed."""
 Contexts: TypeAlias = Mapping[tuple[DeviceId, ProcessId], Context]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Which pages changed, in order, as far as one snapshot of a ledger knows."""
+
+    journal: list[DeviceId] = field(default_factory=list)
+    """Of the ledger, which adds to it."""
+    n: int = 0
+    """So many of its entries are of this snapshot and those before."""
+
+    def since(self, before: Changes) -> set[DeviceId] | None:
+        """On which devices something changed; None: the other is not of the same ledger, or was
+        taken later."""
+        if before.journal is not self.journal or before.n > self.n:
+            return None
+        return set(self.journal[before.n : self.n])
 
 
 @dataclass(frozen=True)
@@ -109,9 +133,12 @@ class LedgerSnapshot:
     """The ledger at one moment."""
 
     pages: Mapping[DeviceId, Page] = field(default_factory=dict)
-    reservations: tuple[Reservation, ...] = ()
+    n_reservations: int = 0
     host_peak_bytes: int = 0
     """The most main memory that a process of ours was seen to take that trains on a GPU."""
+    changes: Changes = field(default_factory=Changes, compare=False)
+    local: frozenset[DeviceId] = frozenset()
+    """Devices of this machine that have a page."""
 
     @classmethod
     def of(
@@ -122,7 +149,8 @@ class LedgerSnapshot:
         host_peak_bytes: int = 0,
     ) -> LedgerSnapshot:
         """A ledger as it is thought to be at another moment."""
-        held, least = tuple(reservations), least_foreign or {}
+        held = [replace(r, number=n) for n, r in enumerate(reservations)]
+        least = least_foreign or {}
         there: dict[DeviceId, dict[ProcessId, Context]] = defaultdict(dict)
         for (device, process), context in (contexts or {}).items():
             there[device][process] = context
@@ -134,10 +162,16 @@ class LedgerSnapshot:
             device: Page(tuple(on[device]), there[device], least.get(device))
             for device in {*on, *there, *least}
         }
-        return cls(pages, held, host_peak_bytes)
+        return cls(pages, len(held), host_peak_bytes, local=_local(pages))
 
     def on(self, device: DeviceId) -> Page:
         return self.pages.get(device, _EMPTY)
+
+    @cached_property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Of all devices, in the order in which they were made."""
+        found = {r.key: r for page in self.pages.values() for r in page.reservations}
+        return tuple(sorted(found.values(), key=lambda r: r.number))
 
     @property
     def contexts(self) -> Contexts:
@@ -165,15 +199,21 @@ class Ledger:
         self._contexts: dict[DeviceId, dict[ProcessId, Context]] = defaultdict(dict)
         self._least_foreign: dict[DeviceId, int] = {}
         self._host_peak_bytes = 0
-        self._pages: dict[DeviceId, Page] = {}
+        self._pages: Layers[DeviceId, Page] = Layers()
         self._changed: set[DeviceId] = set()
+        self._journal: list[DeviceId] = []
+        self._n_made = 0
+        self._local: frozenset[DeviceId] = frozenset()
+        self._snapshot: LedgerSnapshot | None = None
+        """The last one, while nothing has changed."""
 
     # --- a reservation's life ---
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
             assert key not in self._reservations, f"trial {key} already holds a reservation"
-            held = Reservation(key, placement, process)
+            self._n_made += 1
+            held = Reservation(key, placement, process, number=self._n_made)
             self._put(held)
             for device in _gpus(held):
                 self._await(device, held.holder, Context())
@@ -241,16 +281,18 @@ class Ledger:
 
     # --- what readings tell ---
 
-    def note(self, reading: Reading, sizes: Iterable[tuple[DeviceId, ProcessId, int]]) -> None:
-        """Learn from a reading what contexts take, and which went with their processes."""
+    def note(
+        self,
+        reading: Reading,
+        sizes: Iterable[tuple[DeviceId, ProcessId, int]],
+        on: Collection[DeviceId] | None = None,
+    ) -> None:
+        """Learn from a reading what contexts take, and which went with their processes. `on`: where
+        that may be otherwise than it was; None: anywhere."""
         alive = {process for _, process in reading.reserved_after}
         with self._lock:
             alive |= {held.holder for held in self._reservations.values()}
-            taken = [
-                reading.held_after_on(HOST).get(process, 0)
-                for process in self._have_come_up(reading)
-            ]
-            self._host_peak_bytes = max(self._host_peak_bytes, *taken, 0)
+            self._note_host(reading)
             for device, process, size in sizes:
                 context = self._contexts[device].get(process)
                 if context is not None and not context.pending(reading.begun_seconds):
@@ -258,43 +300,66 @@ class Ledger:
                     if least != context.size_bytes:
                         self._contexts[device][process] = replace(context, size_bytes=least)
                         self._changed.add(device)
-            for device, contexts in self._contexts.items():
+            for device in [*self._contexts] if on is None else on:
+                contexts = self._contexts[device]
                 for process, context in [*contexts.items()]:
                     is_kept = process in alive and not context.in_doubt
                     if not is_kept and not context.pending(reading.begun_seconds):
                         del contexts[process]
                         self._changed.add(device)
 
-    def note_foreign(self, device: DeviceId, foreign_bytes: int) -> None:
-        """Others hold so much of the device."""
+    def note_foreign(self, seen: Iterable[tuple[DeviceId, int]]) -> None:
+        """Others hold so much of each of these devices."""
         with self._lock:
-            before = self._least_foreign.get(device)
-            if before is None or foreign_bytes < before:
-                self._least_foreign[device] = foreign_bytes
-                self._changed.add(device)
+            for device, foreign_bytes in seen:
+                before = self._least_foreign.get(device)
+                if before is None or foreign_bytes < before:
+                    self._least_foreign[device] = foreign_bytes
+                    self._changed.add(device)
 
     def snapshot(self) -> LedgerSnapshot:
         with self._lock:
-            for device in self._changed:
-                self._pages[device] = Page(
-                    tuple(self._on[device].values()),
-                    dict(self._contexts[device]),
-                    self._least_foreign.get(device),
-                )
-            self._changed.clear()
-            everyone = tuple(self._reservations.values())
-            return LedgerSnapshot(dict(self._pages), everyone, self._host_peak_bytes)
+            if self._changed or self._snapshot is None:
+                self._snapshot = self._make()
+            return self._snapshot
 
     # --- under the lock ---
 
-    def _have_come_up(self, reading: Reading) -> set[ProcessId]:
-        """Those that train on GPUs, and have their libraries loaded."""
-        return {
-            process
-            for contexts in self._contexts.values()
-            for process, context in contexts.items()
-            if not context.pending(reading.begun_seconds)
+    def _make(self) -> LedgerSnapshot:
+        changed = {
+            device: Page(
+                tuple(self._on[device].values()),
+                dict(self._contexts[device]),
+                self._least_foreign.get(device),
+            )
+            for device in self._changed
         }
+        if len(self._journal) >= _LONGEST_JOURNAL:
+            self._journal = []  # snapshots keep the old one
+        self._journal += self._changed
+        self._changed.clear()
+        self._local |= _local(changed)
+        self._pages = self._pages.with_these(changed)
+        return LedgerSnapshot(
+            self._pages,
+            len(self._reservations),
+            self._host_peak_bytes,
+            Changes(self._journal, len(self._journal)),
+            self._local,
+        )
+
+    def _note_host(self, reading: Reading) -> None:
+        """What those take of this machine that train on GPUs, and have their libraries loaded."""
+        held = reading.held_after_on(HOST)
+        if not held:
+            return
+        most = self._host_peak_bytes
+        for contexts in self._contexts.values():
+            for process, context in contexts.items():
+                if not context.pending(reading.begun_seconds):
+                    most = max(most, held.get(process, 0))
+        if most != self._host_peak_bytes:
+            self._host_peak_bytes, self._snapshot = most, None
 
     def _put(self, held: Reservation) -> None:
         self._reservations[held.key] = held
@@ -323,3 +388,7 @@ class Ledger:
 def _gpus(held: Reservation) -> list[DeviceId]:
     """Where it brings a CUDA context."""
     return [device for device in held.placement.devices if not device.on_host]
+
+
+def _local(devices: Iterable[DeviceId]) -> frozenset[DeviceId]:
+    return frozenset(device for device in devices if device.node == LOCAL_NODE)

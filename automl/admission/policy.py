@@ -5,7 +5,7 @@
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
 formula of room, `host_share.py` that of the host, `teams.py` which devices come into question,
-`reasons.py` the words of a refusal.
+`reasons.py` the words of a refusal; `shelves.py` finds one of thousands without looking at all.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
-from automl.admission.account import Accounts, DeviceAccount, context_bytes
+from automl.admission.account import DeviceAccount, context_bytes
+from automl.admission.accounts import Accounts
 from automl.admission.host_share import (
     HostRoom,
     HostShare,
@@ -28,17 +30,22 @@ from automl.admission.ledger import LedgerSnapshot
 from automl.admission.limits import Limits
 from automl.admission.reasons import (
     Refusal,
+    all_gpus_taken,
     at_limit,
+    full_by_pace,
     no_host_room,
     no_room,
+    no_room_even_on,
+    too_large,
     unfit,
 )
+from automl.admission.shelves import Shelves
 from automl.admission.teams import (
     all_full,
     closed_to,
     is_this_host,
     is_unknown,
-    not_lost,
+    not_lost_of,
     of_largest_size,
     teams_of,
     with_kept,
@@ -80,24 +87,11 @@ def place(
     if (unseen := unfit(reading, limits.stale_seconds, now_seconds)) is not None:
         return unseen
     assert reading is not None
-    accounts = accounts or Accounts()
+    books = accounts or Accounts()
     in_threads = process is not None
     known = reading.host is not None
-    share = accounts.host_share(reading, ledger) if known else HostShare()
+    share = books.host_share(reading, ledger) if known else HostShare()
     kept = kept_for_gpus(reading, ledger, share, idle or {}, in_threads=in_threads)
-    everything = with_kept(accounts.of(reading, ledger, limits.headroom_bytes), kept)
-    if (closed := closed_to(request, everything, some)) is not None:
-        return closed
-    cap = limits.max_concurrent_trials
-    if cap is not None and len(ledger.reservations) >= cap:
-        return at_limit(cap)
-    teams = teams_of(request, not_lost(everything))
-    if request.alone:
-        teams = of_largest_size(request, teams)
-    n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
-    free = with_places(request, teams, limits, n_on_host)
-    if not free:
-        return all_full([a for team in teams for a in team], limits, n_on_host)
     host = host_room(
         reading,
         ledger,
@@ -107,7 +101,25 @@ def place(
         helpers_bytes=limits.helpers_bytes,
         in_threads=in_threads,
     )
-    return _Asked(request, ledger, process, idle or {}, host).decide(free)
+    asked = _Asked(request, ledger, process, idle or {}, host)
+    if accounts is not None and request.n_devices == 1 and not some:
+        found = asked.among(accounts.shelves(reading, ledger, limits), limits)
+        if found is not None:
+            return found
+    everything = with_kept([*books.of(reading, ledger, limits.headroom_bytes).values()], kept)
+    if (closed := closed_to(request, everything, some)) is not None:
+        return closed
+    cap = limits.max_concurrent_trials
+    if cap is not None and ledger.n_reservations >= cap:
+        return at_limit(cap)
+    teams = not_lost_of(request, teams_of(request, everything))
+    if request.alone:
+        teams = of_largest_size(request, teams)
+    n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
+    free = with_places(request, teams, limits, n_on_host)
+    if not free:
+        return all_full([a for team in teams for a in team], limits, n_on_host)
+    return asked.decide(free)
 
 
 @dataclass(frozen=True)
@@ -119,19 +131,68 @@ class _Asked:
     process: ProcessId | None
     idle: Idle
     host: HostRoom
-    _n_idle: dict[DeviceId, int] = field(default_factory=dict)
-    """Idle processes by device."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _n_idle(self) -> Mapping[DeviceId, int]:
+        """Idle processes by device."""
+        n_idle: dict[DeviceId, int] = {}
         for devices, processes in self.idle.items():
             for device in devices:
-                self._n_idle[device] = self._n_idle.get(device, 0) + len(processes)
+                n_idle[device] = n_idle.get(device, 0) + len(processes)
+        return n_idle
+
+    def among(self, shelves: Shelves, limits: Limits) -> Placement | Refusal | None:
+        """The same as `place` decides of all accounts, by a few that are looked at; None: they have
+        to be looked at."""
+        request, cap = self.request, limits.max_concurrent_trials
+        if shelves.has_this_host:
+            return None
+        if (largest := shelves.too_small(request)) is not None:
+            return too_large(request, largest)
+        if not shelves.is_open_to(request):
+            return None
+        if cap is not None and self.ledger.n_reservations >= cap:
+            return at_limit(cap)
+        if not shelves.has_places(request):
+            held = shelves.held(request)
+            if held is not None:
+                return full_by_pace(held, limits.sharing[held.device.address])
+            return all_gpus_taken(limits.max_per_gpu) if shelves.has_gpus(request) else None
+        if fitting := shelves.fitting(request, self._fits_now):
+            return self.placement([min(fitting, key=self.order)])
+        if shelves.has_local and shelves.fitting(request, self._beside_nothing._fits_now):
+            return no_host_room(self.host, frozenset(self._n_idle))
+        roomiest = shelves.shown(request)
+        if roomiest is None or not self.ledger.n_reservations:
+            return None
+        return no_room_even_on(roomiest, request, self._idle_in_the_way(shelves))
+
+    def _idle_in_the_way(self, shelves: Shelves) -> frozenset[DeviceId]:
+        """As `in_the_way`, while something runs."""
+        least_bytes = self.request.memory_bytes or self.request.joins_at_bytes or 0
+        team, found = None, []
+        for a in shelves.with_idle(self.request, least_bytes):
+            address = a.device.address
+            if team is not None and (address.node, address.kind) != team:
+                break
+            if self._n_idle_on(a) and self._fits_without_idle(a):
+                team = address.node, address.kind
+                found.append(address)
+        return frozenset(found)
+
+    @property
+    def _beside_nothing(self) -> _Asked:
+        """The same on a host that has room for any process."""
+        return replace(self, host=HostRoom())
+
+    def _fits_now(self, a: DeviceAccount) -> bool:
+        return self._fits(a, self._context_bytes(a))
 
     def decide(self, teams: Sequence[Sequence[DeviceAccount]]) -> Placement | Refusal:
         """The best of those that have room for it, or what is lacking."""
         if fitting := self.fitting(teams):
             return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
-        if replace(self, host=HostRoom()).fitting(teams):
+        if self._beside_nothing.fitting(teams):
             return no_host_room(self.host, frozenset(self._n_idle))
         return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
 
@@ -139,7 +200,7 @@ class _Asked:
         """The best devices of each node and kind that has enough with room."""
         fitting = []
         for team in teams:
-            fit = [a for a in team if self._fits(a, self._context_bytes(a))]
+            fit = [a for a in team if self._fits_now(a)]
             if len(fit) >= self.request.n_devices:
                 fitting.append(heapq.nsmallest(self.request.n_devices, fit, key=self.order))
         return fitting or list(self._used_again_together(teams))
@@ -171,7 +232,7 @@ class _Asked:
     def in_the_way(self, teams: Sequence[Sequence[DeviceAccount]]) -> frozenset[DeviceId]:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
         every one that has some: it cannot be known too well what they hold."""
-        empty = not self.ledger.reservations
+        empty = not self.ledger.n_reservations
         if empty and any(map(is_this_host, itertools.chain(*teams))):
             return frozenset(self._n_idle)  # those of GPUs have main memory, too
         for team in teams:

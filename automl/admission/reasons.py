@@ -77,7 +77,13 @@ def all_taken(
                 f"{max_on_host - n_on_host} kept for GPUs)"
             )
     else:
-        limit = f"admission.max_trials_per_device={max_per_gpu}"
+        return all_gpus_taken(max_per_gpu)
+    return Refusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
+
+
+def all_gpus_taken(max_per_gpu: int) -> Refusal:
+    """The same of GPUs."""
+    limit = f"admission.max_trials_per_device={max_per_gpu}"
     return Refusal(f"waiting: all places are taken, {limit}", RefusalKind.FULL)
 
 
@@ -162,6 +168,13 @@ def no_room(
     if len(closed) == len(accounts):
         return Refusal(f"waiting: {'; '.join(closed)}", in_the_way=in_the_way)
     roomiest = max((a for a in accounts if _closed(a.device) is None), key=lambda a: a.room_bytes)
+    return no_room_even_on(roomiest, request, in_the_way)
+
+
+def no_room_even_on(
+    roomiest: DeviceAccount, request: Request, in_the_way: frozenset[DeviceId]
+) -> Refusal:
+    """The same by the one that has the most room of those that are not closed."""
     asked = _asked(request)
     if roomiest.exclusive:
         return Refusal(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from automl.admission.account import Accounts
+from automl.admission.accounts import Accounts
 from automl.admission.ledger import Context, Contexts, LedgerSnapshot, Reservation
 from automl.admission.limits import Limits
 from automl.admission.policy import Idle, place
@@ -63,11 +63,10 @@ class Situation:
         may fit there, or nothing does where it wants one to itself: quick, and never False where
         `place` finds room."""
         asked = request.memory_bytes or 0
-        for device in self.reading.devices:
-            if device.address in devices:
-                promised = self._promised(device.address, at_seconds)
-                if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
-                    return True
+        for device in filter(None, map(self.reading.find, devices)):
+            promised = self._promised(device.address, at_seconds)
+            if asked <= device.total_bytes - sum(promised) and not (request.alone and promised):
+                return True
         return False
 
     def later(self, at_seconds: float, devices: Collection[DeviceId]) -> Situation:
@@ -155,17 +154,12 @@ class Situation:
             if stays.get(r.key) is not r
             for device in r.placement.devices
         }
-        pages = {device: self.ledger.on(device) for device in changed}
-        then = {
-            device: replace(
-                page,
-                reservations=tuple(stays[r.key] for r in page.reservations if r.key in stays),
-            )
-            for device, page in pages.items()
-        }
-        return replace(
-            self.ledger, pages={**self.ledger.pages, **then}, reservations=tuple(stays.values())
-        )
+        pages = {**self.ledger.pages}
+        for device in changed:
+            held = tuple(stays[r.key] for r in pages[device].reservations if r.key in stays)
+            pages[device] = replace(pages[device], reservations=held)
+        ledger = self.ledger
+        return LedgerSnapshot(pages, len(stays), ledger.host_peak_bytes, local=ledger.local)
 
     def _less_busy(self, reading: Reading, n_cores: int) -> Reading:
         """So many of the host's cores have nothing to do any more. (Main memory stays taken: the

@@ -20,12 +20,21 @@ from automl.admission.reasons import (
 )
 from automl.trial import LOCAL_NODE, DeviceKind, Request
 
-_SAME_SIZE = 0.99
+SAME_SIZE = 0.99
 """Devices of one model differ a little in what the driver leaves of them."""
 
 
 def not_lost(accounts: Sequence[DeviceAccount]) -> Sequence[DeviceAccount]:
     return [a for a in accounts if not a.device.lost]
+
+
+def not_lost_of(
+    request: Request, teams: Sequence[Sequence[DeviceAccount]]
+) -> Sequence[Sequence[DeviceAccount]]:
+    """Of each team those that are not lost, if enough; in the order of the teams, whoever of them
+    is lost."""
+    left = [not_lost(team) for team in teams]
+    return [team for team in left if len(team) >= request.n_devices]
 
 
 def closed_to(request: Request, accounts: Sequence[DeviceAccount], some: bool) -> Refusal | None:
@@ -85,7 +94,7 @@ def of_largest_size(
 ) -> Sequence[Sequence[DeviceAccount]]:
     """Of each node its devices of the largest size, on those nodes that have the largest."""
     sizes = [_nth_largest(request.n_devices, team).device.total_bytes for team in teams]
-    least = _SAME_SIZE * max(sizes)
+    least = SAME_SIZE * max(sizes)
     large = [[a for a in team if a.device.total_bytes >= least] for team in teams]
     return [team for team in large if len(team) >= request.n_devices]
 

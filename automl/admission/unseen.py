@@ -15,20 +15,19 @@ from automl.admission.account import context_bytes
 from automl.admission.ledger import LedgerSnapshot, Page, Reservation
 from automl.devices.device import DeviceSnapshot, Elsewhere, Reading
 from automl.devices.promises import Promise
-from automl.trial import DeviceId, Placement, ProcessId
+from automl.trial import LOCAL_NODE, DeviceId, Placement, ProcessId
 
 LASTS_SECONDS = 60.0
 """Nobody admits by a reading that old."""
 
 
 def unseen(reading: Reading, ledger: LedgerSnapshot) -> tuple[Promise, ...]:
-    """By GPU and process."""
-    snapshots = {snapshot.address: snapshot for snapshot in reading.devices}
+    """By GPU of this machine, and process."""
     return tuple(
         promise
-        for device, page in ledger.pages.items()
+        for device in sorted(ledger.local)
         if not device.on_host
-        for promise in _of_page(device, page, reading, snapshots.get(device))
+        for promise in _of_page(device, ledger.on(device), reading, reading.find(device))
     )
 
 
@@ -37,7 +36,7 @@ def about_to_be(placement: Placement, key: int) -> tuple[Promise, ...]:
     return tuple(
         Promise(s.device.uuid, _word(key), s.reservation_bytes + context_bytes(s.device))
         for s in placement.shares
-        if not s.device.on_host
+        if not s.device.on_host and s.device.node == LOCAL_NODE
     )
 
 

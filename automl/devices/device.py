@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Protocol, TypeAlias, TypeVar
 
 from automl.errors import AutoMLError
-from automl.trial import DeviceId, ProcessId
+from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, ProcessId
 
 K = TypeVar("K")
 
@@ -123,7 +123,25 @@ class Reading:
         """Bytes that other sweeps have promised of a device."""
         return sum(self._elsewhere.get(device, {}).values())
 
-    # By device, once for each reading: of 64 devices each is asked about many times.
+    def find(self, device: DeviceId) -> DeviceSnapshot | None:
+        """None: the reading does not show it."""
+        return self._found.get(device)
+
+    # Once for each reading: of thousands of devices each is asked about many times.
+
+    @cached_property
+    def local(self) -> tuple[DeviceSnapshot, ...]:
+        """The devices of this machine."""
+        return tuple(d for d in self.devices if d.address.node == LOCAL_NODE)
+
+    @cached_property
+    def kinds(self) -> frozenset[DeviceKind]:
+        """Of device, that it shows."""
+        return frozenset(device.address.kind for device in self.devices)
+
+    @cached_property
+    def _found(self) -> Mapping[DeviceId, DeviceSnapshot]:
+        return {device.address: device for device in self.devices}
 
     @cached_property
     def _before(self) -> Mapping[DeviceId, Mapping[ProcessId, int]]:

@@ -62,8 +62,9 @@ class Executor(Protocol):
         of its first trial; who is not named does not tell. Any thread."""
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
-        """From now on the executions that begin or run may take no more than that of each device,
-        by the numbers of their first trials; who is not named may take all. Any thread."""
+        """From now on these executions, which run or are about to begin, may take no more than that
+        of each device that is named, by the numbers of their first trials; for others what was said
+        last stays. Any thread."""
 
     def stop_trials(self) -> None:
         """Tell all running trials to stop at their next report."""

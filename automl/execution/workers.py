@@ -46,8 +46,8 @@ class WorkersExecutor:
         self._free_slots = make_slots(limits.max_workers, limits.max_devices)
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
-        self._caps: Mapping[int, Mapping[DeviceId, int]] = {}
-        """The last that were told."""
+        self._caps: dict[int, Mapping[DeviceId, int]] = {}
+        """Of executions that run or are about to begin."""
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
@@ -64,8 +64,12 @@ class WorkersExecutor:
                 killed_for = self._killed_for
             if killed_for is not None:
                 supervision.kill(killed_for)
-            on_events([Hosted(first.number, time.time(), worker.address)])
-            supervision.run(first, placement, self._output / log_name(first.number))
+            try:
+                on_events([Hosted(first.number, time.time(), worker.address)])
+                supervision.run(first, placement, self._output / log_name(first.number))
+            finally:
+                with self._lock:
+                    self._caps.pop(first.number, None)
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """See `Executor.held_bytes`. On a GPU what the worker says; on the host its growth, be it
@@ -93,9 +97,9 @@ class WorkersExecutor:
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """See `Executor.cap_memory`. A worker looks ten times a second, and before each trial."""
         with self._lock:
-            self._caps = caps
+            self._caps.update(caps)
             for supervision in self._busy.values():
-                if supervision is not None:
+                if supervision is not None and supervision.key in caps:
                     self._cap(supervision)
 
     def stop_trials(self) -> None:

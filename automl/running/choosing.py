@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from automl.admission.choice import Line, Option, Seconds, Split, best_split, first_to_end
 from automl.admission.reasons import SURVEYING, Refusal, RefusalKind, no_reading_of
@@ -123,8 +124,9 @@ class Choosing:
     ) -> Start | Refused | AllWait:
         """Who starts next, in the order in which they wait, each on the kind chosen for it."""
         found: list[Refused] = []
-        look = self._begin(len(waiting) + n_to_come, now_seconds)
-        for one in waiting[: self._n_looked_at + 1]:
+        n_waiting = len(waiting)  # more may be asked for meanwhile
+        look = self._begin(n_waiting + n_to_come, now_seconds)
+        for one in [*islice(waiting, self._n_looked_at + 1)]:
             chosen = look.choose(one)
             decided = chosen.refusal or try_start(chosen.waiting, chosen.request)
             if isinstance(decided, Start):
@@ -134,7 +136,7 @@ class Choosing:
                 return refused
             look.waits(refused, chosen.seconds)
             found.append(refused)
-        return AllWait(found, self._takes_more(look, len(waiting), now_seconds))
+        return AllWait(found, self._takes_more(look, n_waiting, now_seconds))
 
     def bound(self, waiting: Waiting, kind: DeviceKind) -> Waiting:
         """It stays there for life."""

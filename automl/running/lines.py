@@ -49,14 +49,9 @@ class AllWait:
     """Nobody who was looked at can start now."""
 
     refused: Sequence[Refused]
-    """In their order."""
+    """In their order: the first of those that wait."""
     takes_more: bool = False
     """One who is asked for now could start, elsewhere."""
-
-    def kept(self, waiting: Iterable[Waiting]) -> deque[Waiting]:
-        """All who wait, each with why."""
-        why = {refused.waiting.trial.number: refused.waiting for refused in self.refused}
-        return deque(why.get(one.trial.number, one) for one in waiting)
 
     @property
     def for_room(self) -> Refused | None:
@@ -122,6 +117,15 @@ class OneLine:
     def kept_kind(self, kind: DeviceKind | None) -> DeviceKind | None:
         """Wherever there is a device now."""
         return None
+
+
+def without(waiting: deque[Waiting], numbers: set[int]) -> deque[Waiting]:
+    """Those that wait but these trials: of thousands it is nearly always the first who goes, and
+    then the same queue is given back."""
+    left = set(numbers)
+    while waiting and waiting[0].trial.number in left:
+        left.discard(waiting.popleft().trial.number)
+    return deque(w for w in waiting if w.trial.number not in left) if left else waiting
 
 
 def _waits_for_room(refusal: Refusal) -> bool:

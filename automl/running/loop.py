@@ -27,7 +27,7 @@ from automl.running.chooser import Chooser
 from automl.running.choosing import lines_of
 from automl.running.durations import Durations
 from automl.running.held_back import HeldBack
-from automl.running.lines import AllWait, Refused
+from automl.running.lines import AllWait, Refused, without
 from automl.running.lookahead import Lookahead
 from automl.running.memory_seen import MemorySeen
 from automl.running.messages import (
@@ -360,7 +360,7 @@ class Loop:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
             n_left = self.n_trials - self.n_asked if self._wants_more() else 0
             try_start = partial(self._try_start, now_seconds)
-            found = self._lines.look([*self.waiting], n_left, try_start, now_seconds)
+            found = self._lines.look(self.waiting, n_left, try_start, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
             elif isinstance(found, Refused):
@@ -370,8 +370,8 @@ class Loop:
 
     def _all_wait(self, found: AllWait, now_seconds: float) -> bool:
         """Nobody starts now; whether one more was asked for, who may."""
-        self.waiting = found.kept(self.waiting)
-        for refused in found.refused:
+        for n, refused in enumerate(found.refused):
+            self.waiting[n] = refused.waiting
             self._placing.make_room(refused.refusal)
         if found.takes_more and self._one_more() is not None:
             return True
@@ -380,7 +380,7 @@ class Loop:
         return False
 
     def _put_aside(self, found: Refused) -> None:
-        self.waiting = deque(w for w in self.waiting if w.trial != found.waiting.trial)
+        self.waiting = without(self.waiting, {found.waiting.trial.number})
         if found.refusal.kind is RefusalKind.NEVER:
             decided = after_refusal_for_good(found.waiting, found.request, found.refusal)
             self._again(found.waiting, decided)
@@ -433,7 +433,7 @@ class Loop:
         key = next(iter(members))
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None
-        self.waiting = deque(w for w in self.waiting if w.trial.number not in members)
+        self.waiting = without(self.waiting, {*members})
         disturbed = self._placing.is_disturbed(placement)  # it may end before there is a reading
         self.executions[key] = Execution(
             key, request, placement, kind, members, len(group), disturbed=disturbed

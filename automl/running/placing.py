@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from automl.admission.account import Accounts, DeviceAccount, contexts_seen
+from automl.admission.account import DeviceAccount, contexts_seen
+from automl.admission.accounts import Accounts
 from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
 from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
-from automl.admission.ledger import Ledger
+from automl.admission.ledger import Changes, Ledger
 from automl.admission.limits import Limits
 from automl.admission.policy import place
 from automl.admission.reasons import Refusal, at_limit
@@ -20,7 +21,7 @@ from automl.admission.situation import Situation
 from automl.admission.unseen import Lasting, about_to_be, unseen, with_elsewhere
 from automl.devices.device import Reading
 from automl.running.agreement import agreed
-from automl.running.doubt import doubting, drained
+from automl.running.doubt import doubting, drained, has_failed
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
 from automl.trial import (
@@ -51,7 +52,10 @@ class Placing:
     """None: the user has said how many trials run at once, or nobody can tell their pace."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution there was heard to be over."""
+    _last_freed_seconds: float = -math.inf
     _lasting: Lasting = field(default_factory=Lasting)
+    _noted: Changes = field(default_factory=Changes)
+    """Of the ledger, when a reading was noted last."""
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When a process was last heard to have died on a GPU."""
 
@@ -60,16 +64,30 @@ class Placing:
         self.reading = reading = doubting(reading, self._died_seconds)
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
-        self.ledger.note(reading, contexts_seen(reading))
+        self._note(reading)
         self._show(now_seconds)
         if reading.error is not None:
             return
         self._govern(reading, now_seconds)
-        for here in self.device_accounts():
-            self.ledger.note_foreign(here.device.address, here.foreign_bytes)
-        disturbed = self._disturbed()
-        for execution in self.executions.values():
-            execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
+        self.ledger.note_foreign(
+            (address, here.foreign_bytes)
+            for address, here in self._accounts().items()
+            if here.foreign_bytes == here.least_foreign_bytes
+        )
+        self._accounts()
+        if disturbed := self.accounts.disturbed:
+            for execution in self.executions.values():
+                execution.disturbed |= not disturbed.isdisjoint(execution.placement.devices)
+
+    def _note(self, reading: Reading) -> None:
+        """What the reading tells of contexts, on devices of which it, or the ledger, tells
+        something new."""
+        differing, ledger = self.accounts.differing(reading), self.ledger.snapshot()
+        changed = ledger.changes.since(self._noted)
+        is_new = differing is None or changed is None
+        on = {*ledger.pages} if is_new else {*(differing or ()), *(changed or ())}
+        self._noted = ledger.changes
+        self.ledger.note(reading, contexts_seen(reading, on), on)
 
     def _govern(self, reading: Reading, now_seconds: float) -> None:
         """How fast what runs on each device is tells how many trials it takes from now on."""
@@ -91,27 +109,30 @@ class Placing:
 
     def is_disturbed(self, placement: Placement) -> bool:
         """Whether others hold more of one of its devices than they ever did at the least."""
-        return not self._disturbed().isdisjoint(placement.devices)
-
-    def _disturbed(self) -> set[DeviceId]:
-        accounts = self.device_accounts()
-        return {here.device.address for here in accounts if not here.is_undisturbed}
+        self._accounts()
+        return not self.accounts.disturbed.isdisjoint(placement.devices)
 
     def cap(self) -> None:
-        """Hold each process to its promise, and to what is promised to nobody."""
+        """Hold each process to its promise, and to what is promised to nobody; where nothing
+        changed it is held already."""
         if self.reading is not None and self.executions:
-            running = self.ledger.snapshot().reservations
-            self.ports.cap_memory(caps(self.device_accounts(), running))
+            accounts = self._accounts()
+            changed = caps(accounts, self.ledger.snapshot(), self.accounts.take_news())
+            self.ports.cap_memory(changed)
 
     def device_accounts(self) -> list[DeviceAccount]:
         """By the last reading, if there is one."""
+        return [*self._accounts().values()]
+
+    def _accounts(self) -> Mapping[DeviceId, DeviceAccount]:
         if self.reading is None:
-            return []
+            return {}
         ledger = self.ledger.snapshot()
         return self.accounts.of(self.reading, ledger, self.limits.headroom_bytes)
 
     def freed(self, devices: Iterable[DeviceId], now_seconds: float) -> None:
         """An execution on them is over."""
+        self._last_freed_seconds = now_seconds
         for device in devices:
             self._freed_seconds[device] = now_seconds
 
@@ -121,7 +142,8 @@ class Placing:
         if self.reading is None:
             return False
         gpus = {device for device in devices if not device.on_host}
-        had_failed = not drained(self.reading).isdisjoint(gpus)
+        shown = filter(None, map(self.reading.find, gpus))
+        had_failed = any(map(has_failed, shown))
         self._died_seconds |= dict.fromkeys(gpus, now_seconds)
         self.reading = doubting(self.reading, self._died_seconds)
         return had_failed
@@ -160,7 +182,7 @@ class Placing:
     @property
     def shows_the_last_end(self) -> bool:
         """Whether the last reading was begun after the last execution was over."""
-        last_seconds = max(self._freed_seconds.values(), default=-math.inf)
+        last_seconds = self._last_freed_seconds
         return self.reading is not None and self.reading.begun_seconds > last_seconds
 
     def request(self, waiting: Waiting) -> Request:
@@ -184,8 +206,7 @@ class Placing:
     @property
     def kinds(self) -> frozenset[DeviceKind]:
         """Of device, that it shows."""
-        devices = () if self.reading is None else self.reading.devices
-        return frozenset(device.address.kind for device in devices)
+        return frozenset() if self.reading is None else self.reading.kinds
 
     def known_request(self, waiting: Waiting) -> Request | None:
         """The same; None: what it will want is being found out."""

@@ -57,7 +57,8 @@ class Ports(Protocol):
         """It was; requests know it from now on."""
 
     def cap_memory(self, caps: Caps) -> None:
-        """Processes take no more of their devices than that."""
+        """From now on processes take no more of their devices than that; for executions that are
+        not named what they were told last stays."""
 
     def n_steps(self) -> Mapping[int, int]:
         """Steps of training that the process of each execution has taken, by the execution's key;

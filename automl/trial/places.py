@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 LOCAL_NODE = "local"
 """The node of a sweep that runs on one machine."""
@@ -18,9 +19,8 @@ class DeviceKind(enum.Enum):
     GPU = "gpu"
 
 
-@dataclass(frozen=True, order=True)
-class DeviceId:
-    """Address of a device."""
+class DeviceId(NamedTuple):
+    """Address of a device. A tuple, as thousands are looked up for one decision."""
 
     node: str
     uuid: str
@@ -41,8 +41,7 @@ ON_CPU = "cpu"
 """The label of a placement there."""
 
 
-@dataclass(frozen=True, order=True)
-class ProcessId:
+class ProcessId(NamedTuple):
     """Address of a process."""
 
     node: str

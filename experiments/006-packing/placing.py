@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 
-from automl.admission.account import Accounts
+from automl.admission.accounts import Accounts
 from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits
 from automl.admission.policy import place

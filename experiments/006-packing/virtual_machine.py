@@ -13,7 +13,7 @@ from random import Random
 
 from worlds import CONTEXT_BYTES, GIB, Setting, Trial
 
-from automl.trial import LOCAL_NODE, DeviceId, ProcessId
+from automl.trial import DeviceId, ProcessId
 
 APPEARS_SECONDS = 5.0
 """From a trial's start until its memory is taken."""
@@ -66,7 +66,7 @@ class Machine:
     def begin(self, number: int, device: DeviceId, again: float = 0.0) -> ProcessId:
         self._advance(device)
         idle = self.kept[device]
-        process = idle.popitem()[0] if idle else ProcessId(LOCAL_NODE, next(self._pids))
+        process = idle.popitem()[0] if idle else ProcessId(device.node, next(self._pids))
         here = OnDevice(self.trials[number].seconds + again, process)
         self.on[device][number] = here
         self.n_started += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -91,7 +91,7 @@ class Sweep(Machine, PlainPorts):
         self._ran_out: set[int] = set()
         self._surveyed: dict[int, bool] = {}
         """False: it is on its way."""
-        self._caps: Caps = {}
+        self._caps: dict[int, Mapping[DeviceId, int]] = {}
         self._is_read_soon = False
         self.n_over_committed = self.n_failed = 0
         self.delayed_seconds: list[float] = []
@@ -166,7 +166,7 @@ class Sweep(Machine, PlainPorts):
         self._read_soon()
 
     def cap_memory(self, caps: Caps) -> None:
-        self._caps = caps
+        self._caps |= caps
 
     def idle(self) -> Idle:
         return {(device,): tuple(ps) for device, ps in self.kept.items() if ps}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.admission.account import Accounts
+from automl.admission.accounts import Accounts
 from automl.admission.caps import Caps, caps
 from automl.admission.ledger import Ledger
 from automl.devices.device import DeviceSnapshot, Reading
@@ -28,7 +28,7 @@ def reading(*devices: DeviceId, free: int = 24 * GB) -> Reading:
 
 def of(now: Reading, ledger: Ledger) -> Caps:
     promised = ledger.snapshot()
-    return caps(Accounts().of(now, promised, GB), promised.reservations)
+    return caps(Accounts().of(now, promised, GB), promised, promised.pages)
 
 
 def test_who_is_alone_is_not_capped() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.account import Accounts
+from automl.admission.accounts import Accounts
 from automl.admission.host_share import PROCESS_BOUND_BYTES, HostShare
 from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits

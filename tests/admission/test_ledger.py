@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -191,18 +192,54 @@ def test_what_a_reading_tells_is_on_the_next_snapshot_and_what_it_repeats_change
 
     alive = Reading(2.0, reserved_after={(GPU, ours): 0})
     ledger.note(alive, [(GPU, ours, 300)])
-    ledger.note_foreign(GPU, 90)
+    ledger.note_foreign([(GPU, 90)])
     told = ledger.snapshot().on(GPU)
     assert told is not first
     assert (told.context_bytes(ours), told.least_foreign_bytes) == (300, 90)
 
     ledger.note(alive, [(GPU, ours, 400)])
-    ledger.note_foreign(GPU, 91)
+    ledger.note_foreign([(GPU, 91)])
     assert ledger.snapshot().on(GPU) is told
 
-    ledger.note_foreign(GPU, 80)
+    ledger.note_foreign([(GPU, 80)])
     assert ledger.snapshot().on(GPU).least_foreign_bytes == 80
     ledger.note(alive, [(GPU, ours, 200)])
     assert ledger.snapshot().on(GPU).context_bytes(ours) == 200
     ledger.note(Reading(3.0), [])
     assert not ledger.snapshot().on(GPU).has_context(ours), "its process is gone"
+
+
+def test_a_snapshot_tells_what_changed_since_another_of_the_same_ledger() -> None:
+    ledger = Ledger()
+    before = ledger.snapshot()
+    ledger.reserve(0, placed("GPU-a", 5))
+    ledger.reserve(1, placed(HOST_UUID, 5))
+    then = ledger.snapshot()
+    assert then.changes.since(before.changes) == {GPU, HOST}
+    assert then.changes.since(then.changes) == set()
+    assert before.changes.since(then.changes) is None, "it was taken before"
+    assert Ledger().snapshot().changes.since(before.changes) is None, "another ledger's"
+    assert ledger.snapshot() is then, "nothing has changed"
+    ledger.release(1, 9.0)
+    assert ledger.snapshot().changes.since(then.changes) == {HOST}
+
+
+def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.admission.ledger._LONGEST_JOURNAL", 2)
+    ledger = Ledger()
+    changes = [ledger.snapshot().changes]
+    for key in range(4):
+        ledger.reserve(key, placed(f"GPU-{key}", 5))
+        changes.append(ledger.snapshot().changes)
+    told = [after.since(before) for before, after in pairwise(changes)]
+    assert told == [{device_id("GPU-0")}, {device_id("GPU-1")}, None, {device_id("GPU-3")}]
+    assert [changes[4].since(before) for before in changes[:3]] == [None] * 3
+
+
+def test_a_snapshot_knows_the_devices_of_this_machine() -> None:
+    ledger = Ledger()
+    for key, name in enumerate(["GPU-a", "node-1/GPU-a"]):
+        ledger.reserve(key, placed(name, 5))
+    assert ledger.snapshot().local == {GPU}
+    ledger.reserve(2, placed("GPU-b", 5))
+    assert ledger.snapshot().local == {GPU, device_id("GPU-b")}

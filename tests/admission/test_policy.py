@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.admission.account import CONTEXT_BOUND_BYTES, Accounts, DeviceAccount, account
+from automl.admission.account import CONTEXT_BOUND_BYTES, DeviceAccount, account
+from automl.admission.accounts import Accounts
 from automl.admission.governor import Sharing
 from automl.admission.ledger import Ledger, LedgerSnapshot, Page
 from automl.admission.limits import Limits
@@ -480,7 +481,7 @@ def test_accounts_are_kept_until_the_reading_or_the_promises_change() -> None:
     ledger, accounts = Ledger(), Accounts()
 
     def look(now: Reading) -> DeviceAccount:
-        (found,) = accounts.of(now, ledger.snapshot(), 0)
+        (found,) = accounts.of(now, ledger.snapshot(), 0).values()
         return found
 
     now = reading(gpu(free=20))

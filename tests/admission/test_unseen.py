@@ -67,6 +67,13 @@ def test_what_is_about_to_be_reserved_is_shown_and_nothing_of_the_host() -> None
     assert unseen(NOW, ledger.snapshot()) == coming, "under the same word"
 
 
+def test_what_another_machine_has_promised_is_nobodys_here() -> None:
+    ledger, elsewhere = Ledger(), placed("node-1/GPU-a", GIB)
+    ledger.reserve(1, elsewhere)
+    assert unseen(NOW, ledger.snapshot()) == ()
+    assert about_to_be(elsewhere, 7) == ()
+
+
 def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
     lasting = Lasting()
     five, two = Promise("GPU-a", "t1", 5), Promise("GPU-a", "t1", 2)

@@ -293,6 +293,10 @@ def test_a_worker_learns_its_caps_at_its_begin_and_while_it_runs(tmp_path: Path)
     assert value(0, "capped") == 77
     assert value(1, "capped") == 0
     assert value(2, "capped_later", lambda: cap(2, 78)) == 78
+    cap(3, 79)
+    cap(4, 80)
+    ended = [value(3, "capped"), value(4, "capped"), value(3, "capped")]
+    assert ended == [79, 80, 0], "each its own until it ends"
     executor.close()
 
 

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits
+from automl.admission.requests import Requests
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.placing import Placing
+from automl.trial import UNKNOWN
+from tests.places import device_id, placed, process_id
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 
@@ -99,3 +105,20 @@ def test_with_contexts_of_any_size_nothing_is_over_committed(
     devices = {f"GPU-{n}": 24 * GB for n in range(n_gpus)}
     sizes = itertools.cycle(contexts)
     World(devices, planned, contexts=sizes, own_processes=True, **how).run()
+
+
+def test_what_a_reading_alone_tells_of_a_process_is_noted() -> None:
+    """It trained, was kept, and ended by itself: nothing changed in the ledger meanwhile."""
+    ledger, process, gpu = Ledger(), process_id(100), device_id("GPU-a")
+    device = DeviceSnapshot(gpu, "x", 24 * GB, 20 * GB)
+    requests = Requests(lambda params: UNKNOWN, None)
+    placing = Placing(World(GPU, []), requests, ledger, Limits(4, 0, 5.0), None, {})
+    ledger.reserve(0, placed("GPU-a", GB), process)
+    ledger.context_up(0, 0.5)
+    ledger.release(0, 0.6)
+    held = {(gpu, process): 0}
+    for seconds in (1.0, 2.0):
+        placing.read(Reading(seconds, (device,), held, held), seconds)
+        assert ledger.snapshot().on(gpu).has_context(process)
+    placing.read(Reading(3.0, (device,)), 3.0)
+    assert not ledger.snapshot().on(gpu).has_context(process)

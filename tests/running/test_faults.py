@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import Limits
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.doubt import IN_DOUBT, doubting, drained
 from automl.running.loop import Loop
 from automl.running.messages import DevicesRead, Kind
@@ -202,3 +203,13 @@ def test_a_prohibited_device_takes_nobody_and_that_is_said() -> None:
     assert loop.refusal.reason == (
         "waiting: GPU-a… (sim) takes no process: its compute mode is PROHIBITED"
     )
+
+
+def test_only_a_device_that_is_well_is_doubted() -> None:
+    """Of a node that went thousands of processes die, and nothing more is known for it."""
+    failed = DeviceSnapshot(A, "x", 24 * GB, 0, fault="lost", lost=True)
+    reading = Reading(1.0, (failed, DeviceSnapshot(B, "x", 24 * GB, 24 * GB)))
+    assert doubting(reading, {A: 2.0, B: 0.5}) is reading
+    doubted = doubting(reading, {A: 2.0, B: 2.0})
+    assert [device.fault for device in doubted.devices] == ["lost", IN_DOUBT]
+    assert drained(doubted) == {A}

@@ -68,7 +68,7 @@ class Settling(World):
 
     def cap_memory(self, caps: Caps) -> None:
         if not self.uncapped:
-            self.caps = caps
+            self.caps = {**self.caps, **caps}
 
     # --- a trial takes, tells and grows ---
 

@@ -1,0 +1,243 @@
+"""What a few accounts tell is what all of them tell: for devices of any state, however they came
+to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automl.admission.account import account
+from automl.admission.accounts import Accounts
+from automl.admission.caps import caps
+from automl.admission.governor import Sharing
+from automl.admission.ledger import Ledger
+from automl.admission.limits import Limits
+from automl.admission.policy import Idle, place
+from automl.admission.reasons import GIB, Refusal, RefusalKind
+from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
+from automl.trial import HOST, DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+from tests.places import device_id, process_id
+
+KINDS = ({DeviceKind.GPU}, {DeviceKind.GPU}, {DeviceKind.CPU}, set(DeviceKind))
+
+
+class States:
+    """Devices of a few nodes, in states that follow one another."""
+
+    def __init__(self, random: Random) -> None:
+        self.random, self.now, self.ledger = random, 1.0, Ledger()
+        names = [f"{node}GPU-{n}" for node in ("a/", "", "b/") for n in range(random.randint(0, 3))]
+        names += random.choice([[], ["a/host"], ["a/host", "b/host"], ["host"]])
+        random.shuffle(names)
+        names = names or ["GPU-0"]
+        self.totals = {device_id(n): random.choice([8, 8, 24]) * GIB for n in names}
+        self.processes = [process_id(10 + n, d.node) for n, d in enumerate(self.totals)]
+        self.processes += [process_id(50 + n, d.node) for n, d in enumerate(self.totals)]
+        self.limits = Limits(random.choice([None, None, 6]), GIB, 5.0, max_per_gpu=3)
+        self.idle: Idle = {}
+        self.n_made = 0
+        self.running: set[int] = set()
+        self.reading = self.read()
+
+    def read(self) -> Reading:
+        held = {
+            (device, process): self.random.choice([0, 1, 2]) * GIB
+            for device in self.totals
+            for process in self.processes
+            if process.node == device.node and self.random.random() < 0.4
+        }
+        host = self.random.choice([None, HostState(self.random.choice([1, 64]) * GIB, 0.5)])
+        elsewhere = {(d, "t1"): GIB for d in self.totals if self.random.random() < 0.1}
+        shown = tuple(self._snapshot(device) for device in self.totals)
+        fewer = {key: self.random.randint(0, size) for key, size in held.items()}
+        return Reading(self.now, shown, fewer, held, elsewhere, host)
+
+    def _snapshot(self, device: DeviceId) -> DeviceSnapshot:
+        random, total = self.random, self.totals[device]
+        fault = "XID 79" if random.random() < 0.15 else None
+        return DeviceSnapshot(
+            device,
+            "x",
+            total,
+            random.choice([total, total, total // 2, random.randint(0, total)]),
+            utilisation=random.choice([None, 0.0, 0.4, 0.9]),
+            processes=tuple(
+                DeviceProcess(p.pid, 2 * GIB, GIB)
+                for p in self.processes
+                if p.node == device.node and random.random() < 0.3
+            ),
+            max_processes=random.choice([None, None, None, 1, 0]),
+            fault=fault,
+            lost=fault is not None and random.random() < 0.5,
+        )
+
+    def step(self) -> None:
+        self.now += 1
+        self.random.choice(
+            [self._reserve, self._reserve, self._reserve, self._change, self._look, self._release]
+        )()
+
+    def _reserve(self) -> None:
+        device, self.n_made = self.random.choice([*self.totals]), self.n_made + 1
+        here = [p for p in self.processes if p.node == device.node]
+        size = self.random.choice([0, 1, 3, 6]) * GIB
+        odd = self.random.random()
+        placement = Placement(
+            (Share(device, "x", size),), exclusive=odd < 0.1, probing=0.1 <= odd < 0.2
+        )
+        process = self.random.choice([None, *here])
+        self.ledger.reserve(self.n_made, placement, process)
+        self.running.add(self.n_made)
+
+    def _change(self) -> None:
+        if not self.running:
+            return
+        key = self.random.choice([*self.running])
+        self.ledger.context_up(key, self.now)
+        self.ledger.observe_peak(key, self.random.choice([1, 5]) * GIB)
+        if self.random.random() < 0.5:
+            self.ledger.settle(key, GIB)
+
+    def _release(self) -> None:
+        if self.running:
+            key = self.random.choice([*self.running])
+            self.running.discard(key)
+            self.ledger.release(key, self.now)
+
+    def _look(self) -> None:
+        """Another reading, or the same, of which something is said since; other limits; idle."""
+        random, before = self.random, self.reading
+        which = random.random()
+        if which < 0.4:
+            self.reading = self.read()
+        elif which < 0.7:
+            shown = (
+                self._snapshot(d.address)
+                if random.random() < 0.2
+                else replace(d, power_watts=which)
+                for d in before.devices
+            )
+            self.reading = replace(before, devices=tuple(shown), begun_seconds=self.now)
+        else:
+            elsewhere = {(d, "t2"): 2 * GIB for d in self.totals if random.random() < 0.5}
+            self.reading = replace(before, promised_elsewhere=elsewhere)
+        self.ledger.note(self.reading, ())
+        seen = ((d, random.choice([0, 1, 4]) * GIB) for d in self.totals if random.random() < 0.3)
+        self.ledger.note_foreign(seen)
+        few = Sharing(random.choice([1, 2]), "they are faster so")
+        sharing = {device: few for device in self.totals if random.random() < 0.3}
+        self.limits = replace(self.limits, sharing=sharing)
+        self.idle = {
+            (device,): [
+                p for p in self.processes if p.node == device.node and random.random() < 0.5
+            ]
+            for device in self.totals
+            if random.random() < 0.5
+        }
+
+    def request(self) -> Request:
+        random = self.random
+        size = random.choice([None, *(n * GIB for n in (0, 1, 3, 6, 7, 20, 40))])
+        return Request(
+            size,
+            n_devices=random.choice([1, 1, 1, 1, 2]),
+            alone=size is None and random.random() < 0.4,
+            undisturbed=random.random() < 0.1,
+            joins_at_bytes=random.choice([None, 2 * GIB]) if size is None else None,
+            kinds=frozenset(random.choice(KINDS)),
+        )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
+    states, kept = States(Random(seed)), Accounts()
+    process = ProcessId("local", 10) if in_process else None
+    for _ in range(12):
+        states.step()
+        request, ledger = states.request(), states.ledger.snapshot()
+        one, many = (
+            place(
+                request,
+                states.reading,
+                ledger,
+                states.limits,
+                now_seconds=states.reading.begun_seconds,
+                process=process,
+                idle=states.idle,
+                accounts=accounts,
+            )
+            for accounts in (kept, None)
+        )
+        assert one == many
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_accounts_and_caps_that_are_kept_are_those_that_would_be_added_up_now(seed: int) -> None:
+    states, accounts = States(Random(seed)), Accounts()
+    told: dict[int, Mapping[DeviceId, int]] = {}
+    for _ in range(12):
+        states.step()
+        ledger, headroom = states.ledger.snapshot(), states.limits.headroom_bytes
+        kept = accounts.of(states.reading, ledger, headroom)
+        assert [*kept.items()] == [
+            (d.address, account(d, states.reading, ledger.on(d.address), headroom))
+            for d in states.reading.devices
+        ]
+        assert accounts.disturbed == {d for d, here in kept.items() if not here.is_undisturbed}
+        told |= caps(kept, ledger, accounts.take_news())
+        for key, of_all in caps(kept, ledger, ledger.pages).items():
+            assert told[key] == of_all
+
+
+def test_what_a_reading_does_not_show_any_more_takes_nothing() -> None:
+    states, accounts = States(Random(0)), Accounts()
+    states.totals = {device_id("a/GPU-0"): 8 * GIB, device_id("b/GPU-0"): 8 * GIB}
+    whole = Reading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in states.totals.items()))
+    for shown, node in ((whole.devices, "a"), (whole.devices[1:], "b"), (whole.devices, "a")):
+        now = Reading(0.0, shown)
+        found = place(
+            Request(GIB),
+            now,
+            Ledger().snapshot(),
+            states.limits,
+            now_seconds=0.0,
+            accounts=accounts,
+        )
+        assert isinstance(found, Placement)
+        assert found.node == node
+
+
+@pytest.mark.parametrize("request_", [Request(20 * GIB), Request(None, alone=True)])
+def test_a_head_that_waits_is_refused_by_the_same_words(request_: Request) -> None:
+    """Of a hundred devices; only this machine's own account is looked at each time."""
+    devices = {DeviceId(f"n{n // 8}", f"GPU-{n}"): 24 * GIB for n in range(96)}
+    shown = tuple(DeviceSnapshot(d, "x", t, t // 2) for d, t in devices.items())
+    reading, ledger, accounts = Reading(0.0, shown), Ledger(), Accounts()
+    ledger.reserve(0, Placement((Share(shown[5].address, "x", GIB),)), process_id(7, "n0"))
+    limits = Limits(None, GIB, 5.0)
+    for kept in (accounts, accounts, None):
+        found = place(request_, reading, ledger.snapshot(), limits, now_seconds=0.0, accounts=kept)
+        if request_.alone:
+            assert isinstance(found, Placement)
+            continue
+        assert isinstance(found, Refusal)
+        assert found.kind is RefusalKind.NO_ROOM
+        assert "11.0 GiB room on GPU-0" in found.reason
+
+
+def test_this_machine_is_looked_at_by_itself() -> None:
+    accounts = Accounts()
+    reading = Reading(0.0, (DeviceSnapshot(HOST, "cpu", 8 * GIB, 8 * GIB),))
+    limits = Limits(None, GIB, 5.0)
+    ledger = Ledger().snapshot()
+    assert accounts.shelves(reading, ledger, limits).has_this_host
+    assert isinstance(
+        place(Request(GIB), reading, ledger, limits, now_seconds=0.0, accounts=accounts), Placement
+    )
