@@ -13,6 +13,7 @@ class ExecutionKind(enum.Enum):
     auto = "auto"
     inline = "inline"
     workers = "workers"
+    ray = "ray"
 
 
 @dataclass
@@ -26,10 +27,10 @@ class ExecutionConfig:
     threads_per_trial: int = 1
     """torch's threads in a trial; by default as many trials at once as the cores then allow."""
     trial_timeout_seconds: float | None = None
-    """A trial that takes longer has failed, others of its pack go on alone (workers only); none: no
+    """A trial that takes longer has failed, others of its pack go on alone (not inline); none: no
     limit."""
     silence_timeout_seconds: float | None = None
-    """A trial that reports nothing for so long has failed (workers only); none: no limit."""
+    """A trial that reports nothing for so long has failed (not inline); none: no limit."""
     recycle_after_trials: int = 1000
     """A worker process is replaced after this many trials."""
     recycle_growth: str = "2GiB"

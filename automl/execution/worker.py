@@ -20,7 +20,7 @@ from automl.errors import StorageError
 from automl.execution.ending import begin_life, end_life
 from automl.execution.executor import open_session
 from automl.execution.isolation.process import ApartInProcess
-from automl.execution.lifeline import die_with_parent
+from automl.execution.lifeline import die_with_parent, kill_group
 from automl.execution.protocol import (
     Answer,
     Begun,
@@ -178,6 +178,8 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
         never = threading.Event()
         with suppress(OSError):  # the parent has ended, and so will this process
             while not never.wait(_TELL_SECONDS):
+                if slot.is_over:  # who looks after it is cut off, or stopped: others go on with it
+                    kill_group()
                 session.cap_memory(slot.caps_bytes)
                 slot.write(session.held_bytes())
                 slot.write_steps(session.n_steps)

@@ -43,7 +43,8 @@ class WorkersExecutor:
         self._entry, self._output, self._limits = entry, output_directory, limits
         self._lock = threading.Lock()  # guards all below
         self._said: set[str] = set()
-        self._free_slots = make_slots(limits.max_workers, limits.max_devices)
+        self._slots = make_slots(limits.max_workers, limits.max_devices)
+        self._free_slots = [*self._slots]
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
         self._caps: Mapping[int, Mapping[DeviceId, int]] = {}
@@ -97,6 +98,11 @@ class WorkersExecutor:
             for supervision in self._busy.values():
                 if supervision is not None:
                     self._cap(supervision)
+
+    def lease(self, until_seconds: float) -> None:
+        """Workers live until then (`time.monotonic()`) and no longer, be this process stopped."""
+        for slot in self._slots:
+            slot.lease(until_seconds)
 
     def stop_trials(self) -> None:
         """See `Executor.stop_trials`."""

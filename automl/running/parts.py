@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from automl.config import Config, ExecutionKind, TrackingStore
 from automl.devices.cgroup import n_oom_kills
+from automl.devices.nodes import NodesReader
 from automl.devices.reader import DeviceReader
 from automl.errors import StorageError
 from automl.execution.executor import Executor
@@ -28,6 +30,13 @@ from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
 
+if TYPE_CHECKING:
+    from automl.execution.cluster.nodes import Nodes
+
+MAX_THREADS = 10_000
+"""That carry trials on the nodes of a cluster; a thread is begun when it is needed."""
+MAX_WORKERS = 512
+"""Of a node."""
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
 
@@ -43,6 +52,8 @@ class Parts:
     log: EventLog
     delivery: Delivery | NoDelivery
     executor: Executor
+    nodes: Nodes | None = None
+    """Of a cluster; None: trials run on this machine."""
 
     @property
     def config(self) -> Config:
@@ -53,14 +64,29 @@ class Parts:
         """The most trials, or packs, at once."""
         return n_places(self.prepared, self.reader)
 
+    @property
+    def n_threads(self) -> int:
+        """The most that may be needed to carry them: nodes may come."""
+        return self.n_places if self.nodes is None else MAX_THREADS
+
 
 def n_places(prepared: Prepared, reader: DeviceReader) -> int:
     """The most trials, or packs, at once over all devices, those included that do not answer."""
-    return prepared.limits.at_once(reader.addresses)
+    limits = prepared.limits
+    if isinstance(reader, NodesReader):
+        limits = limits.by(reader.take().devices)
+    return limits.at_once(reader.addresses)
 
 
-def make_executor(prepared: Prepared, directory: StudyDirectory, max_workers: int) -> Executor:
+def make_executor(
+    prepared: Prepared, directory: StudyDirectory, max_workers: int, nodes: Nodes | None = None
+) -> Executor:
     """The executor that the config names."""
+    if nodes is not None:
+        from automl.execution.cluster.executor import NodesExecutor
+
+        limits = worker_limits(prepared, MAX_WORKERS)
+        return NodesExecutor(nodes, prepared.entry, directory.path, limits)
     if prepared.config.execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry, directory.files.logs)
     return WorkersExecutor(
@@ -103,6 +129,7 @@ def open_parts(
     *,
     stored_config: str,
     deliverer: DelivererProcess | None,
+    nodes: Nodes | None = None,
 ) -> Iterator[Parts]:
     """Open study, event log, MLflow's delivery and executor; close them in the other order."""
     config = prepared.config
@@ -139,6 +166,6 @@ def open_parts(
             note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory, n_places(prepared, reader))
+        executor = make_executor(prepared, directory, n_places(prepared, reader), nodes)
         stack.callback(executor.close)
-        yield Parts(prepared, directory, reader, study, log, delivery, executor)
+        yield Parts(prepared, directory, reader, study, log, delivery, executor, nodes)
