@@ -49,6 +49,8 @@ class WorkersExecutor:
         self._busy: dict[WorkerProcess, Supervision | None] = {}
         self._caps: Mapping[int, Mapping[DeviceId, int]] = {}
         """The last that were told."""
+        self._lease_until = 0.0
+        """See `lease`; 0: for ever."""
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
@@ -101,6 +103,7 @@ class WorkersExecutor:
 
     def lease(self, until_seconds: float) -> None:
         """Workers live until then (`time.monotonic()`) and no longer, be this process stopped."""
+        self._lease_until = until_seconds
         for slot in self._slots:
             slot.lease(until_seconds)
 
@@ -182,6 +185,7 @@ class WorkersExecutor:
     def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
         slot = self._take_slot()
         slot.clear()
+        slot.lease(self._lease_until)
         worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
         with self._lock:
             self._busy[worker] = None

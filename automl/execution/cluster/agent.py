@@ -77,6 +77,8 @@ class Agent:
         self._calls: dict[int, queue.SimpleQueue[m.Replied]] = {}
         self._numbers = itertools.count()
         self._n_told = 0
+        self._ending: str | None = None
+        """Why nothing is told any more; the sweep learns that all is over by the next."""
         self._ended: str | None = None
         self._lease_until = time.monotonic() + _FIRST_SECONDS
         self._executor: WorkersExecutor | None = None
@@ -88,7 +90,9 @@ class Agent:
     def set_up(self, entry: Entry, work: m.NodeWork) -> None:
         """From now on trials may come."""
         self._folder = _folder(work)
-        self._executor = WorkersExecutor(entry, self._folder.logs, work.limits)
+        executor = WorkersExecutor(entry, self._folder.logs, work.limits)
+        executor.lease(self._lease_until)
+        self._executor = executor
 
     def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
         """Do these in their order, but for those that were told before."""
@@ -161,7 +165,8 @@ class Agent:
             pass  # the sweep has said so
         except BaseException:  # noqa: BLE001 - the sweep is told, which breaks off
             error = AutoMLError(f"an execution broke:\n{traceback.format_exc()}")
-        self._post(m.Over(begin.key, error))
+        if self._ending is None:  # else the sweep is told that all are lost
+            self._post(m.Over(begin.key, error))
 
     # --- what an execution wants of the sweep ---
 
@@ -199,8 +204,8 @@ class Agent:
         """Wait for the sweep's reply. Raises _OverError where there is none."""
         call, replies = next(self._numbers), queue.SimpleQueue[m.Replied]()
         self._calls[call] = replies
-        if self._ended is not None:  # after the call can be found by who ends
-            raise _OverError(self._ended)
+        if self._ending is not None:  # after the call can be found by who ends
+            raise _OverError(self._ending)
         self._post(message(call))
         replied = replies.get()
         del self._calls[call]
@@ -243,6 +248,7 @@ class Agent:
         self._leave()
 
     def _end(self, cause: str) -> None:
+        self._ending = cause
         if self._executor is not None:
             self._executor.kill(cause)
         with self._news:

@@ -55,6 +55,9 @@ class Wire(Protocol):
         """`Agent.tell`. As `poll`."""
 
     def close(self) -> None:
+        """Let idle workers end, then the agent. Raises nothing."""
+
+    def kill(self) -> None:
         """End the agent, and its workers with it. Raises nothing."""
 
 
@@ -129,7 +132,9 @@ class Node:
         """No trial runs there any more."""
         self._closing.set()
         self._commands.put(None)
-        self._wire.close()
+        if self.lost is None:
+            self._wire.close()
+        self._wire.kill()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(1.0)

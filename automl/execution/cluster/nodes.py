@@ -109,7 +109,8 @@ class Nodes:
         present = self.present()
         with ThreadPoolExecutor(max(1, len(present))) as pool:
             wait([pool.submit(node.close) for node in present])
-        self._cluster.close()
+        with self._lock:  # nobody closes a lost one
+            self._cluster.close()
 
     def _look(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
@@ -166,5 +167,5 @@ class Nodes:
     def _lost(self, machine: Machine, node: Node) -> None:
         self._say(f"node {node.name} is lost: {node.lost}; its trials go on elsewhere")
         with self._lock:
-            del self._nodes[machine.id]
-        node.close()
+            self._nodes.pop(machine.id, None)
+            node.close()

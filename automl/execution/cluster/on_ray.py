@@ -77,7 +77,7 @@ class RayCluster:
         try:
             wire.open(name)
         except BaseException:
-            wire.close()
+            wire.kill()
             raise
         return wire
 
@@ -132,6 +132,8 @@ class _RayWire:
             self._ray.get(
                 self._actor.close.options(concurrency_group="tell").remote(), timeout=_CLOSE_SECONDS
             )
+
+    def kill(self) -> None:
         with suppress(Exception):
             self._ray.kill(self._actor)
 
@@ -184,6 +186,7 @@ def _imported(config: RayConfig) -> Any:
             "use execution=workers."
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # or a late call starts a cluster of its own
     if config.address == LOCAL:  # or it listens to the network
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")  # `code.py` says what goes

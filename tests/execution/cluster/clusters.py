@@ -1,0 +1,97 @@
+"""Ray clusters of several nodes on this machine, bound to loopback, and ours upon them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from automl.config import DevicesConfig, DevicesKind, RayConfig
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.code import Code
+from automl.execution.cluster.node import Node, Wire
+from automl.execution.cluster.nodes import Machine, Nodes
+from automl.execution.cluster.on_ray import RayCluster
+from automl.running.machines import AGENT
+from automl.running.on_node import NodeSettings
+from automl.trial import HOST_UUID, DeviceId, Placement, Share
+
+SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
+
+
+@contextmanager
+def ray_cluster(n_nodes: int) -> Iterator[Any]:
+    """Ray's own, of so many nodes with a CPU each."""
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
+        for _ in range(n_nodes - 1):
+            cluster.add_node()
+    try:
+        yield cluster
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cluster.shutdown()
+
+
+class Apart(RayCluster):
+    """Its nodes see no folder of the sweep's, as they would on other machines."""
+
+    def start(self, machine: Machine, name: str) -> Wire:
+        wire = super().start(machine, name)
+        set_up = wire.set_up
+
+        def elsewhere(entry: object, work: m.NodeWork) -> None:
+            set_up(entry, replace(work, marked="of another folder"))
+
+        wire.set_up = elsewhere  # type: ignore[method-assign]
+        return wire
+
+
+@contextmanager
+def nodes_of(
+    address: str, cluster: type[RayCluster] = RayCluster, say: Callable[[str], None] = print
+) -> Iterator[Nodes]:
+    """Ours on it, while a sweep would run."""
+    nodes = Nodes(cluster(RayConfig(address), Code(Path.cwd(), TESTS), AGENT, SETTINGS), say)
+    try:
+        nodes.open()
+        yield nodes
+    finally:
+        nodes.close()
+
+
+TESTS = ("/.venv*", ".git", "/experiments", "/studies", "__pycache__", "*_cache", ".hypothesis")
+
+
+def on(node: Node | str) -> Placement:
+    """On the machine itself."""
+    name = node if isinstance(node, str) else node.name
+    return Placement((Share(DeviceId(name, HOST_UUID), "cpu", 0),))
+
+
+def pid_of(node: Node) -> int:
+    """Of its agent, which is on this machine here."""
+    wire: Any = node._wire
+    pid: int = wire._about["pid"]
+    return pid
+
+
+def descendants(pids: Sequence[int]) -> set[int]:
+    """Of processes that live, those included."""
+    import psutil
+
+    found: set[int] = set()
+    for pid in pids:
+        if psutil.pid_exists(pid):
+            found |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    return found
