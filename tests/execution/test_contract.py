@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from automl.execution.cluster.executor import NodesExecutor
+from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
@@ -34,10 +38,12 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+from tests.execution.cluster.clusters import nodes_of, on, ray_cluster
 from tests.places import ON_HOST
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
 HOST = ON_HOST
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 LIMITS = WorkerLimits(
     max_workers=4,
     trial_timeout_seconds=60.0,
@@ -47,7 +53,32 @@ LIMITS = WorkerLimits(
 EXECUTORS: dict[str, Callable[[Path], Executor]] = {
     "inline": lambda path: InlineExecutor(ENTRY, path),
     "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),
+    "ray": lambda path: NodesExecutor(_cluster.nodes, ENTRY, path, LIMITS),
 }
+
+
+class _Cluster:
+    """Of one node; for as long as the tests of this file, and only where it is asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        cluster = self._stack.enter_context(ray_cluster(1))
+        return self._stack.enter_context(nodes_of(cluster.address))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+_cluster = _Cluster()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_cluster() -> Iterator[None]:
+    yield
+    _cluster.close()
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -72,7 +103,8 @@ def carry(
 
     specs = [TrialSpec(number, {"act": act}, "", 0)]
     feed = TrialFeed(specs, lambda spec: None, lambda question: answer(question, events))
-    executor.execute(feed, HOST, on_events)
+    place = on(_cluster.nodes.present()[0]) if isinstance(executor, NodesExecutor) else HOST
+    executor.execute(feed, place, on_events)
     outcomes = [event for event in events if isinstance(event, Outcome)]
     assert len(outcomes) == 1, events
     assert events[-1] is outcomes[0]
@@ -195,7 +227,8 @@ def test_what_a_trial_prints_goes_to_its_own_file_and_into_its_failure(
     failed = carry(executor, "print", 3)[-1]
     assert isinstance(failed, Failed)
     assert "said by the trial" in failed.details
-    log = (tmp_path / "trial-00003.log").read_text()
+    (path,) = tmp_path.rglob("trial-00003.log")
+    log = path.read_text()
     assert log == "said by the trial\nValueError: after printing\n"
     assert capfd.readouterr().out == ""
 

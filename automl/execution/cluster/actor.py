@@ -66,8 +66,8 @@ class AgentActor:
         """Once the versions are known to be right."""
         self._agent = resolve(self._target)(self._config)
 
-    def set_up(self, entry: Entry, work: m.NodeWork) -> None:
-        self._opened.set_up(entry, work)
+    def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
+        return self._opened.set_up(entry, work)
 
     def poll(self, n_taken: int, echo_seconds: float | None) -> m.Polled:
         return self._opened.poll(n_taken, echo_seconds)

@@ -87,12 +87,15 @@ class Agent:
         for name, target in (("reading", self._read), ("lease", self._watch)):
             threading.Thread(target=target, name=name, daemon=True).start()
 
-    def set_up(self, entry: Entry, work: m.NodeWork) -> None:
-        """From now on trials may come."""
+    def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
+        """From now on trials may come; those of before have ended. Whether this node sees the
+        study's folder."""
+        self.close()
         self._folder = _folder(work)
         executor = WorkersExecutor(entry, self._folder.logs, work.limits)
         executor.lease(self._lease_until)
         self._executor = executor
+        return isinstance(self._folder, SharedFolder)
 
     def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
         """Do these in their order, but for those that were told before."""

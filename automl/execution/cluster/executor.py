@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from automl.execution.cluster import files
@@ -20,6 +21,7 @@ from automl.execution.process import WorkerLimits
 from automl.record.texts import fit_line
 from automl.trial import (
     AnsweringFeed,
+    Checkpointed,
     DeviceId,
     Entry,
     Interrupted,
@@ -27,6 +29,8 @@ from automl.trial import (
     Outcome,
     Placement,
     ProcessId,
+    TrialEvent,
+    TrialSpec,
 )
 
 _MARKER = ".automl-shared"
@@ -38,20 +42,20 @@ class NodesExecutor:
     can = Capabilities(own_process=True, timeouts=True, own_output=True, packs=True)
 
     def __init__(self, nodes: Nodes, entry: Entry, study: Path, limits: WorkerLimits) -> None:
-        self._nodes, self._study = nodes, study.absolute()
-        self._marker = self._study / _MARKER
+        self._nodes, self._study = nodes, study
+        self._marker = study / _MARKER
         marked = secrets.token_hex(16)
         self._marker.write_text(marked)
-        nodes.set_up(entry, m.NodeWork(limits, str(self._study), _MARKER, marked))
+        nodes.set_up(entry, m.NodeWork(limits, str(study.absolute()), _MARKER, marked))
 
     def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
-        specs = feed.ahead()
+        specs = [*map(_from_anywhere, feed.ahead())]
         key = specs[0].number
         node = self._nodes.by_name(placement.node)
         if node is None:
             _Execution(feed, on_events).lost(f"node {placement.node} is lost")
             return
-        kept = files.kept_of(self._study, specs)
+        kept = {} if node.shares_folder else files.kept_of(self._study.absolute(), specs)
         conversation = node.begin(m.Begin(key, specs, feed.n_lanes, placement, kept))
         execution = _Execution(feed, on_events, self._study, node)
         try:
@@ -150,8 +154,15 @@ class _Execution:
         assert self._study is not None
         files.put(self._study, message.files)
         self._live -= {e.trial for e in message.events if isinstance(e, Outcome)}
-        verdicts = self._on_events(message.events)
+        verdicts = self._on_events([self._as_here(event) for event in message.events])
         return dict(verdicts)
+
+    def _as_here(self, event: TrialEvent) -> TrialEvent:
+        """A checkpoint's path as this side names the study's folder."""
+        if not isinstance(event, Checkpointed) or self._study is None:
+            return event
+        path = Path(event.path).relative_to(self._study.absolute())
+        return replace(event, path=str(self._study / path))
 
     def _given(self) -> m.Given:
         assert self._study is not None
@@ -159,7 +170,9 @@ class _Execution:
         if spec is None:
             return m.Given(None)
         self._live.add(spec.number)
-        return m.Given(spec, files.kept_of(self._study, [spec]))
+        spec = _from_anywhere(spec)
+        shared = self._node is not None and self._node.shares_folder
+        return m.Given(spec, {} if shared else files.kept_of(self._study.absolute(), [spec]))
 
     def _reply(self, call: int, answer: Callable[[], object]) -> None:
         assert self._node is not None
@@ -173,3 +186,8 @@ class _Execution:
             self._node.tell(m.Replied(call, error=f"{type(error).__name__}: {error}"))
         else:
             self._node.tell(m.Replied(call, value))
+
+
+def _from_anywhere(spec: TrialSpec) -> TrialSpec:
+    """Agents have a working directory of their own."""
+    return replace(spec, checkpoint_dir=str(Path(spec.checkpoint_dir).absolute()))

@@ -44,8 +44,8 @@ class EndedError(Exception):
 class Wire(Protocol):
     """Carries calls to one agent."""
 
-    def set_up(self, entry: object, work: m.NodeWork) -> None:
-        """`Agent.set_up`, with what stands for the entry. Raises SilentError, EndedError."""
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        """`Agent.set_up`, with what stands for the entry. Raises DeadError, EndedError."""
 
     def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
         """`Agent.poll`, and when the call was sent. Raises SilentError, EndedError; called again
@@ -81,6 +81,8 @@ class Node:
         self._conversations: dict[int, Conversation] = {}
         self.lost: str | None = None
         """Why it is; None: it is not."""
+        self.shares_folder = False
+        """It sees the study's."""
         self.heard_seconds = time.monotonic()
         self.offset_seconds = 0.0
         """Our clock less the node's, or a little less than that."""
@@ -98,8 +100,8 @@ class Node:
             thread.start()
 
     def set_up(self, entry: object, work: m.NodeWork) -> None:
-        """Before the first execution. Raises SilentError, EndedError."""
-        self._wire.set_up(entry, work)
+        """Before the first execution. Raises DeadError, EndedError."""
+        self.shares_folder = self._wire.set_up(entry, work)
 
     def begin(self, begin: m.Begin) -> Conversation:
         """Where all comes that its execution has to say."""

@@ -15,8 +15,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from automl.config import RayConfig
@@ -29,6 +29,8 @@ from automl.execution.cluster.node import DeadError, EndedError, SilentError, Wi
 from automl.execution.cluster.nodes import Machine, NotTheSameError
 from automl.record.texts import fit_line
 from automl.trial import Entry
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
 _START_SECONDS = 120.0
@@ -117,8 +119,15 @@ class _RayWire:
                 "here: pip install 'automl-sweep[ray]', with the same versions."
             ) from error
 
-    def set_up(self, entry: object, work: m.NodeWork) -> None:
-        self._call("set_up", "tell", entry, work)
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        while True:
+            try:
+                shared, _ = self._call("set_up", "tell", entry, work)
+            except DeadError:
+                raise
+            except SilentError:  # a table takes its time to a node
+                continue
+            return bool(shared)
 
     def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
         polled, sent = self._call("poll", "poll", n_taken, echo_seconds)
@@ -213,6 +222,7 @@ def _connect(ray: Any, config: RayConfig, code: Code) -> None:
     try:
         with _unnamed(ray):
             ray.init(address=config.address, **how)
+        ray._private.worker.print_to_stdstream = _to_log
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         ray.shutdown()
         raise ConfigError(
@@ -236,18 +246,20 @@ def _look_for(address: str) -> None:
         ) from error
 
 
-class _unnamed:  # noqa: N801 - used as a word of a with statement
+@contextmanager
+def _unnamed(ray: Any) -> Iterator[None]:
     """Ray keeps a job's command line, in which there may be a password, for all to see."""
+    utils = ray._private.utils
+    before, utils.get_entrypoint_name = utils.get_entrypoint_name, lambda: "python -m automl"
+    try:
+        yield
+    finally:
+        utils.get_entrypoint_name = before
 
-    def __init__(self, ray: Any) -> None:
-        self._utils = ray._private.utils
 
-    def __enter__(self) -> None:
-        self._before = self._utils.get_entrypoint_name
-        self._utils.get_entrypoint_name = lambda: "python -m automl"
-
-    def __exit__(self, *error: object) -> None:
-        self._utils.get_entrypoint_name = self._before
+def _to_log(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    """What Ray says of nodes that died, else printed into the live table."""
+    logger.debug("Ray: %s", fit_line(" ".join(data["lines"])))
 
 
 def _compare(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

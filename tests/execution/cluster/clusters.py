@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +51,8 @@ class Apart(RayCluster):
         wire = super().start(machine, name)
         set_up = wire.set_up
 
-        def elsewhere(entry: object, work: m.NodeWork) -> None:
-            set_up(entry, replace(work, marked="of another folder"))
+        def elsewhere(entry: object, work: m.NodeWork) -> bool:
+            return set_up(entry, replace(work, marked="of another folder"))
 
         wire.set_up = elsewhere  # type: ignore[method-assign]
         return wire
@@ -86,12 +87,21 @@ def pid_of(node: Node) -> int:
     return pid
 
 
-def descendants(pids: Sequence[int]) -> set[int]:
-    """Of processes that live, those included."""
-    import psutil
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
-    found: set[int] = set()
-    for pid in pids:
-        if psutil.pid_exists(pid):
-            found |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
-    return found
+
+def has_ended(pid: int) -> None:
+    until(lambda: not runs(pid))
+
+
+def until(holds: Callable[[], object]) -> None:
+    """A minute at the most."""
+    for _ in range(1200):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("not within a minute")

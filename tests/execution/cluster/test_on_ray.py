@@ -6,8 +6,7 @@ import os
 import queue
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,16 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
-from tests.execution.cluster.clusters import Apart, nodes_of, on, pid_of, ray_cluster
+from tests.execution.cluster.clusters import (
+    Apart,
+    has_ended,
+    nodes_of,
+    on,
+    pid_of,
+    ray_cluster,
+    runs,
+    until,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 ENTRY = Entry("tests.execution.objectives:open_scripted")
@@ -165,23 +173,3 @@ def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
     assert lost.node_lost
     has_ended(worker)
     assert {node.name for node in nodes.present()} == before
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def has_ended(pid: int) -> None:
-    until(lambda: not runs(pid))
-
-
-def until(holds: Callable[[], object]) -> None:
-    """A minute at the most."""
-    for _ in range(1200):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise AssertionError("not within a minute")
