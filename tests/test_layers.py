@@ -64,6 +64,7 @@ OWNERS = {
     "psutil": {"devices"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
+    "ray": {"execution"},
     "rich": {"running"},
     "sklearn": {"api", "data", "integrations", "training"},
     "skorch": {"integrations"},

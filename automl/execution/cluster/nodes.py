@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,8 +58,8 @@ class Cluster(Protocol):
 class Nodes:
     """Those of one cluster, each with an agent. Any thread."""
 
-    def __init__(self, cluster: Cluster, say: Callable[[str], None] = logger.warning) -> None:
-        self._cluster, self._say = cluster, say
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._lock = threading.Lock()  # guards all below
         self._nodes: dict[str, Node] = {}
         self._names: dict[str, str] = {}
@@ -77,7 +77,7 @@ class Nodes:
             why = "; ".join(map(str, errors)) or "it has no node"
             raise AutoMLError(f"no node of the Ray cluster can be used: {why}")
         for error in errors:
-            self._say(f"a node is not used: {error}")
+            logger.warning("a node is not used: %s", error)
         self._thread.start()
 
     def set_up(self, entry: Entry, work: m.NodeWork) -> None:
@@ -115,7 +115,7 @@ class Nodes:
     def _look(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
             for error in self._start_missing():
-                self._say(f"a node is not used: {error}")
+                logger.warning("a node is not used: %s", error)
 
     def _start_missing(self) -> list[Exception]:
         machines = self._cluster.machines()
@@ -155,7 +155,7 @@ class Nodes:
         if work is None and late is not None:
             node.set_up(*late)
         if self._n_agents[machine.id] > 1 or work is not None:
-            self._say(f"node {name} takes trials now")
+            logger.info("node %s takes trials now", name)
 
     def _name(self, machine: Machine) -> str:
         """The host's, if no other node had that."""
@@ -165,7 +165,7 @@ class Nodes:
         return self._names[machine.id]
 
     def _lost(self, machine: Machine, node: Node) -> None:
-        self._say(f"node {node.name} is lost: {node.lost}; its trials go on elsewhere")
+        logger.warning("node %s is lost: %s; its trials go on elsewhere", node.name, node.lost)
         with self._lock:
             self._nodes.pop(machine.id, None)
             node.close()

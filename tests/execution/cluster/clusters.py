@@ -21,6 +21,7 @@ from automl.running.machines import AGENT
 from automl.running.on_node import NodeSettings
 from automl.trial import HOST_UUID, DeviceId, Placement, Share
 
+ROOT = Path(__file__).parents[3]
 SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
 
 
@@ -29,6 +30,7 @@ def ray_cluster(n_nodes: int) -> Iterator[Any]:
     """Ray's own, of so many nodes with a CPU each."""
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["PYTHONPATH"] = str(ROOT)  # its workers import the tests' objectives
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
@@ -60,10 +62,10 @@ class Apart(RayCluster):
 
 @contextmanager
 def nodes_of(
-    address: str, cluster: type[RayCluster] = RayCluster, say: Callable[[str], None] = print
+    address: str, cluster: type[RayCluster] = RayCluster
 ) -> Iterator[Nodes]:
     """Ours on it, while a sweep would run."""
-    nodes = Nodes(cluster(RayConfig(address), Code(Path.cwd(), TESTS), AGENT, SETTINGS), say)
+    nodes = Nodes(cluster(RayConfig(address), Code(Path.cwd(), TESTS), AGENT, SETTINGS))
     try:
         nodes.open()
         yield nodes

@@ -76,7 +76,7 @@ class OneMachine:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[NodesExecutor]:
-    nodes = Nodes(OneMachine(), print)
+    nodes = Nodes(OneMachine())
     nodes.open()
     yield NodesExecutor(nodes, ENTRY, tmp_path, WorkerLimits(max_workers=2))
     nodes.close()
