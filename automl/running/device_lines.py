@@ -71,7 +71,8 @@ def n_columns_beside_bar(row: DeviceRow) -> int:
 
 
 def name_of(row: DeviceRow) -> str:
-    """`0 A10 GPU-8f3a12b4`: CUDA's number where it is known, name and UUID as far as needed; its node."""
+    """`0 A10 GPU-8f3a12b4`: CUDA's number where it is known, name and UUID as far as needed, and
+    the node, where there are several."""
     number = "" if row.cuda_number is None else f"{row.cuda_number} "
     where = "" if row.node == LOCAL_NODE else f" of {row.node}"
     return fit_line(number + short_device(f"{row.name} {row.uuid}") + where)

@@ -12,7 +12,9 @@ from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
 GB = 1000**3
 
 
-def reading_of(node: str, begun: float, *, error: str | None = None, heard: float = 0.0) -> NodeReading:
+def reading_of(
+    node: str, begun: float, *, error: str | None = None, heard: float = 0.0
+) -> NodeReading:
     host = DeviceSnapshot(HOST, "cpu", 8 * GB, 5 * GB)
     gpu = DeviceSnapshot(DeviceId(LOCAL_NODE, "GPU-a"), "A10", 24 * GB, 20 * GB)
     held = {(DeviceId(node, "host"), ProcessId(node, 7)): GB}
@@ -48,7 +50,7 @@ def test_a_node_that_cannot_read_is_left_out() -> None:
 def test_devices_may_come_and_go() -> None:
     there: list[NodeReading] = []
     reader = NodesReader(lambda: there)
-    assert reader.addresses == ()
+    assert not reader.addresses
     with pytest.raises(DeviceReadError, match="no node is there"):
         reader.read()
     there.append(reading_of("a", 1.0, heard=1e12))

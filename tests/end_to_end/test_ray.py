@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from automl.trial import Interrupted, Started
+from automl.trial import Interrupted, Reported, Started
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
@@ -33,7 +33,9 @@ def of_ray(program: Program, cluster: Any) -> tuple[str, ...]:
 
 
 def agents() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["name"]) if "AgentActor" in (p.info["name"] or "")]
+    """Of the cluster that this process has started."""
+    ours = psutil.Process().children(recursive=True)
+    return [process for process in ours if "AgentActor" in "".join(process.cmdline())]
 
 
 def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
@@ -107,7 +109,7 @@ def test_an_address_that_cannot_be_is_refused_and_nothing_begun(
 def check_went_on(records: Records) -> None:
     """Each epoch is recorded once, and trained once, but for one at each loss."""
     for number in records.params():
-        steps = [e.step for e in records.of_trial(number) if hasattr(e, "metrics")]
+        steps = [e.step for e in records.of_trial(number) if isinstance(e, Reported)]
         assert steps == list(range(N_EPOCHS))
         folder = records.path / "checkpoints" / f"trial-{number:05d}"
         epochs = [int(line) for line in (folder / "trained").read_text().split()]
@@ -125,5 +127,3 @@ def secrets_in(folder: Path) -> list[str]:
             if path.is_file() and SECRET.encode() in path.read_bytes():
                 found.append(str(path))
     return found
-
-

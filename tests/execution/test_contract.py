@@ -50,15 +50,10 @@ LIMITS = WorkerLimits(
     silence_timeout_seconds=1.0,
     judging=Judging("val_loss", Median(n_warmup_steps=0).rungs),
 )
-EXECUTORS: dict[str, Callable[[Path], Executor]] = {
-    "inline": lambda path: InlineExecutor(ENTRY, path),
-    "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),
-    "ray": lambda path: NodesExecutor(_cluster.nodes, ENTRY, path, LIMITS),
-}
 
 
-class _Cluster:
-    """Of one node; for as long as the tests of this file, and only where it is asked for."""
+class OneNode:
+    """A cluster of one, while the tests of this file run, and only where it is asked for."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -72,7 +67,12 @@ class _Cluster:
         self._stack.close()
 
 
-_cluster = _Cluster()
+_cluster = OneNode()
+EXECUTORS: dict[str, Callable[[Path], Executor]] = {
+    "inline": lambda path: InlineExecutor(ENTRY, path),
+    "workers": lambda path: WorkersExecutor(ENTRY, path, LIMITS),
+    "ray": lambda path: NodesExecutor(_cluster.nodes, ENTRY, path, LIMITS),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

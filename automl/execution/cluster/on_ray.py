@@ -196,7 +196,7 @@ def _imported(config: RayConfig) -> Any:
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # or a late call starts a cluster of its own
-    if config.address == LOCAL:  # or it listens to the network
+    if config.address.startswith((LOCAL, "127.")):  # or Ray takes the network's address instead
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")  # `code.py` says what goes
     import ray

@@ -35,7 +35,7 @@ def ray_cluster(n_nodes: int) -> Iterator[Any]:
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
 
-        cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
+        cluster: Any = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
         for _ in range(n_nodes - 1):
             cluster.add_node()
     try:
@@ -61,9 +61,7 @@ class Apart(RayCluster):
 
 
 @contextmanager
-def nodes_of(
-    address: str, cluster: type[RayCluster] = RayCluster
-) -> Iterator[Nodes]:
+def nodes_of(address: str, cluster: type[RayCluster] = RayCluster) -> Iterator[Nodes]:
     """Ours on it, while a sweep would run."""
     nodes = Nodes(cluster(RayConfig(address), Code(Path.cwd(), TESTS), AGENT, SETTINGS))
     try:

@@ -31,7 +31,9 @@ def test_what_is_no_code_stays(tmp_path: Path) -> None:
 def test_what_is_too_large_is_refused_and_named(tmp_path: Path) -> None:
     for n in range(1, 8):
         write(tmp_path / f"{n}.bin", n * 5 * 2**20)
-    with pytest.raises(ConfigError, match=r"is 140 MiB, and at most 100 .* 7.bin \(35 MiB\), ") as e:
+    with pytest.raises(
+        ConfigError, match=r"is 140 MiB, and at most 100 .* 7.bin \(35 MiB\), "
+    ) as e:
         code_of(tmp_path)
     assert "3.bin" in str(e.value)
     assert "2.bin" not in str(e.value)

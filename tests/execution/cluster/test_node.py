@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from automl.execution.cluster.node import SilentError
 from automl.execution.cluster.nodes import Machine, Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
-from automl.trial import Entry, Finished, Given, TrialEvent, TrialSpec
+from automl.trial import Entry, Finished, Given, OnEvents, TrialEvent, TrialSpec, Verdict
 from tests.execution.cluster.clusters import has_ended, on
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
@@ -82,6 +82,14 @@ def executor(tmp_path: Path) -> Iterator[NodesExecutor]:
     nodes.close()
 
 
+def kept_in(events: list[TrialEvent]) -> OnEvents:
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    return on_events
+
+
 def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
     events: list[TrialEvent] = []
     specs = [TrialSpec(0, {"act": "ask"}, "", 0)]
@@ -92,7 +100,7 @@ def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
         return Given(7)
 
     feed = TrialFeed(specs, lambda spec: None, answer)
-    executor.execute(feed, on("here"), lambda new: (events.extend(new), {})[1])
+    executor.execute(feed, on("here"), kept_in(events))
     kinds = [type(event).__name__ for event in events]
     assert kinds.count("Hosted") == kinds.count("Finished") == 1
     assert kinds.count("Reported") == 2
@@ -103,7 +111,7 @@ def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
 def test_a_trial_for_a_node_that_is_gone_goes_elsewhere(executor: NodesExecutor) -> None:
     events: list[TrialEvent] = []
     feed = TrialFeed([TrialSpec(0, {"act": "finish"}, "", 0)], lambda spec: None)
-    executor.execute(feed, on("gone"), lambda new: (events.extend(new), {})[1])
+    executor.execute(feed, on("gone"), kept_in(events))
     (lost,) = events
     assert getattr(lost, "node_lost", False)
     assert feed.next() is None

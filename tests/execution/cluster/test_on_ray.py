@@ -41,9 +41,7 @@ from tests.execution.cluster.clusters import (
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 ENTRY = Entry("tests.execution.objectives:open_scripted")
-LIMITS = WorkerLimits(
-    max_workers=8, judging=Judging("val_loss", Median(n_warmup_steps=0).rungs)
-)
+LIMITS = WorkerLimits(max_workers=8, judging=Judging("val_loss", Median(n_warmup_steps=0).rungs))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +59,9 @@ def nodes(cluster: Any) -> Iterator[Nodes]:
 class Carried:
     """An execution in a thread of its own; its events can be waited for."""
 
-    def __init__(self, executor: NodesExecutor, node: str, act: str, numbers: Sequence[int]) -> None:
+    def __init__(
+        self, executor: NodesExecutor, node: str, act: str, numbers: Sequence[int]
+    ) -> None:
         self.events: queue.SimpleQueue[TrialEvent] = queue.SimpleQueue()
         self.taken: list[int] = []
         specs = [TrialSpec(n, {"act": act}, str(executor._study / str(n)), 0) for n in numbers]
@@ -110,7 +110,9 @@ def test_a_node_whose_agent_is_killed_loses_its_trials_and_gets_another_agent(
 ) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     first, other = nodes.present()
-    dying, staying = (Carried(executor, n.name, "until_stopped", [i]) for i, n in enumerate((first, other)))
+    dying, staying = (
+        Carried(executor, n.name, "until_stopped", [i]) for i, n in enumerate((first, other))
+    )
     worker = dying.until(Hosted).process.pid
     staying.until(Hosted)
     os.kill(pid_of(first), signal.SIGKILL)

@@ -89,7 +89,8 @@ def main() -> None:
                 took[name].append(seconds(commands(address, args.trials)[name]))
             write(f"round {n_round}: {name} {took[name][-1]:.1f} s")
     for name, found in took.items():
-        write(f"| {name} | {statistics.median(found):.1f} | {', '.join(map('{:.1f}'.format, found))} |")
+        each = ", ".join(f"{one:.1f}" for one in found)
+        write(f"| {name} | {statistics.median(found):.1f} | {each} |")
 
 
 if __name__ == "__main__":
