@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from automl.config.checks import check, check_positive, parse_bytes
@@ -58,6 +58,12 @@ class ExecutionConfig:
                 "a trial in a thread cannot be ended; use execution=workers.",
             )
         parse_bytes("execution.recycle_growth", self.recycle_growth)
+
+    @property
+    def here(self) -> ExecutionConfig:
+        """The same on this machine, for what knows no other."""
+        on_ray = self.kind is ExecutionKind.ray
+        return replace(self, kind=ExecutionKind.auto) if on_ray else self
 
     @property
     def recycle_growth_bytes(self) -> int:
