@@ -49,7 +49,8 @@ class StudyConfig:
     """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or, of
     model=auto on a table (data=csv) with a time limit, as many as it allows."""
     timeout_seconds: float | None = None
-    """No new trials after this many seconds of one sweep; none: no limit."""
+    """No new trials after this many seconds of one sweep, and where the family is chosen those that
+    run are stopped, once one has finished; none: no limit."""
     grace_seconds: float = 30.0
     """How long running trials may take to write a checkpoint after Ctrl-C."""
     metric: str = "val_loss"

@@ -10,7 +10,7 @@ not delay it (`lookahead.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -82,6 +82,8 @@ class Loop:
     n_asked: int
     """Trials that the study has, those to be taken over included."""
     deadline_seconds: float | None = None
+    ends_in_time: Callable[[], bool] = lambda: False
+    """Whether trials that still run are stopped when it has come."""
     process: ProcessId | None = None
     """In which trials train, where all share one."""
     n_ahead: int = 0
@@ -105,6 +107,8 @@ class Loop:
     """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
     _exhausted: bool = False
+    _told_to_end: bool = False
+    """Trials that run, since the time is up."""
     _same_failures: int = 0
 
     def __post_init__(self) -> None:
@@ -185,10 +189,16 @@ class Loop:
             case Tick():
                 pass
         if self.deadline_seconds is not None and now_seconds >= self.deadline_seconds:
-            self.stop = self.stop or StopReason.TIMEOUT
+            self._time_is_up()
         self._admit(now_seconds)
         if isinstance(message, DevicesRead | Measured | Released):
             self._placing.cap()
+
+    def _time_is_up(self) -> None:
+        self.stop = self.stop or StopReason.TIMEOUT
+        if self.stop is StopReason.TIMEOUT and not self._told_to_end and self.ends_in_time():
+            self._told_to_end = True
+            self.ports.stop_trials()
 
     def break_off(self, error: BaseException) -> None:
         """Nothing starts any more, and the study is told nothing more: the next sweep tells it what

@@ -25,8 +25,8 @@ from automl.running.prepared import Prepared
 from automl.training.gain.words import Way
 from automl.trial import DeviceKind, Paced, Params
 
-TOTAL_SECONDS = 15.0
-"""For all of them, at the most."""
+TOTAL_SECONDS = 30.0
+"""For all of them, at the most: on a busy machine torch alone takes ten to load."""
 STEP_SECONDS = 1.0
 """For the steps of each."""
 
@@ -115,5 +115,8 @@ def probe(
         way_seconds=STEP_SECONDS,
         is_over=is_over,
     )
-    found = ((row.size.params, row.timing.step_seconds) for row in rows)
-    return Probed(tuple((params, seconds) for params, seconds in found if seconds is not None))
+    timed = [(row.size.params, row.timing.step_seconds) for row in rows]
+    found = tuple((params, seconds) for params, seconds in timed if seconds is not None)
+    if not found and not is_over():
+        logger.warning("the CPU could not be timed: %s", rows[0].timing.trouble)
+    return Probed(found)

@@ -81,6 +81,7 @@ from automl.trial import (
     SweepStarted,
     TooLarge,
     TrialSpec,
+    TrialState,
 )
 
 TICK_SECONDS = 0.25
@@ -172,6 +173,7 @@ class Sweep:
             n_trials=config.study.total,
             n_asked=parts.study.n_asked,
             deadline_seconds=None if timeout is None else self.began_seconds + timeout,
+            ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
             durations=_durations(self._progress, chooser),
@@ -294,6 +296,12 @@ class Sweep:
         if suggesting is None:
             return NoQuestions()
         return Questions(self.parts.study, suggesting, self.display.say)
+
+    def _ends_in_time(self) -> bool:
+        """Over any family the time is for the study, not for its last trial; what was found counts,
+        as soon as something was."""
+        has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
+        return has_result and self.parts.prepared.choice is not None
 
     def _progress(self, trial: int) -> float | None:
         """How much of a running trial's reports have come; None: not known."""

@@ -59,10 +59,14 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     first = program.start("study.name=mixed", "devices.choose=all", *WORDS)
     first.wait_until(lambda: CPU in kinds(records), "a trial on the CPU")
     first.signal(signal.SIGINT)
-    assert first.wait().code == 130
+    ended = first.wait()
+    assert ended.code == 130
     assert records.interrupted()
     assert kinds(records) == {CPU, GPU}
     probes = paces(records, probes=True)
+    if not probes:  # nor is this machine free to
+        assert "the CPU could not be timed: no two steps within" in ended.stdout + ended.stderr
+        pytest.skip("this machine is too busy to time a step in ten seconds")
     assert {found.kind for found in probes} == {CPU}, "it was timed before it was used"
 
     done = call("resume", "study.name=mixed")

@@ -112,3 +112,20 @@ def test_a_study_of_before_keeps_its_model(study: Records, call: Call) -> None:
     record = read_study(study.path.parent / "old")
     assert record.counts()[TrialState.FINISHED] == 2
     assert record.settings["model"] == "mlp"
+
+
+def test_the_time_is_the_studys(study: Records, call: Call) -> None:
+    """And not its last trial's, which goes on with `resume`."""
+    words = (*TABLE, *WORDS, "model.families=[linear,mlp]", "training.epochs=1000000")
+    for_ever = ("training.patience_epochs=1000000", "study.n_trials=2")
+    done = call("study.name=timed", *words, *for_ever, "study.timeout_seconds=1")
+    assert (done.code, done.stderr) == (0, "")
+    record = read_study(study.path.parent / "timed")
+    assert [trial.state for trial in record.trials.values()] == [
+        *(TrialState.FINISHED, TrialState.INTERRUPTED),
+    ]
+    assert set(rows_of(done.stdout)) == {
+        ("240 out-of-fold", "trial 0"),
+        ("240 out-of-fold", "majority"),
+    }
+    assert "go on with: python -m automl resume study.name=timed" in done.stdout

@@ -319,6 +319,25 @@ def test_the_deadline_admits_nothing_new() -> None:
     assert late.loop.stop is StopReason.TIMEOUT
 
 
+def test_a_study_that_ends_in_time_stops_what_runs_once_there_is_a_result() -> None:
+    found: list[int] = []
+    world = World(GPU, [Plan(GB, GB)])
+    world.loop.deadline_seconds = 2.0
+    world.loop.ends_in_time = lambda: bool(found)
+    world.loop.handle(DevicesRead(world._reading()), 1.0)
+    world.loop.handle(Tick(), 2.0)
+    assert world.started == [0]
+    assert not world.stopping, "nothing was found yet"
+    found.append(7)
+    world.loop.handle(Tick(), 3.0)
+    assert (world.loop.stop, world.stopping) == (StopReason.TIMEOUT, True)
+    world.stopping = False
+    world.loop.handle(Tick(), 4.0)
+    assert not world.stopping, "it was told once"
+    world.loop.handle(Signalled(StopReason.INTERRUPTED), 5.0)
+    assert world.loop.stop is StopReason.INTERRUPTED
+
+
 def test_the_first_reason_to_stop_counts_but_for_the_deadline() -> None:
     late, early = World(GPU, [Plan(GB, GB)]), World(GPU, [Plan(GB, GB)])
     late.loop.deadline_seconds = early.loop.deadline_seconds = 2.0

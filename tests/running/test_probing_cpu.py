@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from automl.running.chooser import Chooser
 from automl.running.messages import Probed
 from automl.running.prepare import prepare
@@ -37,6 +39,11 @@ def test_a_small_a_middle_and_a_large_trial_tell_what_steps_take() -> None:
     assert largest is not None
     assert chooser.paces.most_timed(DeviceKind.CPU) == largest.step_flops
     assert open_prober(here, chooser, lambda found: None) is None, "it is known"
+
+
+def test_where_there_is_no_time_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert probe(prepared(), total_seconds=0.0) == Probed()
+    assert "the CPU could not be timed: no two steps within 0 s" in caplog.text
 
 
 def test_who_leaves_ends_it() -> None:
