@@ -58,7 +58,8 @@ class Placing:
     def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
         self.reading = reading = doubting(reading, self._died_seconds)
-        self.limits = self.limits.by(reading.devices)
+        if reading.error is None:
+            self.limits = self.limits.by(reading.devices)
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self.ledger.note(reading, contexts_seen(reading))

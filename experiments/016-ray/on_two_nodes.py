@@ -22,6 +22,7 @@ THROUGHPUT = Path(__file__).resolve().parents[1] / "001-throughput"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # its nodes are on loopback
     "PYTHONPATH": os.pathsep.join([str(THROUGHPUT.parents[1]), str(THROUGHPUT)]),
 }
 

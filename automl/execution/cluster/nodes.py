@@ -22,6 +22,8 @@ from automl.trial import Entry
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+_JOIN_SECONDS = 10.0
+"""A node that is just being started is left to the cluster's end."""
 MAX_AGENTS = 5
 """A node whose agents have ended so often gets no other: it may be what runs there."""
 
@@ -105,7 +107,7 @@ class Nodes:
         """End all agents, and give the cluster back. No trial is running any more."""
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_JOIN_SECONDS)
         present = self.present()
         with ThreadPoolExecutor(max(1, len(present))) as pool:
             wait([pool.submit(node.close) for node in present])

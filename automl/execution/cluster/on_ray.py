@@ -50,14 +50,14 @@ class RayCluster:
         """
         self._target, self._open_config = target, open_config
         self._ray = _imported(config)
+        self._printing = self._ray._private.worker.print_to_stdstream
         _connect(self._ray, config, code)
 
     def machines(self) -> Sequence[Machine]:
         """See `Cluster.machines`."""
         return [
             Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0))
-            for node in self._ray.nodes()
-            if node["Alive"]
+            for node in _alive(self._ray)
         ]
 
     def start(self, machine: Machine, name: str) -> Wire:
@@ -90,6 +90,7 @@ class RayCluster:
 
     def close(self) -> None:
         """See `Cluster.close`."""
+        self._ray._private.worker.print_to_stdstream = self._printing
         self._ray.shutdown()
 
 
@@ -180,12 +181,27 @@ class _RayWire:
     def _dead(self, cause: str) -> Exception:
         """Of a node on this machine the kernel knows more than Ray."""
         about = self._about
-        if about.get("boot") and about["boot"] == this_boot() and began(about["pid"]) is None:
+        if (
+            about.get("boot")
+            and about["boot"] == this_boot()
+            and began(about["pid"]) != about["began"]
+        ):
             return EndedError(cause)
         return DeadError(cause)
 
     def _node_lives(self) -> bool:
-        return any(n["NodeID"] == self._node_id and n["Alive"] for n in self._ray.nodes())
+        return any(node["NodeID"] == self._node_id for node in _alive(self._ray))
+
+
+def _alive(ray: Any) -> Sequence[Mapping[str, Any]]:
+    """None where the cluster's head does not answer: nothing is known of any then."""
+    from ray.exceptions import RayError
+
+    try:
+        return [node for node in ray.nodes() if node["Alive"]]
+    except RayError as error:
+        logger.debug("Ray does not say which nodes live: %s", _last_line(error))
+        return []
 
 
 def _imported(config: RayConfig) -> Any:
