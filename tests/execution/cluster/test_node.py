@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,17 @@ from automl.execution.cluster.node import SilentError
 from automl.execution.cluster.nodes import Machine, Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
-from automl.trial import Entry, Finished, Given, OnEvents, TrialEvent, TrialSpec, Verdict
+from automl.execution.workers import WorkersExecutor
+from automl.trial import (
+    Entry,
+    Finished,
+    Given,
+    Interrupted,
+    OnEvents,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
 from tests.execution.cluster.clusters import has_ended, on
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
@@ -137,3 +148,14 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     assert left.wait(60), "and then itself"
     has_ended(worker)
     assert agent.poll(n_taken + len(polled.messages), None).ended is not None
+
+
+def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.lease(time.monotonic() + 1.0)
+    events: list[TrialEvent] = []
+    feed = TrialFeed([TrialSpec(0, {"act": "hang"}, "", 0)], lambda spec: None)
+    executor.execute(feed, on("here"), kept_in(events))
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].by_worker_death
+    executor.close()
