@@ -43,7 +43,6 @@ from tests.places import ON_HOST
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
 HOST = ON_HOST
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 LIMITS = WorkerLimits(
     max_workers=4,
     trial_timeout_seconds=60.0,
@@ -81,7 +80,10 @@ def _closed_cluster() -> Iterator[None]:
     _cluster.close()
 
 
-@pytest.fixture(params=EXECUTORS)
+RAYS_OWN = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(params=["inline", "workers", pytest.param("ray", marks=RAYS_OWN)])
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
     made = EXECUTORS[request.param](tmp_path)
     yield made
