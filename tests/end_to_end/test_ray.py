@@ -60,6 +60,9 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     check_went_on(records)
     assert not agents()
     assert not secrets_in(Path(cluster.head_node.get_session_dir_path()))
+    jobs = str(cluster.global_state.job_table())
+    assert "python -m automl'" in jobs, "without its words"
+    assert SECRET not in jobs
 
 
 def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
