@@ -1,4 +1,5 @@
-"""The view of a table that trees take: a column each, numbers scaled and categories as codes.
+"""The views of a table that trees take: a column each, numbers scaled and categories as codes; or
+categories of few kinds spread, a column of 0 and 1 for each kind.
 
 Float32, as scikit-learn's forests compare in: what a threshold tells apart in training it tells
 apart in every later row. Numbers are scaled in float64 first, which changes no tree and keeps of a
@@ -21,17 +22,34 @@ LARGEST = 1e30
 """Scaled numbers end here: scikit-learn refuses infinite ones."""
 
 
+FEW_KINDS = range(3, 65)
+"""A category of so many kinds is spread: of two its code tells the same."""
+MAX_SPREAD = 1024
+"""Columns that all of them may become, else none is spread."""
+
+
 def n_columns(columns: Columns) -> int:
     """F, the width of what `tree_view` gives."""
     return len(columns.all)
 
 
-def check_width(columns: Columns) -> None:
+def spread(columns: Columns) -> list[int]:
+    """Which of the categories `spread_view` spreads."""
+    sizes = {i: column.n_codes for i, column in enumerate(columns.categories)}
+    places = [i for i, size in sizes.items() if size in FEW_KINDS]
+    return places if sum(sizes[i] for i in places) <= MAX_SPREAD else []
+
+
+def n_spread_columns(columns: Columns) -> int:
+    """F', the width of what `spread_view` gives."""
+    return n_columns(columns) + sum(columns.categories[i].n_codes - 1 for i in spread(columns))
+
+
+def check_width(width: int) -> None:
     """Raises AutoMLError for more columns than a node can name."""
-    if n_columns(columns) > MAX_COLUMNS:
+    if width > MAX_COLUMNS:
         raise AutoMLError(
-            f"{n_columns(columns):,} columns: trees take {MAX_COLUMNS:,} at most. Take fewer, or "
-            "model=linear."
+            f"{width:,} columns: trees take {MAX_COLUMNS:,} at most. Take fewer, or model=linear."
         )
 
 
@@ -47,3 +65,12 @@ def tree_view(columns: Columns, rows: Rows) -> npt.NDArray[np.float32]:
     known = np.array([column.n_codes for column in columns.categories])
     view[:, n_numbers:] = np.where(rows.codes < known, rows.codes, np.nan)
     return view
+
+
+def spread_view(columns: Columns, rows: Rows) -> npt.NDArray[np.float32]:
+    """(N, F'): numbers, codes of the categories that stay, then the kinds of each other one, all of
+    them 0 where its cell is missing."""
+    places = spread(columns)
+    plain = np.delete(tree_view(columns, rows), [len(columns.numbers) + i for i in places], axis=1)
+    kinds = [rows.codes[:, [i]] == np.arange(columns.categories[i].n_codes) for i in places]
+    return np.concatenate([plain, *kinds], axis=1, dtype=np.float32)

@@ -53,11 +53,12 @@ def test_networks_train_by_steps_and_others_by_reports() -> None:
     own = MLPFamily().trained(UNSAID)
     assert (own.epochs, own.patience_steps) == (MOST_EPOCHS, PATIENCE_STEPS)
     assert MLPFamily().trained(TrainingConfig(epochs=None, patience_steps=7)).patience_steps == 7
-    assert BoostingFamily().trained(UNSAID) == TrainingConfig(epochs=20)
+    assert BoostingFamily().trained(UNSAID) == TrainingConfig(epochs=40, patience_epochs=5)
+    assert BoostingFamily().trained(replace(UNSAID, patience_epochs=7)).patience_epochs == 7
     plan = make_plan(family=AutoFamily(), training=UNSAID)
     assert plan.n_reports == MOST_EPOCHS
     kinds: list[Params] = [{"family": kind} for kind in ("linear", "boosting", "trees", "mlp")]
-    assert [plan.n_reports_of(params) for params in kinds] == [1, 20, 20, MOST_EPOCHS]
+    assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS]
     assert TrainingPlan.of(Config(model=MLPFamily(), training=UNSAID)).training == own
 
 
@@ -109,13 +110,13 @@ def rungs(of: Prepared, kind: str) -> Sequence[int]:
 
 def test_each_family_is_pruned_by_its_own_length() -> None:
     of = prepared()
-    assert rungs(of, "boosting") == rungs(of, "trees") == [3, 7]
+    assert (rungs(of, "boosting"), rungs(of, "trees")) == ([2, 5, 14], [3, 7])
     assert rungs(of, "linear") == []
     assert rungs(of, "mlp") == [3, 8, 23, 67]
     few = prepared(n_rows=200)
     assert rungs(few, "mlp") == [23, 67], "no earlier than after some 125 steps"
     sent = pickle.loads(pickle.dumps(few.rungs))
-    assert [step + 1 for step in sent(-1, 199)] == [3, 7, 23, 67], "where any may stop"
+    assert [step + 1 for step in sent(-1, 199)] == [2, 3, 5, 7, 14, 23, 67], "where any may stop"
     said = prepared("training.epochs=20")
     assert rungs(said, "mlp") == rungs(said, "boosting") == [3, 7]
     assert rungs(prepared("pruner.max_steps=9"), "mlp") == [3]

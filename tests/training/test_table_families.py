@@ -133,12 +133,16 @@ def test_a_forest_says_what_the_librarys_says(table: Dataset, kind: str, tmp_pat
     check_same(of_predictor(predictor, frame), said(forest, rows, table), table)
 
 
-def test_boosting_says_what_the_librarys_says(table: Dataset, tmp_path: Path) -> None:
-    predictor, _ = trained(tmp_path, "boosting", table)
-    asked = fitting("boosting", table)
-    boosted = boosting.unfitted(asked).fit(table.view(tree_view)[0], asked.targets)
+@pytest.mark.parametrize("encoding", ["plain", "one_hot"])
+def test_boosting_says_what_the_librarys_says(
+    table: Dataset, encoding: str, tmp_path: Path
+) -> None:
+    params: Params = {"encoding": encoding}
+    predictor, _ = trained(tmp_path, "boosting", table, params)
+    view, asked = boosting.VIEWS[encoding], fitting("boosting", table, params)
+    boosted = boosting.unfitted(asked).fit(table.view(view)[0], asked.targets)
     frame = mixed_frame(len(table.classes) or 1, seed=1)
-    rows = tree_view(table.columns, predictor.read(frame))
+    rows = view(table.columns, predictor.read(frame))
     check_same(of_predictor(predictor, frame), said(boosted, rows, table), table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import LOSSES, TrainingConfig, check
@@ -17,13 +17,19 @@ from automl.training.params import (
     is_whole,
 )
 from automl.training.table_family import TableFamily
+from automl.training.tree_view import n_columns, n_spread_columns
 from automl.trial import Params
 
 if TYPE_CHECKING:
+    from automl.data.columns import Columns
     from automl.data.dataset import Dataset
 
+PLAIN, ONE_HOT = "plain", "one_hot"
+ENCODINGS = (PLAIN, ONE_HOT)
 MAX_LEAVES = 1024
 """Of one of some hundred trees: more are no small steps any more."""
+MOST_EPOCHS, PATIENCE_EPOCHS = 40, 5
+"""Of trials whose length nobody says: at most, and without a better value."""
 _BINS = 256
 _BIN_BYTES = 24
 """Of a histogram: two sums and a count."""
@@ -40,6 +46,7 @@ _RULES: Mapping[str, Rule] = {
         lambda value: is_number(math.ulp(0.0))(value) and float(value or 0) <= 1,
         "a share of the columns, above 0 and at most 1",
     ),
+    "encoding": (lambda value: value in ENCODINGS, " or ".join(ENCODINGS)),
     CLASS_WEIGHT: CLASS_WEIGHT_RULE,
 }
 
@@ -58,12 +65,20 @@ class BoostingParams:
     """Draws what a leaf of few rows says towards 0."""
     max_features: float = 1.0
     """Share of the columns that a node looks at."""
+    encoding: str = PLAIN
+    """one_hot: of a category of few kinds each is a column of 0 and 1, so that a node tells one
+    kind from all others; plain: it is one column of codes."""
     class_weight: str = "none"
     """balanced: a row counts the more the rarer its class is, all classes the same together."""
 
     def __post_init__(self) -> None:
         for name in _RULES:
             check_value(name, getattr(self, name), _RULES)
+
+
+def width_of(encoding: str, columns: Columns) -> int:
+    """Columns that the trees see."""
+    return n_spread_columns(columns) if encoding == ONE_HOT else n_columns(columns)
 
 
 @dataclass
@@ -82,6 +97,13 @@ class BoostingFamily(TableFamily):
         n = self.iterations_per_epoch
         check(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
+    def trained(self, training: TrainingConfig) -> TrainingConfig:
+        """Few leaves that learn slowly want more corrections than many that learn fast."""
+        if training.epochs is not None:
+            return training
+        patience = training.patience_epochs or PATIENCE_EPOCHS
+        return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
+
     def params(self, given: Params) -> BoostingParams:
         return BoostingParams(**given)  # type: ignore[arg-type]  # __post_init__ checks each
 
@@ -89,7 +111,7 @@ class BoostingFamily(TableFamily):
         """The view of the rows, as scikit-learn bins it and copies it before; gradients and sums of
         the rows; histograms of the nodes of a tree."""
         n_train, n_rows = len(dataset.train), len(dataset.train) + len(dataset.validation)
-        n_columns, n_outputs = len(dataset.columns.all), dataset.n_outputs
+        n_columns, n_outputs = width_of(params.encoding, dataset.columns), dataset.n_outputs
         rows = n_rows * n_columns * 4 + n_train * n_columns * (8 + 2)
         gradients = n_rows * n_outputs * 8 * 6
         histograms = 2 * params.max_leaf_nodes * n_columns * _BINS * _BIN_BYTES

@@ -19,16 +19,24 @@ from automl.config import Task
 from automl.data.columns import Columns
 from automl.data.dataset import Dataset, Rows
 from automl.data.scores import Floats
-from automl.training.boosting.family import BoostingFamily, BoostingParams
+from automl.training.boosting.family import (
+    ENCODINGS,
+    ONE_HOT,
+    PLAIN,
+    BoostingFamily,
+    BoostingParams,
+    width_of,
+)
 from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import NO_BORDERS, Borders, Nodes, Trees, joined, tree_of
-from automl.training.tree_view import check_width, n_columns, tree_view
+from automl.training.tree_view import check_width, spread_view, tree_view
 
 if TYPE_CHECKING:
     from automl.training.export.table_graph import TableGraph
 
+VIEWS = {PLAIN: tree_view, ONE_HOT: spread_view}
 MAX_TRAIN_ROWS = 4096
 """What `train_loss` is told of: of more it would take longer than the training."""
 
@@ -43,25 +51,28 @@ class BoostingModel(OnCpu):
     """Each iteration K of them; None: none corrects anything."""
     n_columns: int
     classes: ClassScores
+    encoding: str
 
     @property
     def n_outputs(self) -> int:
         return self.classes.n_outputs
 
     def check_columns(self, columns: Columns) -> None:
-        check(n_columns(columns) == self.n_columns, "not its columns", len(columns.all))
+        width = width_of(self.encoding, columns)
+        check(width == self.n_columns, "not its columns", width)
 
     def outputs(self, columns: Columns, rows: Rows) -> Floats:
         sums = np.tile(self.base, (len(rows), 1))
         if self.trees is not None:
-            sums += self.trees.sums(tree_view(columns, rows), len(self.base))
+            sums += self.trees.sums(VIEWS[self.encoding](columns, rows), len(self.base))
         return self.classes.outputs(sums)
 
     def draw(self, graph: TableGraph) -> str:
         """See `table_graph.Drawable`."""
         if self.trees is None:
             return graph.class_outputs(self.classes, graph.every_row(self.base))
-        sums = graph.tree_sums(self.trees, len(self.base))
+        view = graph.spread_view if self.encoding == ONE_HOT else graph.tree_view
+        sums = graph.tree_sums(self.trees, view, len(self.base))
         return graph.class_outputs(self.classes, graph.add("Add", sums, graph.constant(self.base)))
 
     def borders(self) -> Borders:
@@ -72,6 +83,7 @@ class BoostingModel(OnCpu):
             "base": self.base,
             "trees": None if self.trees is None else self.trees.plain(),
             "n_columns": self.n_columns,
+            "encoding": self.encoding,
             "classes_seen": self.classes.plain(),
         }
 
@@ -81,24 +93,27 @@ class BoostingSide(TableSide):
 
     def fit(self, fitting: Fitting, on_round: OnRound) -> None:
         data = fitting.data
-        check_width(data.columns)
+        encoding = fitting.params.encoding
+        check_width(width_of(encoding, data.columns))
         of_classes = data.task is Task.classification
         if of_classes and len(np.unique(data.train.y)) < 2:
             _tell_constant(fitting, on_round)
             return
         boosting = unfitted(fitting)
         boosting.set_params(scoring=_Listener(fitting, on_round))
-        boosting.fit(data.view(tree_view)[0], fitting.targets)
+        boosting.fit(data.view(VIEWS[encoding])[0], fitting.targets)
 
     def model_of(self, state: Mapping[str, Any]) -> BoostingModel:
         classes, width, base = ClassScores.from_plain(state["classes_seen"]), *_begin(state)
         shape = (classes.n_given,)
         check(base.shape == shape, f"not {classes.n_given} values to begin with", base.shape)
+        encoding = state.get("encoding", PLAIN)
+        check(encoding in ENCODINGS, "an unknown encoding", encoding)
         if state["trees"] is None:
-            return BoostingModel(base, None, width, classes)
+            return BoostingModel(base, None, width, classes, encoding)
         trees = Trees.from_plain(state["trees"], width)
         check(trees.n_values == 1, "several values in a leaf", trees.n_values)
-        return BoostingModel(base, trees, width, classes)
+        return BoostingModel(base, trees, width, classes, encoding)
 
 
 def _begin(state: Mapping[str, Any]) -> tuple[int, Floats]:
@@ -114,7 +129,9 @@ def _tell_constant(fitting: Fitting, on_round: OnRound) -> None:
     data, logs = fitting.data, shares(fitting.data)
     classes = ClassScores.of(data, np.arange(data.n_outputs))
     base = logs[1:] - logs[:1] if classes.n_given == 1 else logs
-    model = BoostingModel(base, None, n_columns(data.columns), classes)
+    encoding = fitting.params.encoding
+    width = width_of(encoding, data.columns)
+    model = BoostingModel(base, None, width, classes, encoding)
     for number in range(fitting.n_done, fitting.n_rounds):
         on_round(
             Grown(
@@ -132,7 +149,7 @@ class _Listener:
     def __init__(self, fitting: Fitting, on_round: OnRound) -> None:
         self._fitting, self._on_round = fitting, on_round
         data = fitting.data
-        x, self._x_validation = data.view(tree_view)
+        x, self._x_validation = data.view(VIEWS[fitting.params.encoding])
         # Evenly over the rows: which they are follows from their number alone.
         self._some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_TRAIN_ROWS)).astype(int))
         self._x = x[self._some]
@@ -169,8 +186,9 @@ class _Listener:
 
     def _model(self, base: Floats, classes: ClassScores) -> dict[str, Any]:
         self._parts = [joined(self._parts)]
-        width = n_columns(self._fitting.data.columns)
-        return BoostingModel(base, self._parts[0], width, classes).plain()
+        encoding = self._fitting.params.encoding
+        width = width_of(encoding, self._fitting.data.columns)
+        return BoostingModel(base, self._parts[0], width, classes, encoding).plain()
 
 
 def _classes_of(data: Dataset, boosting: Any) -> ClassScores:

@@ -7,7 +7,7 @@ so, which is exact. Needs onnx, and no torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,7 +23,7 @@ from automl.data.one_hot import CLIP
 from automl.training.class_scores import ClassScores
 from automl.training.export.tree_nodes import DOMAIN, OPERATOR, tree_attributes
 from automl.training.tree_arrays import Trees
-from automl.training.tree_view import LARGEST
+from automl.training.tree_view import LARGEST, spread
 
 NUMBERS, CODES, ANSWER = "numbers", "codes", "answer"
 OPSET, TREES_OPSET, IR = 18, 3, 10
@@ -82,11 +82,26 @@ class TableGraph:
                 missing = self._taken(self.add("Not", self._present), marked)
                 parts.append(self.add("Cast", missing, to=TensorProto.DOUBLE))
         if self._columns.categories:
-            sizes = [column.n_codes for column in self._columns.categories]
-            wanted = self.constant([code for n in sizes for code in range(n)], np.int64)
-            each = self._taken(self._told, [i for i, n in enumerate(sizes) for _ in range(n)])
-            parts.append(self.add("Cast", self.add("Equal", each, wanted), to=TensorProto.DOUBLE))
+            parts.append(self._kinds(range(len(self._columns.categories))))
         return self.joined(parts)
+
+    def _kinds(self, places: Iterable[int]) -> str:
+        """(B, kinds): 1 for the kind of each of these categories."""
+        pairs = [(i, n) for i in places for n in range(self._columns.categories[i].n_codes)]
+        each = self._taken(self._told, [i for i, _ in pairs])
+        same = self.add("Equal", each, self.constant([n for _, n in pairs], np.int64))
+        return self.add("Cast", same, to=TensorProto.DOUBLE)
+
+    @cached_property
+    def spread_view(self) -> str:
+        """(B, F') float64 what `spread_view` gives."""
+        places = spread(self._columns)
+        if not places:
+            return self.tree_view
+        n_numbers, gone = len(self._columns.numbers), set(places)
+        stay = [i for i in range(len(self._columns.all)) if i - n_numbers not in gone]
+        parts = [self._taken(self.tree_view, stay)] if stay else []
+        return self.joined([*parts, self._kinds(places)])
 
     @cached_property
     def tree_view(self) -> str:
@@ -102,10 +117,10 @@ class TableGraph:
             parts.append(self.add("Where", self._known, codes, self.constant(other)))
         return self.joined(parts)
 
-    def tree_sums(self, trees: Trees, n_groups: int = 1) -> str:
+    def tree_sums(self, trees: Trees, view: str, n_groups: int = 1) -> str:
         """(B, n_groups · V): see `Trees.sums`."""
         attributes = tree_attributes(trees, n_groups)
-        sums = self.add(OPERATOR, self.tree_view, domain=DOMAIN, **attributes)
+        sums = self.add(OPERATOR, view, domain=DOMAIN, **attributes)
         return self.add("Cast", sums, to=TensorProto.DOUBLE)
 
     def every_row(self, values: npt.NDArray[np.float64]) -> str:

@@ -45,7 +45,7 @@ class ForestModel(OnCpu):
     def draw(self, graph: TableGraph) -> str:
         """See `table_graph.Drawable`; the arithmetic of `outputs_of`."""
         n_trees = graph.constant(len(self.trees.n_nodes))
-        mean = graph.add("Div", graph.tree_sums(self.trees), n_trees)
+        mean = graph.add("Div", graph.tree_sums(self.trees, graph.tree_view), n_trees)
         if self.task is Task.regression:
             return mean
         if self.trees.n_values == 1:
@@ -70,7 +70,7 @@ class TreesSide(TableSide):
 
     def fit(self, fitting: Fitting, on_round: OnRound) -> None:
         """Each round a forest of its own, whose seed follows from the trial's and the round's."""
-        check_width(fitting.data.columns)
+        check_width(n_columns(fitting.data.columns))
         growing = _Growing(fitting)
         for number in range(fitting.n_done, fitting.n_rounds):
             on_round(growing.grown(number))

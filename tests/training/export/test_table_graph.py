@@ -110,6 +110,15 @@ def test_a_table_without_columns_of_a_kind_has_no_such_input(
         check_export(predictor, tmp_path / str(number) / "out")
 
 
+@pytest.mark.parametrize("kept", [["a", "kind"], ["a", "b"], ["kind"]], ids="-".join)
+def test_a_graph_spreads_kinds_as_the_view_does(kept: list[str], tmp_path: Path) -> None:
+    mixed_frame(2)[[*kept, TARGET]].to_csv(tmp_path / "table.csv", index=False)
+    path = str(tmp_path / "table.csv")
+    data = load_dataset(DataConfig(kind=DataKind.csv, path=path, target=TARGET))
+    predictor, _ = trained(tmp_path, "boosting", data, {"encoding": "one_hot"})
+    check_export(predictor, tmp_path / "out")
+
+
 def network(columns: Columns, predictor: Predictor) -> dict[str, Any]:
     """The state of one, for the same answers."""
     found = predictor_of(columns, linear, classes=predictor.classes, unit=predictor.unit)
