@@ -25,9 +25,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.chosen import Chosen, added
+from automl.cli.default_model import DEFAULT_MODEL, DefaultModel
 from automl.cli.explain import explained
+from automl.cli.length import is_open
 from automl.cli.paths import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE, DefaultModel, register_schemas
+from automl.cli.schemas import DEFAULT_SPACE, OPTIONS_BY_CLASS, register_schemas
 from automl.cli.stored import Base, replaced_by, with_defaults
 from automl.config import Config, ObjectiveKind
 from automl.errors import ConfigError
@@ -70,8 +72,10 @@ def application_base(given: object, overrides: Sequence[Override] = ()) -> Base:
     more = () if "model" in replaced else _chosen_besides(config, overrides)
     if "model=auto" in more:
         replaced |= {"model"}  # none of its settings was changed
-    if "space=auto" in more:
+    if any(line.startswith("space=") for line in more):
         raw["space"] = {n: entry for n, entry in raw["space"].items() if n not in _default_space()}
+    if is_open(config):
+        del raw["training"]["epochs"]  # the model may yet be another
     plain = _standing_alone({key: raw[key] for key in raw if key not in replaced}, config)
     node = OmegaConf.create(with_defaults(config, plain))
     ConfigStore.instance().store(name=APPLICATION_NAME, node=node)
@@ -79,18 +83,17 @@ def application_base(given: object, overrides: Sequence[Override] = ()) -> Base:
 
 
 def _chosen_besides(config: DictConfig, overrides: Sequence[Override]) -> tuple[str, ...]:
-    """The options to choose where the application chose no model."""
-    if OmegaConf.get_type(config, "model") is not DefaultModel:
-        return ()
-    if config.model != OmegaConf.structured(DefaultModel):
+    """The options to choose besides those that the application chose."""
+    kind = OmegaConf.get_type(config, "model")
+    model = next((name for name, cls in OPTIONS_BY_CLASS["model"].items() if cls is kind), "")
+    if model == DEFAULT_MODEL and config.model != OmegaConf.structured(DefaultModel):
         return ("model=mlp",)
     names = {o.key_or_group: str(o.value()) for o in overrides}
     chosen = Chosen(
         names.get("data", config.data.kind.name),
-        DEFAULT_MODEL,
+        model,
         names.get("objective", config.objective.kind.name),
         DEFAULT_SPACE if _has_default_space(config) else "",
-        config.training.epochs,
     )
     return added(chosen, [o.input_line or "" for o in overrides])
 

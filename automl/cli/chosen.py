@@ -1,5 +1,5 @@
 """What goes with what a command line chose, where nobody chose it: the model by the data, the space
-and the length of the training by the model.
+by the model. (The length of the training goes with it too: `length.py`.)
 
 Config files cannot say so: wherever an application has put ours, they would have to name the place.
 """
@@ -11,11 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from automl.cli.default_model import DEFAULT_MODEL, model_of
 from automl.cli.paths import conf_dir
-from automl.cli.schemas import DEFAULT_MODEL, DEFAULT_SPACE
+from automl.cli.schemas import DEFAULT_SPACE
 from automl.cli.space import is_about_space
-from automl.config import TrainingConfig
-from automl.training.family import families
 
 _GROUPS = ("data", "model", "objective", "space")
 
@@ -29,7 +28,6 @@ class Chosen:
     model: str
     objective: str
     space: str
-    epochs: int | None = TrainingConfig.epochs
 
 
 def chosen_by(lines: Sequence[str]) -> Chosen | None:
@@ -52,17 +50,11 @@ def added(chosen: Chosen, lines: Sequence[str]) -> tuple[str, ...]:
     """The options to choose besides."""
     model, more = chosen.model, []
     if model == DEFAULT_MODEL:
-        is_table = chosen.objective == "builtin" and chosen.data == "csv"
-        model = "auto" if is_table else "mlp"
+        model = model_of(chosen.data, chosen.objective)
         more = [f"model={model}"]
     space = _space_for(chosen.objective, model)
     if chosen.space == DEFAULT_SPACE != space and not any(map(_is_whole_space, lines)):
         more.append(f"space={space}")
-    family = families().get(model)
-    is_said = any(line.lstrip("+").startswith("training.epochs=") for line in lines)
-    is_open = chosen.epochs == TrainingConfig.epochs and not is_said
-    if family is not None and family.says_length and is_open:
-        more.append("training.epochs=null")
     return tuple(more)
 
 

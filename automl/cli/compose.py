@@ -25,11 +25,13 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.application import application_base
 from automl.cli.arguments import Arguments
 from automl.cli.chosen import Chosen, added, chosen_by, others
+from automl.cli.default_model import DEFAULT_MODEL
 from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
+from automl.cli.length import is_open
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
-from automl.cli.schemas import DEFAULT_MODEL, groups, keys_of, register_schemas
+from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
 from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
@@ -55,6 +57,8 @@ class Composed:
     config: Config
     stored_config: str
     """YAML that `resume` composes the same config from; holds no credential."""
+    has_open_length: bool = False
+    """Nobody said how long a training is; `config` has what the model takes by itself."""
 
 
 def compose(arguments: Arguments, application: object = None) -> Composed:
@@ -73,12 +77,16 @@ def compose(arguments: Arguments, application: object = None) -> Composed:
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)
+        has_open_length = is_open(composed)
         _decide(composed, config)
-        return Composed(arguments.command, config, stored_text(composed))
+        return Composed(arguments.command, config, stored_text(composed), has_open_length)
 
 
 def _decide(composed: DictConfig, config: Config) -> None:
-    """How a table is split, where that was left open: a study keeps it, whatever comes."""
+    """How a table is split and how long a training is, where that was left open: a study keeps it,
+    whatever comes."""
+    if is_open(composed):
+        composed.training.epochs = config.training.epochs
     for key in ("folds", "test_fraction"):
         if composed.data[key] is None:
             composed.data[key] = getattr(config.data, key)
@@ -175,7 +183,7 @@ def _chosen(given: HydraInput) -> Chosen:
     kind = OmegaConf.select(composed, "data.kind")
     data = kind.name if isinstance(kind, DataKind) else ""
     model, objective, space = (str(names.get(g)) for g in ("model", "objective", "space"))
-    return Chosen(data, model, objective, space, OmegaConf.select(composed, "training.epochs"))
+    return Chosen(data, model, objective, space)
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:

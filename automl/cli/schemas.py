@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
+from automl.cli.default_model import DEFAULT_MODEL, DefaultModel
+from automl.cli.length import register_length
 from automl.cli.paths import conf_dir
 from automl.config import Config
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 from automl.training.family import families
-from automl.training.mlp.family import MLPFamily
 
 SUFFIX = "_schema"
 """Ends the names of schemas among a group's options; people are not shown those."""
 
 DEFAULT_SPACE = "mlp"
 """The option of `space` that the table of contents names: the built-in network's."""
-
-DEFAULT_MODEL = "default"
-"""The option of `model` that it names: nobody chose one."""
-
-
-@dataclass
-class DefaultModel(MLPFamily):
-    """Stands in while a config is composed (`chosen.py`), with the keys of what most data get."""
-
 
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
     "model": {**families(), DEFAULT_MODEL: DefaultModel},
@@ -52,6 +44,7 @@ def register_schemas() -> None:
     """Tell Hydra every key with its type and default; done once per process."""
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
+    register_length(root)
     for group, classes in OPTIONS_BY_CLASS.items():
         root[group] = MISSING  # else an option would be merged into the default option's keys
         for name, cls in classes.items():

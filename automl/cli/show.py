@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hydra
@@ -16,6 +17,7 @@ from omegaconf import DictConfig
 from automl.cli.arguments import Arguments
 from automl.cli.compose import HydraInput, compose, hydra_input
 from automl.cli.explain import explained
+from automl.cli.length import said_length
 from automl.cli.paths import conf_dir
 from automl.cli.registry import COMMANDS
 from automl.cli.schemas import SUFFIX, register_schemas
@@ -26,10 +28,13 @@ from automl.record.studies import study_names
 
 def show(arguments: Arguments) -> int:
     """Let Hydra print what its option asks for. Returns the exit code; raises ConfigError."""
+    decided: tuple[str, ...] = ()
     if "--cfg" in arguments.hydra_options:
-        compose(arguments)  # a config that cannot work is refused, not shown
+        composed = compose(arguments)  # a config that cannot work is refused, not shown
+        decided = (said_length(composed.config.training),) if composed.has_open_length else ()
     with explained(arguments.overrides):
         _, given = hydra_input(arguments)
+        given = replace(given, overrides=(*given.overrides, *decided))
         _hydra_main(arguments.hydra_options, given)
     return 0
 

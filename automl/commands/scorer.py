@@ -3,19 +3,20 @@
 Nobody knows it before: to start a GPU takes seconds, which a small table is scored in, and a small
 network waits for its rows wherever it is. So the first rows are scored on the CPU; where the others
 would take longer than the start of a GPU, the next ones are scored on it, and whichever was faster
-has the rest.
+has the rest. A GPU that fails is left, with a word, for the CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from automl.config import DevicesConfig
 from automl.devices.device import DeviceSnapshot
 from automl.devices.selection import same_device
 from automl.errors import AutoMLError, ConfigError
+from automl.record.texts import fit_line
 from automl.training.outcome import is_out_of_memory
 
 if TYPE_CHECKING:
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from automl.data.scores import Floats
     from automl.training.predictor import Predictor
 
+    Said: TypeAlias = Callable[[Frame], Floats]
+    """(N, C) probabilities, or (N,) values, of raw rows."""
+
 CPU, AUTO = "cpu", "auto"
 GPU_START_SECONDS = 5.0
 """What a GPU may take before it computes anything: CUDA's context, its kernels."""
 FREE_BYTES = 2**30
 """Of a GPU's memory, that it takes: the context, a network, some thousand rows."""
 N_WARM_UP = 256
+FAILURES = (RuntimeError, AutoMLError)
+"""What torch raises of a GPU that is broken, busy or has no room, and of a network that cannot
+compute there."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +61,27 @@ class Scorer:
 
     def __init__(
         self,
-        said: Callable[[Frame], Floats],
-        move: Callable[[str], object],
+        said: Said,
+        on: Callable[[str], Said],
         find_gpu: Callable[[], str | None] | None,
         *,
         now: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
-        """`said` scores where `move` has last put the model, which is on the CPU. `find_gpu` names
-        a GPU with room, or none; None: the device is chosen already."""
-        self._said, self._move, self._find_gpu = said, move, find_gpu
+        """`said` scores on the CPU, `on` gives what does on a GPU. `find_gpu` names one with room,
+        or none; None: there is nothing to choose."""
+        self._said, self._on, self._find_gpu = said, on, find_gpu
         self._now, self._say = now, say
         self._on_cpu: Pace | None = None
+        self._gpu: tuple[str, Said] | None = None
+        """The one that has the rest."""
 
     def __call__(self, chunk: Chunk) -> Floats | None:
         """The scores of its rows; None: it has none that can be read."""
         if not len(chunk.frame):
             return None
+        if self._gpu is not None:
+            return self._rest(chunk, *self._gpu)
         if self._find_gpu is None:
             return self._said(chunk.frame)
         if self._on_cpu is None:
@@ -78,7 +89,7 @@ class Scorer:
         return self._second(chunk, self._find_gpu, self._on_cpu)
 
     def _first(self, chunk: Chunk, find_gpu: Callable[[], str | None]) -> Floats:
-        scores, pace = self._timed(chunk)
+        scores, pace = self._timed(self._said, chunk)
         if worth_a_start(pace.seconds, chunk.share):
             self._on_cpu = pace
         else:
@@ -86,31 +97,42 @@ class Scorer:
         return scores
 
     def _second(self, chunk: Chunk, find_gpu: Callable[[], str | None], on_cpu: Pace) -> Floats:
-        self._find_gpu = None
-        gpu = find_gpu()
-        if gpu is None:
-            return self._said(chunk.frame)
+        self._find_gpu, gpu = None, None
         try:
-            self._move(gpu)
-            self._said(chunk.frame.head(N_WARM_UP))
-            scores, pace = self._timed(chunk)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            self._move(CPU)
-            self._say(f"on the CPU: {gpu} has no room for the model")
-            return self._said(chunk.frame)
+            gpu = find_gpu()
+            if gpu is None:
+                return self._said(chunk.frame)
+            said = self._on(gpu)
+            said(chunk.frame.head(N_WARM_UP))
+            scores, pace = self._timed(said, chunk)
+        except FAILURES as error:
+            return self._without(gpu or "the GPU", error, chunk)
         if pace.is_faster_than(on_cpu):
+            self._gpu = gpu, said
             times = pace.n_rows / pace.seconds / (on_cpu.n_rows / on_cpu.seconds)
             self._say(f"on {gpu}, {times:.1f} times as fast as on the CPU")
         else:
-            self._move(CPU)
             self._say(f"on the CPU, which is faster than {gpu}")
         return scores
 
-    def _timed(self, chunk: Chunk) -> tuple[Floats, Pace]:
+    def _rest(self, chunk: Chunk, gpu: str, said: Said) -> Floats:
+        try:
+            return said(chunk.frame)
+        except FAILURES as error:
+            self._gpu = None
+            return self._without(gpu, error, chunk)
+
+    def _without(self, gpu: str, error: Exception, chunk: Chunk) -> Floats:
+        """On the CPU from now on, whose model stands as it was; what is wrong there too is raised
+        there."""
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        full = is_out_of_memory(error)
+        self._say(f"on the CPU: {gpu} {'has no room' if full else f'failed: {fit_line(first)}'}")
+        return self._said(chunk.frame)
+
+    def _timed(self, said: Said, chunk: Chunk) -> tuple[Floats, Pace]:
         began = self._now()
-        scores = self._said(chunk.frame)
+        scores = said(chunk.frame)
         return scores, Pace(len(chunk.frame), max(self._now() - began, 1e-9))
 
 
@@ -123,15 +145,21 @@ def scorer(
     say: Callable[[str], None],
 ) -> Scorer:
     """That of a model, by `predict.device`. Raises ConfigError for a device that is not there."""
-    said = predictor.predict_probabilities if predictor.classes else predictor.predict
     if device == AUTO:
-        is_network = predictor.model is not None
-        find = (lambda: roomiest_gpu(devices)) if is_network else None
-        return Scorer(said, predictor.to, find, now=now, say=say)
+        find = (lambda: roomiest_gpu(devices)) if predictor.has_network else None
+
+        def on(gpu: str) -> Said:
+            return _said_by(predictor.copied_to(gpu))
+
+        return Scorer(_said_by(predictor), on, find, now=now, say=say)
     if device != CPU:
         _refuse_absent(predictor, device)
-    predictor.to(device)
-    return Scorer(said, predictor.to, None, now=now, say=say)
+    said = _said_by(predictor.to(device))
+    return Scorer(said, lambda _: said, None, now=now, say=say)
+
+
+def _said_by(predictor: Predictor) -> Said:
+    return predictor.predict_probabilities if predictor.classes else predictor.predict
 
 
 def roomiest_gpu(devices: DevicesConfig) -> str | None:
@@ -178,7 +206,7 @@ def roomiest(found: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> str | Non
 
 def _refuse_absent(predictor: Predictor, device: str) -> None:
     key = f"predict.device={device}"
-    if predictor.model is None:
+    if not predictor.has_network:
         raise ConfigError(f"{key}: the model is no network, and computes on the CPU: leave it out.")
     from automl.training.cuda_uuids import cuda_uuids
 

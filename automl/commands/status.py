@@ -8,6 +8,7 @@ study's lock it is seen whether it lives.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +39,26 @@ def run(config: Config, stored_config: str) -> int:
         view = as_recorded(dead(view, record) if killed else view, record)
     again = how_to_go_on_with(replace(config.study, name=view.study), record.settings)
     print_view(view, _note(view, again, lives) if goes_on else None)
+    for line in () if goes_on else _ensemble(record, path):
+        open_console().say(line)
     return 0
+
+
+def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
+    """What the models of the study are together, as the sweep's end said it; nothing where there is
+    none (any more), or the log does not know its members."""
+    made = record.ensemble
+    if (
+        made is None
+        or not StudyFiles(path).ensemble.exists()
+        or not (made.members.keys() <= record.trials.keys())
+    ):
+        return ()
+    from automl.running.ensemble import lines_of  # with numpy, which other studies do without
+    from automl.training.family import families
+
+    family = families().get(record.settings.get("model", ""))
+    return lines_of(made, record, None if family is None else family.choice, path)
 
 
 def print_view(view: SweepView, note: str | None) -> None:

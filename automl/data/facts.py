@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from automl.config import Task
+from automl.config.losses import SQUARED_ERROR, ValueLoss
 
 Size: TypeAlias = "int | tuple[int, ...]"
 """Of a row: a number of columns, or a shape of more dimensions."""
@@ -45,6 +46,8 @@ class DataFacts:
     digest: str
     """SHA-256 over the content of tensors; of Datasets over their lengths and shapes alone."""
     notes: tuple[str, ...]
+    loss: ValueLoss = SQUARED_ERROR
+    """What is told of predicted numbers, as of a `Dataset`."""
 
     def stays(self, room_bytes: int | None) -> bool:
         """Whether both parts are kept on a device with this much room for a trial; None: in main

@@ -189,9 +189,9 @@ class Closing:
             )
 
     def _show_results(self) -> None:
-        study = self._parts.study
+        study, refit = self._parts.study, self._parts.prepared.plan.refit
         ranking = study.ranking(N_BEST_SHOWN)
-        if ranking:
+        if ranking and not (refit and refit.members):  # whose losses are no ranking
             rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
             print_best(
                 rows,

@@ -13,6 +13,7 @@ from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.running.going_on import refuse_uncalled
+from automl.running.lengthy import lengthy
 from automl.running.prepared import Prepared, Refit, inside_of
 from automl.running.settings import option_name
 from automl.search.samplers.sampler import Sampler
@@ -28,6 +29,7 @@ from automl.training.checks import (
     check_metric,
     check_space,
     check_values,
+    of_threshold,
 )
 from automl.training.command.arguments import Flags
 from automl.training.command.setup import ask_program
@@ -73,7 +75,8 @@ def prepare(
             check_class_weight(space.names, config.training.loss, dataset.task)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
-            space = parse_space(config.model.whole_space(config.space, dataset.n_train))
+            n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
+            space = parse_space(config.model.whole_space(config.space, n_rows))
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
@@ -93,9 +96,12 @@ def prepare(
     if data is not None and "batch_size" in ends:
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
         n_train = data.n_train
-        check_batch(data.name, n_train, min(sizes))
+        if refit is None:  # what was searched is trained again, in batches of all rows if need be
+            check_batch(data.name, n_train, min(sizes))
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
+    if dataset is not None and refit is None:
+        notes += (*of_threshold(config.study.metric, dataset), *lengthy(config, dataset, ends))
     return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
 
 

@@ -58,6 +58,9 @@ class Refit:
     """None for an objective of the user's, and where `facts` tell of what a function of theirs
     gives."""
     facts: DataFacts | None = None
+    n_searched: int | None = None
+    """Rows that trained in the search, where what it tried is trained again as it was (an
+    ensemble's members): a batch size that was in its space is in that of the refit."""
 
 
 @dataclass(frozen=True)

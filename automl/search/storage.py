@@ -27,6 +27,18 @@ from automl.record.texts import fit_line
 from automl.search.journal import LockedJournal
 
 
+@contextmanager
+def intact(where: str) -> Iterator[None]:
+    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
+            "restore it from a copy, or begin a new study.name."
+        ) from error
+
+
 @dataclass(frozen=True)
 class OpenStorage:
     """An open storage; `close` gives back its file or its connections."""

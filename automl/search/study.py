@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -24,11 +23,9 @@ from automl.config import StudyConfig
 from automl.errors import StorageError
 from automl.record.files import StudyFiles
 from automl.record.redact import redact_tag
-from automl.record.texts import fit_line
 from automl.search.distributions import distributions, running_trial
 from automl.search.domains import Fixed
 from automl.search.ended import EndedTrial, outcome_of, seconds_of, state_of
-from automl.search.excess import AT_LEAST, EXCESS
 from automl.search.identity import (
     Identity,
     find_or_create,
@@ -36,13 +33,14 @@ from automl.search.identity import (
     refuse_lost_study,
     stored_name,
 )
+from automl.search.noted import MLFLOW_RUN, name_metric, note_end, set_excess
 from automl.search.proposer import Proposer
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler, Search
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
-from automl.search.storage import OpenStorage, open_storage, study_as_it_stands
+from automl.search.storage import OpenStorage, intact, open_storage, study_as_it_stands
 from automl.search.suggesting import Suggesting, within
 from automl.search.thinning import Point
 from automl.trial import (
@@ -62,10 +60,6 @@ from automl.trial import (
     Verdict,
     trial_name,
 )
-
-# User attributes of a trial, for those who look at the study with Optuna's own tools.
-MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
-MAX_CAUSE_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -161,7 +155,7 @@ class Study:
                 search = Search(space, config.seed, config.enqueue, as_it_stands)
                 suggesting = Suggesting(search, sampler, opened)
             study = cls(config, opened, space, propose_from, suggesting, standings)
-            with opened.guard(), _intact(opened.where):
+            with opened.guard(), intact(opened.where):
                 study._join(config, Identity(identity, defaults, may_change), directory)
         except BaseException:
             opened.close()
@@ -288,10 +282,10 @@ class Study:
         trial_id = self._trial_ids[number]
         with self._opened.guard():
             if isinstance(outcome, TooLarge):
-                self._set_excess(trial_id, outcome)
+                set_excess(self._storage, self.stored_name, trial_id, outcome)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
-            self._note(trial_id, outcome, device)
+            note_end(self._storage, trial_id, outcome, device)
             values = None if value is None else [value]
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
@@ -356,7 +350,7 @@ class Study:
         self._study_id, self.uuid = find_or_create(
             self._storage, self.stored_name, config.towards, identity, where
         )
-        self._name_metric()
+        name_metric(self._storage, self.stored_name, self._metric)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if trial.state.is_finished():
@@ -404,37 +398,3 @@ class Study:
                 f"study.name={self.name}: another program adds trials to this study in "
                 f"{self._opened.where}; stop it, then resume the study."
             )
-
-    def _note(self, trial_id: int, outcome: Outcome, device: str | None) -> None:
-        """For optuna-dashboard: a line in the journal, two for a trial that failed."""
-        if device is not None:
-            self._storage.set_trial_user_attr(trial_id, DEVICE, device)
-        if isinstance(outcome, Failed | TooLarge):
-            cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
-            self._storage.set_trial_user_attr(trial_id, CAUSE, cause)
-
-    def _name_metric(self) -> None:
-        """Optuna shows values under this name; written once, to studies of earlier versions too."""
-        study = study_as_it_stands(RandomSampler(), self._storage, self.stored_name)
-        if study.metric_names != [self._metric]:
-            study.set_metric_names([self._metric])
-
-    def _set_excess(self, trial_id: int, outcome: TooLarge) -> None:
-        key = AT_LEAST if outcome.at_least else EXCESS
-        if key not in self._storage.get_trial(trial_id).constraints:
-            study = optuna.load_study(
-                study_name=self.stored_name, storage=self._storage, sampler=RandomSampler()
-            )
-            optuna.trial.Trial(study, trial_id).set_constraint(key, outcome.excess)
-
-
-@contextmanager
-def _intact(where: str) -> Iterator[None]:
-    """What cannot be made sense of while a study is read is damage, not our mistake to show."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(
-            f"{where} is damaged: it holds what no sweep writes ({type(error).__name__}: {error}); "
-            "restore it from a copy, or begin a new study.name."
-        ) from error

@@ -39,6 +39,9 @@ class ArrayPredictor:
         """Of a `refit.pt` the `trial` that was trained again, and its `rows`; else None."""
         self.path = path
         """The file that it was loaded from."""
+        self.value_loss = model_file.loss_of(state)
+        """What its training descended, where it predicts numbers; of a loss of your own, and in a
+        file of an earlier version, squared errors."""
         self._model = model
         names = [outputs.value for outputs in Outputs]
         model_file.check(state["outputs"] in names, "no kind of outputs", state["outputs"])
@@ -84,7 +87,8 @@ class ArrayPredictor:
         single = targets[:, 0]
         is_class = self.task is Task.classification
         of = single.astype(np.int64) if is_class else single.astype(np.float32)
-        return predictions(self.task, out.reshape(len(out), -1), of, 0.0, 1.0).scored()
+        values = out.reshape(len(out), -1)
+        return predictions(self.task, values, of, 0.0, 1.0, self.value_loss).scored()
 
     @property
     def model(self) -> Any:

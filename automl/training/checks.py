@@ -11,6 +11,7 @@ from automl.config.metrics import PREFIX, direction_of, metrics_of, reported
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
 from automl.training.declaration import Declaration
+from automl.training.judged import OF_THRESHOLD
 from automl.training.params import CLASS_WEIGHT
 from automl.training.plan import TrainingPlan
 from automl.trial import Direction, ParamValue
@@ -112,6 +113,18 @@ def check_loss(name: str, task: Task) -> None:
             f"is {' or '.join(suits)}. Leave training.loss out, or set data.task={other.value} if "
             "they are meant otherwise."
         )
+
+
+def of_threshold(metric: str, dataset: Dataset) -> tuple[str, ...]:
+    """What is to be said where labels go by no threshold although F1 is what counts."""
+    n_classes = len(dataset.classes)
+    if metric != OF_THRESHOLD or n_classes <= 2:
+        return ()
+    return (
+        f"study.metric={metric}: of {n_classes} classes a row is said to be of the likeliest; a "
+        "threshold of their own is found for two classes alone. Where rare ones matter, "
+        "space.class_weight=none,balanced tries both.",
+    )
 
 
 def check_counts(dataset: Dataset) -> None:

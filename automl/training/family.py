@@ -13,7 +13,7 @@ import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from automl.data.columns import Columns
     from automl.data.dataset import Dataset, Rows
+    from automl.training.goal import Goal
     from automl.training.objective import TrialContext
-    from automl.training.reports import Goal
     from automl.training.told import Told
 
 
@@ -85,6 +85,13 @@ class Family(ModelConfig, ABC):
 
     def work(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Work | None:
         """What a whole trial has to compute; None: nobody knows before it runs."""
+        return None
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float | None:
+        """About what a slow trial of a space with these `ends` takes of a core, at least; None:
+        arithmetic does not tell. For a word beforehand, not to decide anything by."""
         return None
 
     @abstractmethod

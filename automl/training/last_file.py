@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from automl.record.files import LAST
 from automl.training.reported import metric_name, number_of
 from automl.trial import Verdict
 
+logger = logging.getLogger(__name__)
 GetState: TypeAlias = Callable[[], Mapping[str, Any]]
 GetScores: TypeAlias = Callable[[], Mapping[str, float]]
 
@@ -27,6 +31,22 @@ class Best:
     """More of its metrics, to be told when `content` is written."""
 
 
+class Getters(NamedTuple):
+    """What a report gives its states by."""
+
+    checkpoint: GetState | None = None
+    own_best: GetState | None = None
+    scores: GetScores | None = None
+
+    @property
+    def best(self) -> GetState | None:
+        return self.own_best or self.checkpoint
+
+    def or_else(self, earlier: Getters) -> Getters:
+        """With those of an earlier part of the same report where this one has none."""
+        return Getters(*(own or before for own, before in zip(self, earlier, strict=True)))
+
+
 class CheckpointFiles(Protocol):
     """The module that knows a kind of checkpoint files: `checkpoint` or `plain_checkpoint`."""
 
@@ -40,6 +60,12 @@ class CheckpointFiles(Protocol):
         """What a file holds. Raises FileNotFoundError, ValueError."""
 
 
+def checkpoint_files(*, without_torch: bool) -> CheckpointFiles:
+    """Loaded when there is a checkpoint: a program as objective has none."""
+    name = "plain_checkpoint" if without_torch else "checkpoint"
+    return cast(CheckpointFiles, importlib.import_module(f"automl.training.{name}"))
+
+
 class Last(NamedTuple):
     """What a `last.pt` holds."""
 
@@ -49,6 +75,26 @@ class Last(NamedTuple):
     best: Best | None
     verdict: Verdict
     state: dict[str, Any]
+
+
+def last_in(folder: Path, files: CheckpointFiles, trial: int) -> Last | None:
+    """What the `last.pt` of a trial holds; None: there is none of ours, which is said."""
+    path = folder / LAST
+    try:
+        content = files.load(path)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        logger.warning("trial %d starts anew: %s", trial, error)
+        return None
+    try:
+        return read_last(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.warning(
+            "trial %d starts anew: %s is no %s of automl (%s: %s)",
+            *(trial, path, LAST, type(error).__name__, str(error)[:200]),
+        )
+        return None
 
 
 def read_last(content: Mapping[str, Any]) -> Last:

@@ -10,8 +10,14 @@ from pathlib import Path
 
 from automl.record.files import LOGGED_FILES
 from automl.record.texts import cut
-from automl.training.reported import MAX_NAME_CHARACTERS, MAX_TAG_CHARACTERS, RESERVED_TAGS
-from automl.training.reports import MAX_TAGS, TrialReports, same
+from automl.training.reported import (
+    MAX_NAME_CHARACTERS,
+    MAX_TAG_CHARACTERS,
+    MAX_TAGS,
+    RESERVED_TAGS,
+    same,
+)
+from automl.training.reports import TrialReports
 from automl.trial import MAX_STEP, Logged, LoggedPoint, Params
 
 logger = logging.getLogger(__name__)

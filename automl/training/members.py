@@ -18,7 +18,10 @@ class MembersEstimator:
         self._plan, self._data, self._n_threads = plan, data, n_threads
 
     def __call__(self, trial: TrialContext) -> object:
-        plan = replace(self._plan, training=self._plan.training_of(trial.params))
+        refit = self._plan.refit
+        assert refit is not None, "the caller looked"
+        training = refit.training_of_trial(trial.number, self._plan.training)
+        plan = replace(self._plan, training=training)
         estimator = open_estimator(plan, self._data, packs_large=False, n_threads=self._n_threads)
         return estimator(trial)
 

@@ -44,9 +44,9 @@ def model_state(
 
     `model` is what the heavy side's `read_model` takes.
     """
-    if isinstance(data, DataFacts):
-        return _array_state(name_of(family), data, model)
     own_loss = {} if data.loss == SQUARED_ERROR else {"value_loss": list(astuple(data.loss))}
+    if isinstance(data, DataFacts):
+        return own_loss | _array_state(name_of(family), data, model)
     return {
         **own_loss,
         "format": FORMAT,

@@ -20,6 +20,7 @@ from automl.data.facts import Size
 from automl.data.one_hot import n_features
 from automl.training.family import Builder, PackKey
 from automl.training.folds.pack import FoldPack
+from automl.training.goal import Goal
 from automl.training.judged import Judged, class_weights
 from automl.training.model_file import check
 from automl.training.model_state import model_state
@@ -33,7 +34,6 @@ from automl.training.params import TrainingParams
 from automl.training.plan import WarmUp
 from automl.training.predictor import MEMBERS
 from automl.training.ranks import ALONE, Ranks
-from automl.training.reports import Goal
 from automl.training.tensors import DataOnDevices, DataTensors, TensorsOn
 from automl.training.trainer import LEAST_LOSS, Problem, Trainer
 from automl.training.weights import weights_of

@@ -6,20 +6,26 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
 from automl.config.losses import EVERYBODYS
 from automl.training.family import Family
-from automl.training.params import TrainingParams, with_settings
-from automl.trial import Params
+from automl.training.params import LEAST_PATIENCE, TrainingParams, with_settings
+from automl.trial import Params, ParamValue
+
+if TYPE_CHECKING:
+    from automl.data.dataset import Dataset
 
 MOST_EPOCHS, PATIENCE_STEPS = 200, 1000
 """Of a network whose length nobody says: so many epochs at most, as long as so many steps bring
 anything better. On small tables these are many epochs, on large ones few."""
 _FIRST_STEPS, _SMALL_BATCH = 125, 32
 """Networks are compared from so many steps on, at batches of such a size."""
+_STEP_SECONDS, _FLOPS_PER_SECOND = 2e-4, 2e10
+"""Of a core: what a step takes whatever it computes; how fast it does (experiments/016-long)."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,20 @@ class NetworkFamily(Family):
     def patience_epochs(self, params: Params, training: TrainingConfig, n_rows: int) -> int | None:
         checked = self.checked_params(params, training)
         return None if checked is None else checked.limit_epochs(training.patience_steps, n_rows)
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float | None:
+        """By the smallest batches, and where patience ends it after the least epochs."""
+        sizes = [size for size in ends.get("batch_size", ()) if isinstance(size, int)]
+        if training.patience_steps is not None or training.patience_epochs is not None:
+            training = replace(training, epochs=min(training.n_epochs, LEAST_PATIENCE))
+        params: Params = {"batch_size": min(sizes)} if sizes else {}
+        work = self.work(params, dataset.of_one_model, training)
+        if work is None:
+            return None
+        one = work.n_steps * (_STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND)
+        return dataset.n_models * one
 
     def check_space(self, names: tuple[str, ...]) -> None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.training.reports import Goal
+from automl.training.goal import Goal
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.declaration import Declaration
 from automl.training.family import Family, PackKey
+from automl.training.goal import Goal
 from automl.training.inside import open_inside
 from automl.training.optuna_objective.declared import declaration_of_optunas
-from automl.training.reports import Goal
 from automl.training.resolve import resolve_loss, resolve_objective
 from automl.trial import UNKNOWN, Direction, Entry, Params, Request, TrialSpec, Work
 
@@ -54,6 +54,10 @@ class MemberPlan:
     epochs: int
     ema_decay: float
 
+    def own(self, training: TrainingConfig) -> TrainingConfig:
+        """The study's, at its length."""
+        return replace(training, epochs=self.epochs, ema_decay=self.ema_decay)
+
 
 @dataclass(frozen=True)
 class RefitPlan:
@@ -69,7 +73,9 @@ class RefitPlan:
     own_rows: RefitRows | None = None
     """Which rows, of what a function of the user's gives (data=python)."""
     members: tuple[MemberPlan, ...] = ()
-    """Of an ensemble, the heaviest first: a trial is one of them, by its params."""
+    """Of an ensemble, the heaviest first."""
+    given: tuple[int, ...] = ()
+    """Which of the `members` each trial is of, by its number."""
 
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a refit lasts, as JSON values; its devices may."""
@@ -83,12 +89,15 @@ class RefitPlan:
         of_devices = self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
         return of_devices or bool(self.members)
 
+    def training_of_trial(self, number: int, training: TrainingConfig) -> TrainingConfig:
+        """The study's, at the length of the member that this trial is of."""
+        return self.members[self.given[number]].own(training)
+
     def training_of(self, params: Params, training: TrainingConfig) -> TrainingConfig:
-        """The study's, at the length of that member."""
-        for member in self.members:
-            if member.params == params:
-                return replace(training, epochs=member.epochs, ema_decay=member.ema_decay)
-        return training
+        """Likewise of a trial with such params; of several members that have them, the longest."""
+        alike = [member for member in self.members if member.params == params]
+        longest = max(alike, key=lambda member: member.epochs, default=None)
+        return training if longest is None else longest.own(training)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -150,6 +150,24 @@ class Predictor:
         """Compute on this device from now on, as torch names it (`cuda:0`); returns itself."""
         self._model.to(device)
         return self
+
+    @property
+    def has_network(self) -> bool:
+        """Whether it is a network, or has one among its members, which may compute on a GPU."""
+        return any(model.module is not None for model in self._members)
+
+    def copied_to(self, device: str) -> Predictor:
+        """Another that computes on this device: whatever becomes of that, this one stays where it
+        is. What is no network is shared."""
+        found = copy.copy(self)
+        shared = {id(model): model for model in self._members if model.module is None}
+        found._model = copy.deepcopy(self._model, shared)
+        return found.to(device)
+
+    @property
+    def _members(self) -> Sequence[Model]:
+        """Itself, where it is no mean of several."""
+        return self._model.members if isinstance(self._model, MeanModel) else (self._model,)
 
     @property
     def study(self) -> str | None:

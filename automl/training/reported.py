@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Collection
 from typing import SupportsIndex
 
 from automl.trial import MAX_STEP
@@ -11,6 +13,8 @@ MAX_NAME_CHARACTERS = 250
 """Of a metric or tag: what every tracker takes."""
 MAX_TAG_CHARACTERS = 5000
 """Likewise, of a tag's value."""
+MAX_TAGS = 100
+"""Of one trial: each is kept in memory for as long as the trial runs."""
 RESERVED_TAGS = ("automl.", "mlflow.")
 
 
@@ -67,6 +71,20 @@ def tag_of(name: object, value: object) -> tuple[str, str]:
             f"{MAX_TAG_CHARACTERS}, and write longer texts into a file."
         )
     return name, text
+
+
+def refuse_another_tag(name: str, there: Collection[str]) -> None:
+    """Raises ValueError where a trial has too many for this one."""
+    if name not in there and len(there) >= MAX_TAGS:
+        raise ValueError(
+            f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by step "
+            "as a metric."
+        )
+
+
+def same(a: float, b: float) -> bool:
+    """Whether two values of a metric are one."""
+    return a == b or (math.isnan(a) and math.isnan(b))
 
 
 def _whole(value: object) -> int | None:

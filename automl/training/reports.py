@@ -11,7 +11,6 @@ improve and a file for each would cost more than the epoch.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import threading
@@ -20,20 +19,35 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from automl.errors import StorageError
-from automl.record.files import CHECKPOINT_NAMES, LAST
+from automl.record.files import CHECKPOINT_NAMES
 from automl.training import steps
-from automl.training.last_file import Best, CheckpointFiles, GetScores, GetState, read_last
+from automl.training.goal import Goal
+from automl.training.last_file import (
+    Best,
+    CheckpointFiles,
+    GetScores,
+    GetState,
+    Getters,
+    checkpoint_files,
+    last_in,
+)
 from automl.training.objective import TrialInterrupted, TrialPruned
 from automl.training.peaks import PeakTeller
-from automl.training.reported import metric_name, number_of, step_of, tag_of
+from automl.training.reported import (
+    metric_name,
+    number_of,
+    refuse_another_tag,
+    same,
+    step_of,
+    tag_of,
+)
 from automl.training.told import Told
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
-    Direction,
     Line,
     Logged,
     LoggedPoint,
@@ -50,39 +64,6 @@ logger = logging.getLogger(__name__)
 _MAX_REPEATED = 10_000
 """So many of the newest reports are in `last.pt`, to be repeated: the event log may lack those of a
 fraction of a second. All of them would make each checkpoint dearer (0.25 s at 100,000)."""
-MAX_TAGS = 100
-"""Of one trial: each is kept in memory for as long as the trial runs."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What the study optimises, over which params."""
-
-    metric: str
-    direction: Direction
-    space: tuple[str, ...] = ()
-    """Names of the params in the space; a trial may lack those whose `when` is not met."""
-    keeps_last: bool = False
-    """The last report is the best."""
-    at_end: bool = False
-    """The value is told at the end, with the model: reports are for pruning alone, and a trial that
-    is pruned has no value."""
-
-
-class _Getters(NamedTuple):
-    """What a report gives its states by."""
-
-    checkpoint: GetState | None = None
-    own_best: GetState | None = None
-    scores: GetScores | None = None
-
-    @property
-    def best(self) -> GetState | None:
-        return self.own_best or self.checkpoint
-
-    def or_else(self, earlier: _Getters) -> _Getters:
-        """With those of an earlier part of the same report where this one has none."""
-        return _Getters(*(own or before for own, before in zip(self, earlier, strict=True)))
 
 
 @dataclass
@@ -118,7 +99,7 @@ class TrialReports:
     """Taken in this process by the last report."""
     _best: Best | None = None
     _reported_now: set[int] = field(default_factory=set)
-    _getters: _Getters = field(default_factory=_Getters)
+    _getters: Getters = field(default_factory=Getters)
     """Of the newest report."""
     _said_again: bool = False
     """That a step was reported again, with another value, is said once."""
@@ -168,7 +149,7 @@ class TrialReports:
             step = step_of(step)
             numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
             self.reports_itself |= self.goal.metric in numbers
-            self._give(step, numbers, _Getters(get_checkpoint, get_best, get_scores))
+            self._give(step, numbers, Getters(get_checkpoint, get_best, get_scores))
             self.write_if_due()
             self.raise_verdict()
 
@@ -177,7 +158,7 @@ class TrialReports:
         study says to them, the trial is over. Raises TypeError or ValueError."""
         numbers = {metric_name(name): number_of(name, value) for name, value in metrics.items()}
         verdict = self.verdict
-        self._give(self.last_step or 0, numbers, _Getters())
+        self._give(self.last_step or 0, numbers, Getters())
         self.verdict = verdict
 
     def tell(self, told: Told) -> float:
@@ -200,32 +181,16 @@ class TrialReports:
         name, text = tag_of(name, value)
         if self._tags.get(name) == text:
             return
-        if name not in self._tags and len(self._tags) >= MAX_TAGS:
-            raise ValueError(
-                f"set_tag({name!r}): a trial has at most {MAX_TAGS} tags; report what changes by "
-                "step as a metric."
-            )
+        refuse_another_tag(name, self._tags)
         with self.lock:
             self._tags[name] = text
             self._note(self._emit(Tagged(self.spec.number, time.time(), name, text)))
 
     def restore(self) -> dict[str, Any] | None:
         """See `TrialContext.restore`. Emits the reports that `last.pt` holds."""
-        path = Path(self.spec.checkpoint_dir) / LAST
-        try:
-            content = self._files.load(path)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            logger.warning("trial %d starts anew: %s", self.spec.number, error)
-            return None
-        try:
-            last = read_last(content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            logger.warning(
-                "trial %d starts anew: %s is no %s of automl (%s: %s)",
-                *(self.spec.number, path, LAST, type(error).__name__, str(error)[:200]),
-            )
+        folder = Path(self.spec.checkpoint_dir)
+        last = last_in(folder, self._files, self.spec.number)
+        if last is None:
             return None
         for step, metrics in last.reports.items():
             self._keep(step, metrics)
@@ -246,7 +211,7 @@ class TrialReports:
 
     def take_part(self, step: int, metrics: dict[str, float]) -> None:
         """Report without a state, whatever the verdict is and will be."""
-        self._give(step, metrics, _Getters())
+        self._give(step, metrics, Getters())
 
     def log(self, logged: Logged) -> None:
         """Tell what is no report; the verdict on it may be that the sweep stops."""
@@ -282,7 +247,7 @@ class TrialReports:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _give(self, step: int, numbers: dict[str, float], get: _Getters) -> None:
+    def _give(self, step: int, numbers: dict[str, float], get: Getters) -> None:
         """Tell the study, and keep what may be the best. What was told of this step before stays,
         and what comes now is part of the same report."""
         again = step in self._reported_now
@@ -346,7 +311,7 @@ class TrialReports:
         if points:
             self.log(Logged(self.spec.number, time.time(), points, {}))
 
-    def _take_best(self, step: int, get: _Getters) -> None:
+    def _take_best(self, step: int, get: Getters) -> None:
         """Keep the state of a step that is better than all before it. A tie is not better."""
         get_state = get.best
         metrics = self.reports[step]
@@ -391,9 +356,7 @@ class TrialReports:
 
     @property
     def _files(self) -> CheckpointFiles:
-        """Loaded when there is a checkpoint: a program as objective has none."""
-        name = "plain_checkpoint" if self.without_torch else "checkpoint"
-        return cast(CheckpointFiles, importlib.import_module(f"automl.training.{name}"))
+        return checkpoint_files(without_torch=self.without_torch)
 
     def _save(self, contents: Mapping[CheckpointKind, dict[str, Any]]) -> None:
         folder = Path(self.spec.checkpoint_dir)
@@ -428,15 +391,10 @@ class TrialReports:
         return self.monotonic() - self._written_seconds >= self.checkpoint_every_seconds
 
     def raise_verdict(self) -> None:
-        """Raises TrialPruned or TrialInterrupted where the trial need not go on, and what broke."""
+        """Raises TrialPruned or TrialInterrupted where the trial need not go on; and what broke."""
         if self.broken is not None:
             raise self.broken
         if self.verdict is Verdict.PRUNE:
             raise TrialPruned(f"pruned after step {self.last_step}")
         if self.verdict is Verdict.STOP:
             raise TrialInterrupted(f"the sweep stops; interrupted after step {self.last_step}")
-
-
-def same(a: float, b: float) -> bool:
-    """Whether two values of a metric are one."""
-    return a == b or (math.isnan(a) and math.isnan(b))

@@ -18,12 +18,12 @@ from automl.config import Task, TrainingConfig
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import Floats, predictions
 from automl.training.family import Builder, Model, PackKey
+from automl.training.goal import Goal
 from automl.training.judged import Judged, Scores
 from automl.training.model_file import check_room, with_arrays
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
 from automl.training.patience import Patience
-from automl.training.reports import Goal
 from automl.training.table_family import TableFamily
 
 

@@ -21,6 +21,7 @@ from automl.config import Precision, Task, TrainingConfig
 from automl.data.bins import Edges
 from automl.data.facts import DataFacts, Outputs, Size
 from automl.training import steps
+from automl.training.goal import Goal
 from automl.training.judged import Judged, Scores
 from automl.training.losses import EachMember, Loss, TrainingLoss, make_loss, weighted
 from automl.training.network import Network, Networks
@@ -30,7 +31,6 @@ from automl.training.params import TrainingParams, with_settings
 from automl.training.patience import Patience
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Ranks
-from automl.training.reports import Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.seeds import Stream, stream_seed
 from automl.training.tensors import TrainingRows, epoch_order

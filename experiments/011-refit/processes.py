@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
+from automl.training.goal import Goal
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
 from automl.training.ranks import ALONE, Group, Ranks
-from automl.training.reports import Goal
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer
 from automl.trial import Direction

@@ -270,6 +270,25 @@ def test_a_table_gets_any_family_where_the_application_chose_no_model(
     assert given(whole, "training.epochs=7").config.training.epochs == 7
 
 
+def test_a_model_that_the_application_chose_brings_its_space_and_its_length(
+    application: Application,
+) -> None:
+    chosen = application(*TABLE, "model@tuning.automl.model=auto").tuning.automl
+    assert chosen.training.epochs is None, "as the application itself reads it"
+    assert application().tuning.automl.training.epochs == 20
+    made = given(chosen).config
+    assert made == given(application(*TABLE).tuning.automl).config
+    assert (made.training.epochs, "mlp_lr" in made.space, "lr" in made.space) == (None, True, False)
+    said = application(
+        *TABLE, "model@tuning.automl.model=auto", "tuning.automl.training.epochs=20"
+    ).tuning.automl
+    assert given(said).config.training.epochs == 20
+    trees = given(application("model@tuning.automl.model=trees").tuning.automl).config
+    assert (trees.training.epochs, "max_features" in trees.space) == (20, True)
+    replaced = given(application().tuning.automl, "model=tabm").config
+    assert replaced.training.epochs is None, "that of the model which is taken"
+
+
 def test_jobs_of_a_multirun_share_no_study(application: Application) -> None:
     config = application("tuning.automl.study.name=shared")
     named = application("tuning.automl.study.name=by-${epochs}")

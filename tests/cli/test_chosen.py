@@ -102,6 +102,30 @@ def test_a_config_file_may_choose_too(composed: Compose, folder: Path) -> None:
     assert composed(*own, "open", "model=mlp").config == composed(*TABLE, "model=mlp").config
 
 
+def test_a_length_that_a_file_says_is_told_from_the_default(
+    composed: Compose, folder: Path
+) -> None:
+    (folder / "own").mkdir()
+    start = "defaults: [sweep, override /data: csv, _self_]\ndata: {path: t.csv, target: y}\n"
+    (folder / "own" / "silent.yaml").write_text(start)
+    (folder / "own" / "said.yaml").write_text(start + "training: {epochs: 20}\n")
+    own = ("--config-dir", "own", "--config-name")
+
+    def epochs(*words: str) -> int | None:
+        found = composed(*words)
+        n_epochs: int | None = found.config.training.epochs
+        assert yaml.safe_load(found.stored_config)["training"]["epochs"] == n_epochs
+        return n_epochs
+
+    assert epochs(*own, "silent") is None
+    assert epochs(*own, "silent", "model=mlp") == 20
+    assert epochs(*own, "silent", "training.epochs=20") == 20
+    assert epochs(*own, "said") == 20
+    assert epochs(*own, "said", "training.epochs=null") is None
+    assert epochs("model=tabm") is None
+    assert epochs("model=tabm", "training.epochs=20") == 20
+
+
 def test_a_data_option_of_ones_own_is_known_by_its_kind(composed: Compose, folder: Path) -> None:
     (folder / "own" / "data").mkdir(parents=True)
     (folder / "own" / "data" / "prices.yaml").write_text(

@@ -83,6 +83,8 @@ def test_hydra_shows_the_config_and_where_it_comes_from(folder: Path) -> None:
     shown = run("--cfg", "job", "--package", "study", "study.n_trials=3", "space.lr=1,2")
     assert shown.returncode == 0
     assert "n_trials: 3" in shown.stdout
+    shown = run("--cfg", "job", "--package", "training", "model=tabm")
+    assert "epochs: null" in shown.stdout, "decided, as the sweep will have it"
     own = run("--cfg", "hydra", "hydra.run.dir=elsewhere")
     assert own.returncode == 0
     assert "dir: elsewhere" in own.stdout

@@ -13,6 +13,7 @@ import torch
 from automl.commands.scorer import FREE_BYTES, Pace, Scorer, roomiest, worth_a_start
 from automl.data.chunks import Chunk
 from automl.devices.device import DeviceSnapshot
+from automl.errors import AutoMLError
 from automl.trial import HOST, DeviceId
 
 N_ROWS = 1000
@@ -21,23 +22,25 @@ N_ROWS = 1000
 class Machine:
     """A model that takes its time on each device, by a clock of its own."""
 
-    def __init__(self, seconds: dict[str, float], *, room: bool = True) -> None:
-        self.seconds, self.room = seconds, room
-        self.device, self.now, self.said = "cpu", 0.0, list[str]()
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds, self.now, self.said = seconds, 0.0, list[str]()
         self.scored: list[tuple[str, int]] = []
+        self.fails: dict[int, Exception] = {}
+        """What a GPU raises, by how many times it was asked before."""
 
-    def score(self, frame: Any) -> Any:
-        if self.device != "cpu" and not self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        self.now += self.seconds[self.device] * len(frame) / N_ROWS
-        self.scored.append((self.device, len(frame)))
-        return np.zeros(len(frame))
+    def on(self, device: str) -> Callable[[Any], Any]:
+        def score(frame: Any) -> Any:
+            n_before = sum(name != "cpu" for name, _ in self.scored)
+            self.scored.append((device, len(frame)))
+            if device != "cpu" and n_before in self.fails:
+                raise self.fails[n_before]
+            self.now += self.seconds[device] * len(frame) / N_ROWS
+            return np.zeros(len(frame))
 
-    def move(self, device: str) -> None:
-        self.device = device
+        return score
 
     def scorer(self, find_gpu: Callable[[], str | None] | None) -> Scorer:
-        return Scorer(self.score, self.move, find_gpu, now=lambda: self.now, say=self.said.append)
+        return Scorer(self.on("cpu"), self.on, find_gpu, now=lambda: self.now, say=self.said.append)
 
 
 def chunk(share: float, n_rows: int = N_ROWS) -> Chunk:
@@ -79,18 +82,47 @@ def test_a_small_table_starts_none() -> None:
     assert machine.said == []
 
 
-def test_without_room_it_goes_on_on_the_cpu() -> None:
-    machine = Machine({"cpu": 2.0, "cuda:0": 0.5}, room=False)
-    run(machine, lambda: "cuda:0", [0.1, 0.2, 0.3])
-    assert {device for device, _ in machine.scored} == {"cpu"}
-    assert machine.said == ["on the CPU: cuda:0 has no room for the model"]
+BROKEN = RuntimeError("CUDA error: uncorrectable ECC error\nCompile with TORCH_USE_CUDA_DSA")
 
 
-def test_another_error_is_not_taken_for_it() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "has no room"),
+        (BROKEN, "failed: CUDA error: uncorrectable ECC error"),
+        (AutoMLError("to('cuda:0'): torch cannot compute there"), "failed: to('cuda:0'): torch"),
+    ],
+)
+@pytest.mark.parametrize("n_before", [0, 1, 2])
+def test_a_gpu_that_fails_at_any_time_is_left_for_the_cpu(
+    error: Exception, said: str, n_before: int
+) -> None:
+    machine = Machine({"cpu": 2.0, "cuda:0": 0.5})
+    machine.fails = {n_before: error}
+    run(machine, lambda: "cuda:0", [0.1, 0.2, 0.3, 1.0])
+    assert machine.said[-1].startswith(f"on the CPU: cuda:0 {said}")
+    assert "TORCH_USE" not in machine.said[-1]
+    n_on_gpu = sum(device != "cpu" for device, _ in machine.scored)
+    assert n_on_gpu == n_before + 1, "it is not asked again"
+
+
+def test_a_gpu_that_cannot_be_asked_for_is_left() -> None:
     machine = Machine({"cpu": 2.0})
-    machine.move = lambda device: torch.zeros(2).view(3)  # type: ignore[method-assign,assignment]
-    with pytest.raises(RuntimeError, match="invalid for input"):
-        run(machine, lambda: "cuda:0", [0.1, 0.2])
+
+    def find() -> str:
+        raise RuntimeError("CUDA driver initialization failed")
+
+    run(machine, find, [0.1, 0.2, 0.3])
+    assert machine.said == ["on the CPU: the GPU failed: CUDA driver initialization failed"]
+
+
+def test_what_fails_on_the_cpu_too_is_raised() -> None:
+    machine = Machine({"cpu": 2.0, "cuda:0": 0.5})
+    by = machine.scorer(lambda: "cuda:0")
+    by(chunk(0.1))
+    machine.fails = {0: KeyError("a column")}
+    with pytest.raises(KeyError, match="a column"):
+        by(chunk(0.2))
 
 
 @pytest.mark.parametrize("find", [None, lambda: None])
@@ -106,7 +138,7 @@ def test_rows_that_cannot_be_read_tell_no_pace() -> None:
     by = machine.scorer(lambda: "cuda:0")
     assert by(chunk(0.1, 0)) is None
     assert by(chunk(0.2)) is not None
-    assert machine.device == "cpu"
+    assert machine.scored == [("cpu", N_ROWS)]
 
 
 def test_a_start_is_worth_what_is_left() -> None:

@@ -13,7 +13,7 @@ from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog
 from automl.record.study import fold
 from automl.running.view import BestRow, FailureRow, RunningRow, WaitingRow, write_view
-from automl.trial import Failed, Finished, Reported, Started, SweepStarted
+from automl.trial import Ensembled, Failed, Finished, Reported, Started, SweepStarted
 from tests.commands.conftest import config
 from tests.running.test_view import VIEW
 
@@ -64,6 +64,29 @@ def test_a_killed_sweep_is_told_to_its_last_event(
     assert "2/20 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
     assert "running" not in said
     assert "1 time no table (first trial 10)" in said
+
+
+def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_view(study / "status.json", replace(VIEW, time=time.time(), ended="done"))
+    settings = {"study.metric": "val_loss", "model": "auto"}
+    with EventLog.open(study / "events.log") as log:
+        log.append(SweepStarted(0.0, "brave-otter", "u", settings))
+        for number, family in enumerate(("mlp", "trees", "mlp")):
+            log.append(Started(number, 1.0, {"family": family}, "cpu"))
+            log.append(Reported(number, 2.0, 0, {"val_loss": 0.5}))
+            log.append(Finished(number, 3.0, 0.5))
+        weights = {0: 0.5, 1: 0.3, 2: 0.2}
+        log.append(Ensembled(9.0, 1000, weights, {"loss": 0.25}, {}))
+
+    def said() -> str:
+        assert run(config(study.parent), "") == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "ensemble of" not in said(), "its file is no longer there"
+    (study / "ensemble.pt").touch()
+    assert "ensemble of 3 models (2 mlp, 1 trees): loss 0.25 on 1,000 rows" in said()
+    write_view(study / "status.json", replace(VIEW, time=time.time()))
+    assert "ensemble of" not in said(), "it goes on, and comes to another"
 
 
 def test_what_ended_since_the_picture_was_written_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +47,37 @@ def test_trials_wait_while_the_gpus_are_full(
     assert "waits: 3 finished" in done.stdout
     devices = {run.data.tags["automl.device"] for run in records.trial_runs().values()}
     assert devices == {f"Stub A10 {LARGE}"}
+
+
+def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
+    program: Program, call: Call, nvml_stub: NvmlStub
+) -> None:
+    named = ("study.name=waits", "tracking.store=none")
+    done = program.run(*named, "study.n_trials=1", "training.epochs=1", "devices=host")
+    assert (done.code, done.stderr) == (0, "")
+    for uuid in (SMALL, LARGE):
+        nvml_stub.gpu(uuid).fill()
+        nvml_stub.gpu(uuid).host([(os.getpid(), 7 * GIB)])
+    program.environment = nvml_stub.environment(program.environment)
+    one = ("refit.devices=1", "refit.parallel=none", "devices.interval_seconds=0.1")
+    refit = program.start("refit", *named, "devices=nvml", "admission.request=2GiB", *one)
+    study = Records(program.folder, "waits").path
+
+    def shown() -> str:
+        folders = [path.parent for path in study.glob("refits/*/status.json")]
+        if not folders:
+            return ""
+        at = (f"study.name={folders[0].name}", f"study.dir={folders[0].parent}")
+        return " ".join(call("status", *at).stdout.split())
+
+    refit.wait_until(lambda: "waiting: " in shown(), "the reason")
+    assert f"held by pid {os.getpid()}" in shown()
+    refit.signal(signal.SIGINT)
+    assert refit.wait().code == 130
+    assert not (study / "refit.pt").exists()
+    done = program.run("refit", *named, "devices=host")
+    assert (done.code, done.stderr) == (0, "")
+    assert (study / "refit.pt").exists(), "the same refit goes on, elsewhere"
 
 
 @pytest.mark.parametrize(("survey", "together"), [("auto", True), ("off", False)])

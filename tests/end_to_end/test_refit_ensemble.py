@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     numbers = ", ".join(map(str, weights))
     said = " ".join(done.stdout.split())
     assert f"refit of the ensemble of study a, trials {numbers}: 240 rows (train+v" in said
+    assert "best trials" not in said, "losses on rows that all train on are no ranking"
+    assert re.search(r"trial family weight val_\w+ searched epochs time", said)
     file = study.path / "refit.pt"
     assert f"refitted model: studies/a/refit.pt ({file.stat().st_size:,} bytes)" in said
     (folder,) = refits(study)
@@ -146,6 +149,21 @@ def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: C
     assert done.code == 2
     assert f"predict.members=1: trial-{first:05d} is no ensemble" in done.stderr
     assert call("predict", NAME, *into, "predict.members=0").code == 2
+
+
+def test_its_networks_may_compute_elsewhere(study: Records) -> None:
+    """Beside trees, which do not; the model that was copied stays, whatever becomes of the copy."""
+    made(study)
+    model, table = load_of_table(study.path / "ensemble.pt"), wine_like()
+    said = model.predict(table)
+    assert model.model is None, "not all of its members are networks"
+    assert model.has_network
+    with pytest.raises(NotImplementedError):
+        model.copied_to("meta").predict(table)  # a device whose tensors have no content
+    np.testing.assert_array_equal(model.copied_to("cpu").predict(table), said)
+    np.testing.assert_array_equal(model.predict(table), said)
+    trees = load_of_table(study.path / "checkpoints" / "trial-00002" / "best.pt")
+    assert not trees.has_network
 
 
 @pytest.mark.parametrize(

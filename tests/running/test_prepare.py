@@ -29,20 +29,22 @@ from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.running.parts import worker_limits
 from automl.running.prepare import prepare
-from automl.running.prepared import LOADER_BYTES, Prepared
+from automl.running.prepared import LOADER_BYTES, Prepared, Refit
 from automl.search.pruners.halving import Halving
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
 from automl.search.space import parse_space
+from automl.training.auto.family import AutoFamily
 from automl.training.declaration import Declaration
 from automl.training.mlp.family import Growth, MLPFamily
-from automl.training.plan import TrainingPlan
+from automl.training.plan import MemberPlan, RefitPlan, TrainingPlan
 from automl.training.python.family import PythonFamily
-from automl.trial import HOST, Direction
+from automl.trial import HOST, Direction, Params
 from tests.places import device_id
 
 GPU = device_id("GPU-a")
+AUTO_SPACE = {"mlp_batch_size": "by_rows", "mlp_depth": 2}
 
 
 def small(space: dict[str, Any]) -> Config:
@@ -64,6 +66,23 @@ def test_no_batch_that_fits_is_refused() -> None:
     config = small({"batch_size": 500})
     with pytest.raises(ConfigError, match=r"space.batch_size=500: .* only 100 rows"):
         prepare(config)
+
+
+def test_what_was_searched_is_trained_again_on_fewer_rows() -> None:
+    big = Config(model=AutoFamily(), data=DataConfig(n_train=1500), space=dict(AUTO_SPACE))
+    searched = prepare(big)
+    wanted: Params = {"family": "mlp", "mlp_batch_size": 128}
+    assert searched.space.has(wanted)
+    config = replace(big, data=DataConfig(n_train=1000))
+    fewer = prepare(config).dataset
+    assert not prepare(config).space.has(wanted), "an epoch of it has less than ten steps"
+    plan = RefitPlan(members=(MemberPlan(wanted, 3, 0.0),), given=(0,))
+    asked = Refit(plan, fewer, n_searched=1500)
+    again = prepare(replace(config, study=StudyConfig(enqueue=[dict(wanted)])), refit=asked)
+    assert again.space.has(wanted)
+    alone = replace(small({"batch_size": {"choices": [200, 300]}}))
+    dataset = prepare(small({"batch_size": 32})).dataset
+    assert "clipped to the 100 rows" in prepare(alone, refit=Refit(plan, dataset)).notes[-1]
 
 
 def test_a_trial_with_folds_takes_a_lane_for_each() -> None:

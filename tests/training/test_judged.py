@@ -14,8 +14,8 @@ from automl.config import Precision, Task
 from automl.config.metrics import METRICS, direction_of, reported
 from automl.data.dataset import Dataset, Targets
 from automl.data.scores import ClassPredictions, ValuePredictions
+from automl.training.goal import Goal
 from automl.training.judged import Judged, class_weights
-from automl.training.reports import Goal
 from automl.training.trainer import Problem
 from automl.trial import Direction
 from tests.training.packs.test_trainer import alone, data, lanes, pack, problem

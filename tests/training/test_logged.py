@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from automl.training.goal import Goal
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialInterrupted
-from automl.training.reports import MAX_TAGS, Goal, TrialReports
+from automl.training.reported import MAX_TAGS
+from automl.training.reports import TrialReports
 from automl.trial import Direction, Logged, LoggedPoint, Tagged, TrialEvent, Verdict
 from tests.training.conftest import Listener, make_spec
 

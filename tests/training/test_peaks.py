@@ -11,9 +11,10 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
+from automl.training.goal import Goal
 from automl.training.objective import TrialContext
 from automl.training.peaks import MemoryPeaks, Peak, PeakTeller, largest
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.trial import Direction, Entry, Finished, MemoryPeak, OnEvents, Reported
 from tests.places import ON_HOST
 from tests.training.conftest import Listener, make_plan, make_spec

@@ -17,12 +17,12 @@ from torch import nn
 from automl.config import Precision, Task
 from automl.data.facts import Size
 from automl.execution.process import CONTEXT
+from automl.training.goal import Goal
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
 from automl.training.network import Networks
 from automl.training.plan import WarmUp
 from automl.training.ranks import ALONE, Group, Ranks
-from automl.training.reports import Goal
 from automl.training.schedule import lr_factor
 from automl.training.tensors import DataTensors, PartTensors
 from automl.training.trainer import Problem, Trainer

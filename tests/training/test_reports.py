@@ -13,8 +13,9 @@ import torch
 
 from automl.errors import StorageError
 from automl.training import checkpoint
+from automl.training.goal import Goal
 from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.trial import (
     Checkpointed,
     Direction,

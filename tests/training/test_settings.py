@@ -19,13 +19,13 @@ from automl.errors import ConfigError
 from automl.training import checkpoint
 from automl.training.checks import check_loss
 from automl.training.family import Family
+from automl.training.goal import Goal
 from automl.training.mlp.family import MLPFamily, MLPParams
 from automl.training.mlp.heavy import SIDE
 from automl.training.params import with_settings
 from automl.training.patience import Patience
 from automl.training.plan import SessionSetup, declare
 from automl.training.python.family import PythonFamily
-from automl.training.reports import Goal
 from automl.training.schedule import average_rate, lr_factor
 from automl.training.session import TrainingSession, open_session
 from automl.training.tensors import DataOnDevices

@@ -23,6 +23,7 @@ from automl.data.thresholds import (
     thresholds_elsewhere,
 )
 from automl.training.boosting.family import BoostingFamily
+from automl.training.checks import of_threshold
 from automl.training.ensemble.words import EnsembleFile
 from automl.training.ensemble.write import write as write_ensemble
 from automl.training.export.package import export, open_reader
@@ -129,6 +130,16 @@ def test_labels_go_by_the_threshold_of_the_rows_left_out(
 def test_where_another_metric_counts_there_is_none(tmp_path: Path) -> None:
     predictor, _ = trained(tmp_path, LinearFamily(), uneven(tmp_path), "val_loss")
     assert predictor.threshold is None
+
+
+def test_of_more_classes_it_is_said_that_there_is_none(tmp_path: Path) -> None:
+    (said,) = of_threshold("val_f1", mixed(tmp_path, 3))
+    assert "of 3 classes a row is said to be of the likeliest" in said
+    assert of_threshold("val_f1", mixed(tmp_path, 2)) == ()
+    assert of_threshold("val_loss", mixed(tmp_path, 3)) == ()
+    predictor, value = trained(tmp_path, LinearFamily(), mixed(tmp_path, 3))
+    assert predictor.threshold is None
+    assert 0 < value <= 1
 
 
 def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:

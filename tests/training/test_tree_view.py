@@ -6,14 +6,8 @@ import numpy as np
 
 from automl.data.columns import CategoryColumn, Columns, NumberColumn
 from automl.data.dataset import Rows
-from automl.training.tree_view import (
-    MAX_SPREAD,
-    n_columns,
-    n_spread_columns,
-    spread,
-    spread_view,
-    tree_view,
-)
+from automl.training.tree_view import spread_view, tree_view
+from automl.training.tree_width import MAX_SPREAD, n_columns, n_spread_columns, spread
 
 
 def category(name: str, n_kinds: int) -> CategoryColumn:

@@ -15,9 +15,9 @@ from automl.config import Task, TrainingConfig
 from automl.data.columns import Columns
 from automl.data.dataset import Dataset, Rows
 from automl.training.family import Builder, Family
+from automl.training.goal import Goal
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
-from automl.training.reports import Goal
 from automl.trial import Params, ParamValue, Request, RequestSource
 
 

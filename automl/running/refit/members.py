@@ -1,12 +1,13 @@
 """A refit of an ensemble as one small study: a trial for each of its members. Pure.
 
-Each has the params that it had, and a length of its own, which the plan tells by the params; so
-members are admitted, trained beside each other, interrupted and resumed as any trials. The weights
-decide nothing until all are trained.
+Each has the params that it had, and a length of its own; which trial is of which member follows
+from the params of all by number, so that members are admitted, trained beside each other,
+interrupted and resumed as any trials. The weights decide nothing until all are trained.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -113,47 +114,78 @@ def name_of(config: Config, members: MembersAgain, identity: Mapping[str, Any]) 
 
 
 def derived_members(
-    config: Config, members: MembersAgain, name: str, known: Mapping[int, TrialRecord]
+    config: Config, members: MembersAgain, name: str, given: Sequence[int]
 ) -> Config:
-    """The settings of the refit, of which so many trials are `known` by now."""
+    """The settings of the refit, whose trials are of the `given` members by number."""
     own = small_study(config, name, keeps_last=members.plan.keeps_last)
     longest = max(member.epochs for member in members.plan.members)
-    given = given_to(members.params * config.refit.n_seeds, known)
     return replace(
         own,
         study=replace(
             own.study,
             n_trials=len(given),
-            enqueue=[dict(params) for params in given],
+            enqueue=[dict(members.params[member]) for member in given],
             ensemble=Ensemble.none,
         ),
         training=replace(config.training, epochs=longest),
     )
 
 
-def given_to(wanted: Sequence[Params], known: Mapping[int, TrialRecord]) -> list[Params]:
-    """The params of each trial by number: those that there are, and then whatever is `wanted` and
-    neither trained nor in training. One that failed is tried again."""
-    left = list(wanted)
+def given_to(wanted: Sequence[Params], n_seeds: int, known: Mapping[int, TrialRecord]) -> list[int]:
+    """Which of the members, whose params are `wanted`, each trial is of by number: those that there
+    are, and then whatever is neither trained nor in training. One that failed is tried again."""
+    left = [*wanted] * n_seeds
     for trial in known.values():
-        failed = trial.state.is_final and trial.state is not TrialState.FINISHED
-        if not failed and trial.params in left:
+        if not _has_failed(trial) and trial.params in left:
             left.remove(trial.params)
     given: list[Params] = []
     while left or len(given) <= max(known, default=-1):
         here = known.get(len(given))
         # One that was asked for and never began is the next that is wanted, as it was then.
         given.append(here.params if here is not None else left.pop(0) if left else wanted[0])
-    return given
+    while lacking := _lacking(wanted, n_seeds, given, known):
+        given.append(wanted[lacking[0]])
+    return _each_in_turn(wanted, given)
 
 
-def finished(wanted: Sequence[Params], known: Mapping[int, TrialRecord]) -> list[int | None]:
-    """Which trial is which of `wanted`; None: it has not finished."""
-    there = [trial for trial in known.values() if trial.state is TrialState.FINISHED]
-    found: list[int | None] = []
-    for params in wanted:
-        match = next((trial for trial in there if trial.params == params), None)
-        found.append(None if match is None else match.number)
-        if match is not None:
-            there.remove(match)
+def _lacking(
+    wanted: Sequence[Params],
+    n_seeds: int,
+    given: Sequence[Params],
+    known: Mapping[int, TrialRecord],
+) -> list[int]:
+    """Members of whom too few are trained: of two with the same params one may have failed, whose
+    turn it is not again."""
+    held = Counter(
+        member
+        for number, member in enumerate(_each_in_turn(wanted, given))
+        if number not in known or not _has_failed(known[number])
+    )
+    return [member for member in range(len(wanted)) if held[member] < n_seeds]
+
+
+def _each_in_turn(wanted: Sequence[Params], given: Sequence[Params]) -> list[int]:
+    """The members with the params of each trial: of several that have the same, each in turn, by
+    the trials' numbers alone, so that a trial is of the same member however the others end."""
+    found: list[int] = []
+    for params in given:
+        alike = [member for member, own in enumerate(wanted) if own == params]
+        n_before = sum(member in alike for member in found)
+        found.append(alike[n_before % len(alike)])
+    return found
+
+
+def _has_failed(trial: TrialRecord) -> bool:
+    return trial.state.is_final and trial.state is not TrialState.FINISHED
+
+
+def finished(
+    given: Sequence[int], n_seeds: int, known: Mapping[int, TrialRecord]
+) -> list[list[int]]:
+    """Trials that finished, for each member as many as it has seeds, or fewer."""
+    found: list[list[int]] = [[] for _ in range(max(given) + 1)]
+    for number, member in enumerate(given):
+        ended = number in known and known[number].state is TrialState.FINISHED
+        if ended and len(found[member]) < n_seeds:
+            found[member].append(number)
     return found

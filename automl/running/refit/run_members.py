@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
+from automl.running.console import open_console
 from automl.running.going_on import how_to_go_on
 from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
@@ -18,9 +19,11 @@ from automl.running.refit.members import (
     MembersAgain,
     derived_members,
     finished,
+    given_to,
     members_of,
     name_of,
 )
+from automl.running.refit.members_table import table_of
 from automl.running.sweep import run_sweep
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
@@ -45,11 +48,18 @@ def refit_members(
     folder = StudyFiles(begun.path).refits / name_of(config, members, prepared.identity)
     there = StudyFiles(folder).events.exists()
     known = read_study(folder).trials if there else {}
-    own = derived_members(config, members, folder.name, known)
-    asked = Refit(members.plan, dataset)
+    given = given_to(members.params, config.refit.n_seeds, known)
+    own = derived_members(config, members, folder.name, given)
+    plan = replace(members.plan, given=tuple(given))
+    asked = Refit(plan, dataset, n_searched=sizes.before)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
-        seeds = _seeds(members, folder, config.refit.n_seeds, how_to_go_on(own))
+        again = read_study(folder)
+        trained = finished(given, config.refit.n_seeds, again.trials)
+        _refuse_lost(members, trained, config.refit.n_seeds, how_to_go_on(own))
+        open_console().table(*table_of(begun, members, trained, again), n_left=2)
+        files = StudyFiles(folder)
+        seeds = [str(files.checkpoint(n, CheckpointKind.BEST)) for each in trained for n in each]
         assert config.study.name is not None, "a refit is of a study that is there"
         assert prepared.dataset is not None, "an ensemble is of the built-in training"
         numbers = tuple(members.weights)
@@ -65,21 +75,16 @@ def refit_members(
     return code
 
 
-def _seeds(members: MembersAgain, folder: Path, n_seeds: int, again: str) -> Sequence[str]:
-    """The models of all, those of a member together. Raises AutoMLError where one has not finished;
-    `again` is the command that goes on."""
-    found = finished(members.params * n_seeds, read_study(folder).trials)
-    if None in found:
-        lost = found.index(None) % len(members.weights)
-        raise AutoMLError(
-            f"{len(found) - found.count(None)} of {len(found)} trainings finished, and {REFIT} is "
-            f"not written: trial {[*members.weights][lost]} of the ensemble is not trained again; "
-            f"what went wrong is above. Go on with: {again}"
-        )
-    ordered = [
-        number
-        for member in range(len(members.weights))
-        for number in found[member :: len(members.weights)]
-    ]
-    files = StudyFiles(folder)
-    return [str(files.checkpoint(n, CheckpointKind.BEST)) for n in ordered if n is not None]
+def _refuse_lost(
+    members: MembersAgain, trained: Sequence[Sequence[int]], n_seeds: int, again: str
+) -> None:
+    """Raises AutoMLError where a seed of a member has not finished; `again` is the command that
+    goes on."""
+    for trial, numbers in zip(members.weights, trained, strict=True):
+        if len(numbers) < n_seeds:
+            n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
+            raise AutoMLError(
+                f"{n_there} of {n_all} trainings finished, and {REFIT} is not written: trial "
+                f"{trial} of the ensemble is not trained again; what went wrong is above. Go on "
+                f"with: {again}"
+            )

@@ -14,8 +14,8 @@ from typing import Any
 from automl.config import TrainingConfig
 from automl.training.auto.family import FAMILY, AutoFamily, FamilyKey, own_params
 from automl.training.family import Builder, Estimator, Model, PackKey, families, heavy_side
+from automl.training.goal import Goal
 from automl.training.objective import TrialContext
-from automl.training.reports import Goal
 from automl.training.told import Told
 
 

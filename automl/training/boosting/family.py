@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,8 +17,8 @@ from automl.training.params import (
     is_whole,
 )
 from automl.training.table_family import TableFamily
-from automl.training.tree_view import n_columns, n_spread_columns
-from automl.trial import Params
+from automl.training.tree_width import n_columns, n_spread_columns
+from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.columns import Columns
@@ -33,6 +33,8 @@ MOST_EPOCHS, PATIENCE_EPOCHS = 40, 5
 _BINS = 256
 _BIN_BYTES = 24
 """Of a histogram: two sums and a count."""
+_HISTOGRAM_SECONDS, _CELL_SECONDS = 2.8e-6, 2e-8
+"""Of a core, for a column of a leaf and for a cell of a tree's rows (experiments/016-long)."""
 
 _RULES: Mapping[str, Rule] = {
     "learning_rate": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
@@ -119,6 +121,20 @@ class BoostingFamily(TableFamily):
             params.max_leaf_nodes * self.iterations_per_epoch * training.n_epochs * n_outputs * 160
         )
         return rows + gradients + histograms + trees
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float:
+        """Histograms of each column for each tree, and each cell put into them; about half of the
+        epochs where patience ends it."""
+        one = dataset.of_one_model
+        share = 1 if training.patience_epochs is None else 2
+        n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
+        n_trees *= one.n_outputs if one.n_outputs > 2 else 1
+        defaults = BoostingParams()
+        n_leaves = min(defaults.max_leaf_nodes, len(one.train) // defaults.min_samples_leaf)
+        per_column = n_leaves * _HISTOGRAM_SECONDS + len(one.train) * _CELL_SECONDS
+        return dataset.n_models * n_trees * len(one.columns.all) * per_column
 
     def identity(self) -> Mapping[str, Any]:
         return {"family": "boosting", "iterations_per_epoch": self.iterations_per_epoch}

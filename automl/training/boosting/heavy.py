@@ -31,7 +31,8 @@ from automl.training.class_scores import ClassScores, shares
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import NO_BORDERS, Borders, Nodes, Trees, joined, tree_of
-from automl.training.tree_view import check_width, spread_view, tree_view
+from automl.training.tree_view import spread_view, tree_view
+from automl.training.tree_width import check_width
 
 if TYPE_CHECKING:
     from automl.training.export.table_graph import TableGraph

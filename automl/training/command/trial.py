@@ -17,9 +17,10 @@ from automl.training.command.ending import LastLines
 from automl.training.command.grouping import Grouping, Report
 from automl.training.command.metrics import Find
 from automl.training.command.setup import CommandSetup
+from automl.training.goal import Goal
 from automl.training.logged import LoggedSide
 from automl.training.peaks import Peak, PeakTeller
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.training.seeds import trial_seed
 from automl.trial import LoggedPoint, OnEvent, Placement, TrialSpec
 

@@ -23,7 +23,8 @@ from automl.data.one_hot import CLIP
 from automl.training.class_scores import ClassScores
 from automl.training.export.tree_nodes import DOMAIN, OPERATOR, tree_attributes
 from automl.training.tree_arrays import Trees
-from automl.training.tree_view import LARGEST, spread
+from automl.training.tree_view import LARGEST
+from automl.training.tree_width import spread
 
 NUMBERS, CODES, ANSWER = "numbers", "codes", "answer"
 OPSET, TREES_OPSET, IR = 18, 3, 10

@@ -16,8 +16,8 @@ import numpy as np
 
 from automl.data.dataset import Dataset
 from automl.data.scores import Floats
+from automl.training.goal import Goal
 from automl.training.judged import Judged, together
-from automl.training.reports import Goal
 from automl.training.told import Told
 
 MAX_KEPT = 2**22

@@ -17,12 +17,12 @@ from automl.training import plain_checkpoint
 from automl.training.family import Estimator, PackKey, heavy_side
 from automl.training.folds.calls import train_by_calls
 from automl.training.folds.course import Course
+from automl.training.goal import Goal
 from automl.training.model_state import model_state
 from automl.training.objective import TrialContext
 from automl.training.patience import Patience
 from automl.training.plan import TrainingPlan
 from automl.training.predictor import MEMBERS
-from automl.training.reports import Goal
 from automl.training.told import Told
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ def open_evaluation(plan: TrainingPlan) -> ArrayEvaluation:
         task=facts.task,
         unit=(0.0, 1.0),
         baselines=_simplest(parts.train, facts, len(y)),
-        loss=plan.training.value_loss,
+        loss=facts.loss,
     )
     return ArrayEvaluation(facts, part, judged)
 

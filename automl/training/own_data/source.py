@@ -58,6 +58,7 @@ def read_parts(plan: TrainingPlan) -> tuple[Parts, DataFacts]:
         ) from error
     parts = parts_of(returned, source)
     facts = facts_of(parts, source, plan.data.task, own_loss=bool(plan.training.loss_target))
+    facts = replace(facts, loss=plan.training.value_loss)
     wanted = None if plan.refit is None else plan.refit.own_rows
     if wanted is None:
         return parts, facts

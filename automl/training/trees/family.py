@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from automl.training.params import (
     is_whole,
 )
 from automl.training.table_family import TableFamily
-from automl.trial import Params
+from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
@@ -27,6 +27,8 @@ MAX_LEAVES = 8192
 """A forest of 100 such trees takes some 4 MB on disk (experiments/013-tables)."""
 _NODE_BYTES = 64
 """As scikit-learn keeps it, without what a leaf says."""
+_CELL_SECONDS = 4e-8
+"""Of a core, for a tree and a cell of the rows that train (experiments/016-long)."""
 
 _RULES: Mapping[str, Rule] = {
     "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
@@ -92,6 +94,14 @@ class TreesFamily(TableFamily):
         kept = nodes * training.n_epochs * (6 + 2 * n_outputs) * 2
         rows = n_rows * (4 * len(dataset.columns.all) + 8 * (n_outputs * 4 + 4))
         return rows + nodes * (_NODE_BYTES + 8 * n_outputs) + kept
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float:
+        """Each cell is looked at for each tree."""
+        one = dataset.of_one_model
+        n_cells = len(one.train) * len(one.columns.all)
+        return dataset.n_models * self.trees_per_epoch * training.n_epochs * n_cells * _CELL_SECONDS
 
     def identity(self) -> Mapping[str, Any]:
         return {"family": "trees", "trees_per_epoch": self.trees_per_epoch}

@@ -16,7 +16,8 @@ from automl.data.scores import Floats
 from automl.training.model_file import check, task_of
 from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import Borders, Nodes, Trees, joined, tree_of
-from automl.training.tree_view import check_width, n_columns, tree_view
+from automl.training.tree_view import tree_view
+from automl.training.tree_width import check_width, n_columns
 from automl.training.trees.family import TreesFamily, TreesParams
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from automl.config import Config, DataConfig, DataKind, Ensemble, Parallel, Refi
 from automl.errors import ConfigError
 from automl.record.study import StudyRecord, fold
 from automl.record.trial_record import TrialRecord
+from automl.running.refit.begin import Begun
 from automl.running.refit.derive import Sizes
 from automl.running.refit.members import (
     MembersAgain,
@@ -21,6 +23,7 @@ from automl.running.refit.members import (
     refuse_unfit_members,
     trials_of,
 )
+from automl.running.refit.members_table import table_of
 from automl.running.settings import identity_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
@@ -77,10 +80,11 @@ def test_each_trains_as_long_as_it_did() -> None:
     assert found.plan.keeps_last
     assert found.plan.trains_alone, "lanes of a pack are all of a length"
     training = CONFIG.training
-    assert found.plan.training_of(MLP, training) == replace(
-        training, epochs=8, ema_decay=mlp.ema_decay
-    )
+    own = replace(training, epochs=8, ema_decay=mlp.ema_decay)
+    assert found.plan.training_of(MLP, training) == own
     assert found.plan.training_of({"family": "linear"}, training) == training
+    given = replace(found.plan, given=(0, 1, 1))
+    assert [given.training_of_trial(n, training).epochs for n in range(3)] == [3, 8, 8]
     assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
 
 
@@ -99,7 +103,7 @@ def test_a_search_on_a_part_is_said() -> None:
 
 def test_it_is_a_study_of_the_members() -> None:
     found = members()
-    own = derived_members(CONFIG, found, name_of(CONFIG, found, {"data": 1}), {})
+    own = derived_members(CONFIG, found, name_of(CONFIG, found, {"data": 1}), [0, 1])
     assert own.study.enqueue == [TREES, MLP]
     assert own.study.n_trials == 2
     assert own.study.dir == "studies/a/refits"
@@ -143,23 +147,64 @@ def tried(*ends: tuple[Params, str]) -> dict[int, TrialRecord]:
 @pytest.mark.parametrize(
     ("known", "given"),
     [
-        ([], [A, B, C]),
-        ([(A, "finished"), (B, "interrupted")], [A, B, C]),
-        ([(A, "failed"), (B, "finished"), (C, "finished")], [A, B, C, A]),
-        ([(A, "failed"), (B, "finished"), (C, "failed"), (C, "failed")], [A, B, C, C, A, C]),
-        ([(A, "finished"), (B, "gap"), (C, "finished")], [A, B, C]),
-        ([(A, "finished"), (B, "finished"), (C, "finished"), (A, "finished")], [A, B, C, A]),
+        ([], [0, 1, 2]),
+        ([(A, "finished"), (B, "interrupted")], [0, 1, 2]),
+        ([(A, "failed"), (B, "finished"), (C, "finished")], [0, 1, 2, 0]),
+        ([(A, "failed"), (B, "finished"), (C, "failed"), (C, "failed")], [0, 1, 2, 2, 0, 2]),
+        ([(A, "finished"), (B, "gap"), (C, "finished")], [0, 1, 2]),
+        ([(A, "finished"), (B, "finished"), (C, "finished"), (A, "finished")], [0, 1, 2, 0]),
     ],
 )
 def test_what_failed_is_tried_again_and_nothing_twice(
-    known: list[tuple[Params, str]], given: list[Params]
+    known: list[tuple[Params, str]], given: list[int]
 ) -> None:
-    assert given_to([A, B, C], tried(*known)) == given
+    assert given_to([A, B, C], 1, tried(*known)) == given
 
 
-def test_members_are_known_by_their_params() -> None:
-    known = tried((A, "failed"), (B, "finished"), (A, "finished"), (B, "finished"))
-    assert finished([A, B, B, C], known) == [2, 1, 3, None]
+@pytest.mark.parametrize(
+    ("known", "given"),
+    [
+        ([], [0, 1, 2, 0, 1, 2]),
+        # The first of the two that are alike failed, the second not, which stays what it was.
+        ([(A, "failed"), (A, "finished"), (B, "finished")], [0, 1, 2, 0, 1, 0, 2]),
+        # The turn of the second comes after one more of the first.
+        ([(A, "finished"), (A, "failed"), (B, "finished")], [0, 1, 2, 0, 1, 0, 2, 1]),
+    ],
+)
+def test_of_two_members_with_the_same_params_each_is_trained_as_often(
+    known: list[tuple[Params, str]], given: list[int]
+) -> None:
+    assert given_to([A, A, B], 2, tried(*known)) == given
+    ended = tried(*known, *[([A, A, B][member], "finished") for member in given[len(known) :]])
+    assert given_to([A, A, B], 2, ended) == given
+    assert [len(numbers) for numbers in finished(given, 2, ended)] == [2, 2, 2]
+
+
+def test_members_are_known_by_their_trials() -> None:
+    known = tried((A, "failed"), (B, "finished"), (A, "finished"), (B, "finished"), (C, "failed"))
+    assert finished([0, 1, 0, 1, 2], 2, known) == [[2], [1, 3], []]
+    assert finished([0, 1, 0, 1, 2], 1, known) == [[2], [1], []], "no more than are averaged"
+
+
+def test_the_closing_table_tells_of_members_by_weight() -> None:
+    begun = Begun(CONFIG, Path("a"), searched().trials[1], MADE, trials_of(MADE, searched(), "a"))
+    again = fold(
+        [
+            SweepStarted(0.0, "r", "u", {"study.metric": "train_loss"}),
+            *(Started(n, 0.0, params, "cpu") for n, params in enumerate((TREES, MLP, MLP))),
+            *(Reported(n, 0.0, n + 1, {"train_loss": 0.5}) for n in range(3)),
+            *(Finished(n, 2.0, 0.5) for n in range(3)),
+        ]
+    )
+    columns, rows = table_of(begun, members(), [[0], [1, 2]], again)
+    assert "train_loss" not in columns
+    assert rows == [
+        ["    1", "trees", "0.750", "0.33333", "2", "2 s"],
+        ["    0", "mlp", "0.250", "0.1", "3 to 4", "4 s"],
+    ]
+    columns, rows = table_of(begun, members(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
+    assert columns[-1] == "val_rmse held out"
+    assert rows[0][-1] == "0.5"
 
 
 def test_a_member_that_nobody_knows_is_refused() -> None:

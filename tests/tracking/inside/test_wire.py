@@ -18,9 +18,10 @@ from automl.tracking.inside.running import NoTrialError, running
 from automl.tracking.inside.wire import VARIABLE, FarSide, served
 from automl.training.command.session import CommandSession
 from automl.training.command.setup import CommandSetup
+from automl.training.goal import Goal
 from automl.training.logged import LoggedSide
 from automl.training.objective import TrialContext
-from automl.training.reports import Goal, TrialReports
+from automl.training.reports import TrialReports
 from automl.trial import Direction, Entry, LoggedPoint, TrialSpec
 from tests.places import ON_HOST
 from tests.plugins import write_entry_points

@@ -10,8 +10,8 @@ import pytest
 from automl.config import Task
 from automl.data.scores import Floats
 from automl.training.folds.course import Course, Metrics, pooled, told
+from automl.training.goal import Goal
 from automl.training.judged import Judged
-from automl.training.reports import Goal
 from automl.trial import Direction
 
 LEAST = Goal("val_loss", Direction.minimize, at_end=True)

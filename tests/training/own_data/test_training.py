@@ -106,6 +106,17 @@ def test_a_loss_of_the_users_takes_outputs_of_any_shape(tmp_path: Path) -> None:
     assert load(tmp_path, "linear").predict(np.zeros((2, 3), np.float32)).shape == (2, 1)
 
 
+@pytest.mark.parametrize("settings", [{"loss": "absolute_error"}, {"loss": "quantile"}, {}])
+def test_its_score_is_by_the_loss_of_its_study(settings: dict[str, Any], tmp_path: Path) -> None:
+    listener = run(open_it("frames", "linear", **settings), tmp_path, PARAMS)
+    x, y = sources.frames()["validation"]
+    model = load(tmp_path, "linear")
+    found = model.score(x.to_numpy(np.float32), y.to_numpy(np.float32))
+    least = min(metrics["val_loss"] for _, metrics in listener.reports)
+    assert found["loss"] == pytest.approx(least, rel=1e-4)
+    assert ("pinball" in found) == (settings == {"loss": "quantile"})
+
+
 @pytest.mark.parametrize(
     ("source", "network", "cause"),
     [

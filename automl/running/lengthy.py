@@ -1,0 +1,88 @@
+"""What is said of a table on which a trial takes minutes, before the first begins. Pure.
+
+A sweep asks nobody whether it may take long. So that nobody waits for an hour who wanted an answer
+in a minute, it says about what a trial takes, and what is quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from automl.config import Config, DataKind
+from automl.data.dataset import Dataset
+from automl.training.family import Family, name_of
+from automl.trial import ParamValue
+
+LONG_SECONDS = 60.0
+MANY_ROWS = 100_000
+ENOUGH_ROWS = 50_000
+"""Trials on a part of so many rank mostly as on all, and a refit has all."""
+
+
+def lengthy(
+    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
+) -> tuple[str, ...]:
+    """A line, where trials of some family are long; `ends` are those of the space's params."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    seconds = seconds_by_family(config, dataset, ends)
+    long = {
+        name: need for name, need in seconds.items() if need is not None and need > LONG_SECONDS
+    }
+    if not long:
+        return ()
+    needs = ", ".join(f"{name} {_minutes(need)}" for name, need in long.items())
+    n_rows, n_columns = dataset.of_one_model.n_train, len(dataset.columns.all)
+    models = f", {dataset.n_models} models a trial" if dataset.n_models > 1 else ""
+    line = (
+        f"a trial takes minutes of a core ({n_rows:,} rows of {n_columns:,} columns{models}; "
+        f"about: {needs})."
+    )
+    quicker = "; ".join(_quicker(config, dataset, seconds, long))
+    return (f"{line} Quicker: {quicker}." if quicker else line,)
+
+
+def seconds_by_family(
+    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
+) -> dict[str, float | None]:
+    """See `Family.trial_seconds`; None: not known."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    members = config.model.by_choice
+    training = config.training
+    if not members:
+        own = config.model.trial_seconds(dataset, config.model.trained(training), ends)
+        return {name_of(config.model): own}
+    return {
+        name: one.trial_seconds(
+            dataset,
+            one.trained(training),
+            {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
+        )
+        for name, one in members.items()
+    }
+
+
+def _quicker(
+    config: Config,
+    dataset: Dataset,
+    seconds: Mapping[str, float | None],
+    long: Mapping[str, float],
+) -> Iterable[str]:
+    if dataset.n_models > 1:
+        yield f"data.folds=1 trains one model in place of {dataset.n_models}"
+    elif _may_take_a_part(config) and dataset.n_train > MANY_ROWS:
+        yield f"data.sweep_rows={ENOUGH_ROWS} (trials have so many rows, refit all)"
+    short = [name for name in seconds if name not in long]
+    if short and len(seconds) > 1:
+        yield f"model.families=[{','.join(short)}]"
+    elif "linear" not in seconds:
+        yield "model=linear"
+    if len(seconds) > 1 and config.study.timeout_seconds is None:
+        yield "study.timeout_seconds=60 ends with what there is by then"
+
+
+def _may_take_a_part(config: Config) -> bool:
+    return config.data.kind is DataKind.csv and config.data.sweep_rows is None
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else "1 min"
