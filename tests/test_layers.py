@@ -65,6 +65,7 @@ OWNERS = {
     "psycopg": {"record"},
     "py3nvml": {"devices"},
     "pyarrow": {"data"},
+    "ray": {"execution"},
     "rich": {"running"},
     "sklearn": {"api", "data", "integrations", "training"},
     "skorch": {"integrations"},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from automl.admission.governor import Sharing
+from automl.devices.device import DeviceSnapshot
 from automl.trial import DeviceId
 
 
@@ -22,15 +23,28 @@ class Limits:
     """What the machine's cores keep busy."""
     sharing: Mapping[DeviceId, Sharing] = field(default_factory=dict)
     """What was found of how many trials share a device; who is not named has no such limit."""
+    on_hosts: Mapping[DeviceId, int] = field(default_factory=dict)
+    """What the cores of each machine of a cluster keep busy."""
     gpus_per_trial: int = 1
     helpers_bytes: int = 0
     """Main memory of the processes that a trial's own one starts, beside its own."""
 
     def on(self, device: DeviceId) -> int:
         """The most trials on a device."""
-        most = self.max_on_host if device.on_host else self.max_per_gpu
+        on_host = self.on_hosts.get(device, self.max_on_host)
+        most = on_host if device.on_host else self.max_per_gpu
         found = self.sharing.get(device)
         return most if found is None else min(most, found.n_most)
+
+    def by(self, devices: Iterable[DeviceSnapshot]) -> Limits:
+        """With what machines say of their cores."""
+        found = {d.address: d.n_places for d in devices if d.n_places is not None}
+        return replace(self, on_hosts=found) if found != self.on_hosts else self
+
+    @property
+    def n_cores(self) -> int:
+        """What the cores of all machines keep busy."""
+        return sum(self.on_hosts.values()) if self.on_hosts else self.max_on_host
 
     def at_once(self, devices: Collection[DeviceId]) -> int:
         """The most trials over these devices; at least 1."""

@@ -134,9 +134,9 @@ def all_full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) 
     held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
     held = [a for a in held if a.device.address in limits.sharing]
     if not held:
-        return all_taken(
-            limits.max_per_gpu, limits.max_on_host, n_on_host, [a.device for a in accounts]
-        )
+        n_cores = limits.n_cores
+        n_on_host = n_cores if limits.on_hosts else n_on_host
+        return all_taken(limits.max_per_gpu, n_cores, n_on_host, [a.device for a in accounts])
     first = min(held, key=lambda a: a.n_trials)
     return full_by_pace(first, limits.sharing[first.device.address])
 

@@ -25,6 +25,7 @@ from automl.config.model import ModelConfig
 from automl.config.objective import ObjectiveConfig, ObjectiveKind
 from automl.config.predict import PredictConfig
 from automl.config.pruner import PrunerConfig
+from automl.config.ray import RayConfig
 from automl.config.refit import Members, Parallel, RefitConfig
 from automl.config.register import RegisterConfig
 from automl.config.sampler import SamplerConfig
@@ -72,6 +73,7 @@ __all__ = [
     "Precision",
     "PredictConfig",
     "PrunerConfig",
+    "RayConfig",
     "RefitConfig",
     "RegisterConfig",
     "SamplerConfig",
@@ -108,6 +110,7 @@ class Config:
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     refit: RefitConfig = field(default_factory=RefitConfig)

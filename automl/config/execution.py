@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from automl.config.checks import check, check_positive, parse_bytes
@@ -13,6 +13,7 @@ class ExecutionKind(enum.Enum):
     auto = "auto"
     inline = "inline"
     workers = "workers"
+    ray = "ray"
 
 
 @dataclass
@@ -26,10 +27,10 @@ class ExecutionConfig:
     threads_per_trial: int = 1
     """torch's threads in a trial; by default as many trials at once as the cores then allow."""
     trial_timeout_seconds: float | None = None
-    """A trial that takes longer has failed, others of its pack go on alone (workers only); none: no
+    """A trial that takes longer has failed, others of its pack go on alone (not inline); none: no
     limit."""
     silence_timeout_seconds: float | None = None
-    """A trial that reports nothing for so long has failed (workers only); none: no limit."""
+    """A trial that reports nothing for so long has failed (not inline); none: no limit."""
     recycle_after_trials: int = 1000
     """A worker process is replaced after this many trials."""
     recycle_growth: str = "2GiB"
@@ -57,6 +58,12 @@ class ExecutionConfig:
                 "a trial in a thread cannot be ended; use execution=workers.",
             )
         parse_bytes("execution.recycle_growth", self.recycle_growth)
+
+    @property
+    def here(self) -> ExecutionConfig:
+        """The same on this machine, for what knows no other."""
+        on_ray = self.kind is ExecutionKind.ray
+        return replace(self, kind=ExecutionKind.auto) if on_ray else self
 
     @property
     def recycle_growth_bytes(self) -> int:

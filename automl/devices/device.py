@@ -74,6 +74,8 @@ class DeviceSnapshot:
     """Of the GPU in NVML's order, as `nvidia-smi` counts."""
     cuda_number: int | None = None
     """Of the GPU in CUDA's order, as torch counts; None: not known."""
+    n_places: int | None = None
+    """How many trials train there at once, where that is the device's own; None: not known."""
     power_watts: float | None = None
     temperature_celsius: float | None = None
 

@@ -29,6 +29,7 @@ from automl.devices.device import (
     Reading,
 )
 from automl.devices.host import HostReader, host_state
+from automl.devices.nodes import NodesReader
 from automl.devices.nvml import NoNvmlLibraryError, NvmlMissingError, NvmlReader
 from automl.devices.processes import started_by
 from automl.devices.selection import hides_all, names_by_number, of_job, only, same_device, visible
@@ -202,7 +203,10 @@ def take_reading(
     reader: DeviceReader, reserved: Reserved, elsewhere: LookElsewhere = _nobody
 ) -> Reading:
     """Ask once. What our processes hold is read just before and just after the driver is asked;
-    what others promise before: what they then show no more, the driver does."""
+    what others promise before: what they then show no more, the driver does. Nodes have done all
+    of that by themselves."""
+    if isinstance(reader, NodesReader):
+        return reader.take()
     begun = time.monotonic()
     promised = elsewhere(begun)
     before = dict(reserved())

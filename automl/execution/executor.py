@@ -105,6 +105,10 @@ class TrialFeed:
     def add(self, spec: TrialSpec) -> None:
         self._specs.append(spec)
 
+    def ahead(self) -> Sequence[TrialSpec]:
+        """See `automl.trial.AnsweringFeed`."""
+        return tuple(self._specs)
+
     def next(self) -> TrialSpec | None:
         """See `automl.trial.Feed`."""
         try:

@@ -9,6 +9,7 @@ has said since: asking its pipe would cost as much as the report.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-_ANSWERED, _SENT, _STEPS, _PROGRAMS, _HELD = range(5)
+_ANSWERED, _SENT, _STEPS, _PROGRAMS, _LEASE, _HELD = range(6)
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ class Slot:
         for device, size in enumerate(caps_bytes[: self.n_devices]):
             self.numbers[self.first + _HELD + self.n_devices + device] = size
 
+    def lease(self, until_seconds: float) -> None:
+        """The worker ends by itself when `time.monotonic()` is past that."""
+        self.numbers[self.first + _LEASE] = int(1000 * until_seconds)
+
     def answer(self) -> None:
         """Its oldest question without an answer has one. From one thread at a time."""
         self.numbers[self.first + _ANSWERED] += 1
@@ -81,6 +86,12 @@ class Slot:
     def n_sent(self) -> int:
         """Messages that the parent sent."""
         return self.numbers[self.first + _SENT]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this process was lent its devices for a time, which is up."""
+        until = self.numbers[self.first + _LEASE]
+        return 0 < until < 1000 * time.monotonic()
 
     @property
     def caps_bytes(self) -> Sequence[int]:

@@ -20,7 +20,7 @@ from automl.errors import StorageError
 from automl.execution.ending import begin_life, end_life
 from automl.execution.executor import open_session
 from automl.execution.isolation.process import ApartInProcess
-from automl.execution.lifeline import die_with_parent
+from automl.execution.lifeline import die_with_parent, kill_group
 from automl.execution.protocol import (
     Answer,
     Begun,
@@ -61,6 +61,7 @@ from automl.trial import (
 _POLL_SECONDS = 0.001  # what `poll` counts in
 _GATHER_SECONDS = 0.02
 _TELL_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
 _PATIENCE = 0.05  # a share of the time between two reports
 _VERDICT_SECONDS = 10.0
 """A trial that asks for its verdict goes on after that, whatever the parent is kept by."""
@@ -82,6 +83,7 @@ def _serve(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Carry work out until there is no more, or none can be."""
     gpus = [device.uuid for device in setup.devices if not device.on_host]
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # none for what was placed on the host
+    threading.Thread(target=_end_when_over, args=(setup.slot,), daemon=True).start()
     del sys.argv[1:]  # an objective that parses arguments would take the sweep's for its own
     outbox = Outbox(pipe, bell)
     logging.getLogger("automl").addHandler(_Warnings(outbox))
@@ -185,6 +187,14 @@ def _keep_telling(session: Session, slot: Slot, outbox: Outbox) -> None:
                 outbox.flush()
 
     threading.Thread(target=tell, name="telling", daemon=True).start()
+
+
+def _end_when_over(slot: Slot) -> None:
+    """Who looks after this process is cut off, or stopped, and its trial may go on elsewhere. In a
+    thread of its own: the other one then waits at a full pipe."""
+    while not slot.is_over:
+        time.sleep(_LOOK_SECONDS)
+    kill_group()
 
 
 def _carry_out(session: Session, work: Work, reporter: Reporter) -> None:

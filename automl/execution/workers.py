@@ -43,11 +43,14 @@ class WorkersExecutor:
         self._entry, self._output, self._limits = entry, output_directory, limits
         self._lock = threading.Lock()  # guards all below
         self._said: set[str] = set()
-        self._free_slots = make_slots(limits.max_workers, limits.max_devices)
+        self._slots = make_slots(limits.max_workers, limits.max_devices)
+        self._free_slots = [*self._slots]
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Supervision | None] = {}
         self._caps: dict[int, Mapping[DeviceId, int]] = {}
         """Of executions that run or are about to begin."""
+        self._lease_until = 0.0
+        """See `lease`; 0: for ever."""
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
@@ -101,6 +104,12 @@ class WorkersExecutor:
             for supervision in self._busy.values():
                 if supervision is not None and supervision.key in caps:
                     self._cap(supervision)
+
+    def lease(self, until_seconds: float) -> None:
+        """Workers live until then (`time.monotonic()`) and no longer, be this process stopped."""
+        self._lease_until = until_seconds
+        for slot in self._slots:
+            slot.lease(until_seconds)
 
     def stop_trials(self) -> None:
         """See `Executor.stop_trials`."""
@@ -180,6 +189,7 @@ class WorkersExecutor:
     def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
         slot = self._take_slot()
         slot.clear()
+        slot.lease(self._lease_until)
         worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
         with self._lock:
             self._busy[worker] = None

@@ -11,7 +11,6 @@ from automl.config.metrics import reported
 from automl.record.judging import Metric
 from automl.trial import (
     MAX_STEP,
-    ON_CPU,
     Checkpointed,
     CheckpointKind,
     DeviceKind,
@@ -32,6 +31,7 @@ from automl.trial import (
     TooLarge,
     TrialEvent,
     TrialState,
+    kind_of_label,
 )
 
 _OURS = frozenset(reported(Task.auto))
@@ -89,7 +89,7 @@ class TrialRecord:
         """Of the device where it ran last; None: on none."""
         if self.device in ("", _NO_DEVICE):
             return None
-        return DeviceKind.CPU if self.device == ON_CPU else DeviceKind.GPU
+        return kind_of_label(self.device)
 
     @property
     def peak_bytes(self) -> int:

@@ -12,6 +12,7 @@ from automl.admission.reasons import GIB
 from automl.record.texts import fit_line
 from automl.running.device_rows import DeviceRow
 from automl.running.readable import cut, short_device
+from automl.trial import LOCAL_NODE
 
 _PARTS = (("█", "green"), ("▒", "cyan"), ("▓", "yellow"), ("·", "dim"))
 """Ours, reserved, foreign, free: told apart without colours, too."""
@@ -70,9 +71,11 @@ def n_columns_beside_bar(row: DeviceRow) -> int:
 
 
 def name_of(row: DeviceRow) -> str:
-    """`0 A10 GPU-8f3a12b4`: CUDA's number where it is known, name and UUID as far as needed."""
+    """`0 A10 GPU-8f3a12b4`: CUDA's number where it is known, name and UUID as far as needed, and
+    the node, where there are several."""
     number = "" if row.cuda_number is None else f"{row.cuda_number} "
-    return fit_line(number + short_device(f"{row.name} {row.uuid}"))
+    where = "" if row.node == LOCAL_NODE else f" of {row.node}"
+    return fit_line(number + short_device(f"{row.name} {row.uuid}") + where)
 
 
 def bar(row: DeviceRow, width: int) -> Text:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from automl.admission.account import DeviceAccount
 from automl.devices.device import DeviceProcess, Reading
+from automl.trial import LOCAL_NODE
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class DeviceRow:
     fault: str | None = None
     pids: tuple[int, ...] = ()
     """Of those processes there."""
+    node: str = LOCAL_NODE
 
     @property
     def free_bytes(self) -> int:
@@ -49,6 +51,7 @@ def device_row(a: DeviceAccount, reading: Reading) -> DeviceRow:
     own = {process.pid for process in a.own_processes}
     return DeviceRow(
         uuid=device.address.uuid,
+        node=device.address.node,
         name=device.name,
         total_bytes=device.total_bytes,
         ours_bytes=ours,
@@ -66,7 +69,7 @@ def device_row(a: DeviceAccount, reading: Reading) -> DeviceRow:
 
 def with_sweeps(seen: DeviceRow, rows: Sequence[DeviceRow]) -> DeviceRow:
     """A device as one sees it that runs no trials, with what the sweeps there say is theirs."""
-    here = [row for row in rows if row.uuid == seen.uuid]
+    here = [row for row in rows if (row.node, row.uuid) == (seen.node, seen.uuid)]
     taken = seen.ours_bytes + seen.foreign_bytes
     ours = min(taken, sum(row.ours_bytes for row in here))
     reserved = max([seen.reserved_bytes, *(row.reserved_bytes for row in here)])

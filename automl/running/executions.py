@@ -37,7 +37,7 @@ class Executions:
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._say, self._clock = say, clock
         self._grace_seconds = parts.config.study.grace_seconds
-        self._pool = ThreadPoolExecutor(parts.n_places, "trial")
+        self._pool = ThreadPoolExecutor(parts.n_threads, "trial")
         self._feeds: dict[int, TrialFeed] = {}
         """Of those that run, by key."""
         self._deadline: float | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
 from automl.devices.cgroup import n_oom_kills
+from automl.devices.nodes import NodesReader
 from automl.devices.reader import DeviceReader
 from automl.errors import StorageError, StudyInUseError
 from automl.execution.executor import Executor
@@ -31,8 +32,13 @@ from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
 
 if TYPE_CHECKING:
+    from automl.execution.cluster.nodes import Nodes
     from automl.running.shared import ElectedDelivery, Together
 
+MAX_THREADS = 10_000
+"""That carry trials on the nodes of a cluster; a thread is begun when it is needed."""
+MAX_WORKERS = 512
+"""Of a node."""
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
 
@@ -50,6 +56,8 @@ class Parts:
     executor: Executor
     others: Alone | Together = field(default_factory=Alone)
     """Who else works on the study."""
+    nodes: Nodes | None = None
+    """Of a cluster; None: trials run on this machine."""
 
     @property
     def config(self) -> Config:
@@ -60,14 +68,29 @@ class Parts:
         """The most trials, or packs, at once."""
         return n_places(self.prepared, self.reader)
 
+    @property
+    def n_threads(self) -> int:
+        """The most that may be needed to carry them: nodes may come."""
+        return self.n_places if self.nodes is None else MAX_THREADS
+
 
 def n_places(prepared: Prepared, reader: DeviceReader) -> int:
     """The most trials, or packs, at once over all devices, those included that do not answer."""
-    return prepared.limits.at_once(reader.addresses)
+    limits = prepared.limits
+    if isinstance(reader, NodesReader):
+        limits = limits.by(reader.take().devices)
+    return limits.at_once(reader.addresses)
 
 
-def make_executor(prepared: Prepared, directory: StudyDirectory, max_workers: int) -> Executor:
+def make_executor(
+    prepared: Prepared, directory: StudyDirectory, max_workers: int, nodes: Nodes | None = None
+) -> Executor:
     """The executor that the config names."""
+    if nodes is not None:
+        from automl.execution.cluster.executor import NodesExecutor
+
+        limits = worker_limits(prepared, MAX_WORKERS)
+        return NodesExecutor(nodes, prepared.entry, directory.path, limits)
     if prepared.config.execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry, directory.files.logs)
     return WorkersExecutor(
@@ -123,11 +146,13 @@ def open_parts(
     *,
     stored_config: str,
     deliverer: DelivererProcess | None,
+    nodes: Nodes | None = None,
 ) -> Iterator[Parts]:
     """Open study, event log, MLflow's delivery and executor; close them in the other order."""
     config = prepared.config
     if config.study.shared:
-        with _open_shared(prepared, directory, reader, stored_config, deliverer) as parts:
+        opened = _open_shared(prepared, directory, reader, stored_config, deliverer, nodes)
+        with opened as parts:
             yield parts
         return
     with ExitStack() as stack:
@@ -168,9 +193,9 @@ def open_parts(
             note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory, n_places(prepared, reader))
+        executor = make_executor(prepared, directory, n_places(prepared, reader), nodes)
         stack.callback(executor.close)
-        yield Parts(prepared, directory, reader, study, log, delivery, executor)
+        yield Parts(prepared, directory, reader, study, log, delivery, executor, nodes=nodes)
 
 
 @contextmanager
@@ -180,6 +205,7 @@ def _open_shared(
     reader: DeviceReader,
     stored_config: str,
     deliverer: DelivererProcess | None,
+    nodes: Nodes | None,
 ) -> Iterator[Parts]:
     """As `open_parts`, of a study that other sweeps work on, too: the database has what is left of
     trials, and the event log cannot have lost what it has."""
@@ -205,6 +231,10 @@ def _open_shared(
         stack.callback(delivery.stop)
         delivery.wait_usable(READY_SECONDS)
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory, n_places(prepared, reader))
+        executor = make_executor(prepared, directory, n_places(prepared, reader), nodes)
         stack.callback(executor.close)
-        yield Parts(prepared, directory, reader, study, shared.log, delivery, executor, together)
+        yield Parts(
+            *(prepared, directory, reader, study, shared.log, delivery, executor),
+            others=together,
+            nodes=nodes,
+        )

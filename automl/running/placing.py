@@ -62,6 +62,8 @@ class Placing:
     def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
         self.reading = reading = doubting(reading, self._died_seconds)
+        if reading.error is None:
+            self.limits = self.limits.by(reading.devices)
         if failed := drained(reading):
             self.ports.end_idle(failed)  # their contexts have failed, too, even if it comes back
         self._note(reading)
@@ -153,7 +155,7 @@ class Placing:
         """How many can run at once with a core each, at least 1."""
         devices = () if self.reading is None else self.reading.devices
         n_places = self.limits.at_once([device.address for device in devices])
-        return min(n_places, self.limits.max_on_host)
+        return min(n_places, self.limits.n_cores)
 
     @property
     def n_places(self) -> Mapping[DeviceKind, int]:

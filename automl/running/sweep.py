@@ -25,7 +25,7 @@ from automl.config import Config, ExecutionKind, ObjectiveKind
 from automl.devices.device import DeviceReader, Elsewhere, HeldBytes, Reading
 from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
-from automl.devices.reader import ReaderThread, open_reader, take_reading
+from automl.devices.reader import ReaderThread, take_reading
 from automl.errors import ConfigError, StorageError
 from automl.record.directory import make_name
 from automl.record.files import STATUS
@@ -40,6 +40,7 @@ from automl.running.failures import DeclaredTooLittle, Failures, death_line
 from automl.running.greeting import greeting
 from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
+from automl.running.machines import open_machines
 from automl.running.messages import (
     Asked,
     DevicesRead,
@@ -109,14 +110,18 @@ def run_sweep(
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)
-    with contextlib.closing(
-        open_reader(prepared.devices, beside_gpus=prepared.uses_cpu_beside_gpus)
-    ) as reader:
+    with open_machines(prepared) as machines:
+        reader = machines.reader
         _refuse_impossible(reader, prepared)
         with (
             open_directory(prepared.config.study, must_exist=resume) as directory,
             open_parts(
-                prepared, directory, reader, stored_config=stored_config, deliverer=deliverer
+                prepared,
+                directory,
+                reader,
+                stored_config=stored_config,
+                deliverer=deliverer,
+                nodes=machines.nodes,
             ) as parts,
             UnfailingDisplay(open_display(), pictures) as display,
             sweep_log(directory.files.sweep_log, display),

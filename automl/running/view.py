@@ -238,4 +238,4 @@ def _texts(view: SweepView) -> Iterator[object]:
     for waiting in view.waiting:
         yield waiting.reason
     for device in view.devices:
-        yield from (device.uuid, device.name, device.fault or "")
+        yield from (device.uuid, device.name, device.node, device.fault or "")

@@ -26,8 +26,8 @@ def warmed_up(config: Config) -> Iterator[DelivererProcess | None]:
 
     Raises ConfigError for a tracking URI that cannot be.
     """
-    if config.execution.kind is not ExecutionKind.inline:
-        preload(*_for_training(config), *_for_surveys(config))
+    if config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
+        preload(*for_training(config), *_for_surveys(config))
     if config.tracking.store is TrackingStore.none:
         yield None
         return
@@ -38,8 +38,10 @@ def warmed_up(config: Config) -> Iterator[DelivererProcess | None]:
             deliverer.kill()
 
 
-def _for_training(config: Config) -> list[str]:
-    """A program loads torch itself, if it wants it; a family brings its own library."""
+def for_training(config: Config) -> list[str]:
+    """What a server loads that workers are forked from.
+
+    A program loads torch itself, if it wants it; a family brings its own library."""
     if config.objective.kind is ObjectiveKind.command:
         return ["automl.training.command.session"]
     if config.objective.kind is ObjectiveKind.builtin:

@@ -21,6 +21,7 @@ from automl.running.device_rows import DeviceRow, others, with_sweeps
 from automl.running.readable import clock
 from automl.running.running_table import memory_text
 from automl.running.view import RunningRow, SweepView
+from automl.trial import HOST_UUID, DeviceKind, kind_of_label, node_of_label
 
 MAX_TRIALS, MAX_OTHERS, MAX_WAITING = 16, 4, 6
 """Lines for each device, and for each study."""
@@ -139,8 +140,11 @@ def pace_text(seconds_per_step: float | None) -> str:
 
 def _is_on(row: RunningRow, device: DeviceRow) -> bool:
     """By the label of its placement, which names UUIDs, or the CPU."""
-    words = re.split(r"[ ,]+", row.device)
-    return device.uuid in words or (device.uuid == "host" and row.device == "cpu")
+    if node_of_label(row.device) != device.node:
+        return False
+    if device.uuid == HOST_UUID:
+        return kind_of_label(row.device) is DeviceKind.CPU
+    return device.uuid in re.split(r"[ ,]+", row.device)
 
 
 def _queue(sweep: SweepView, now: float) -> Iterator[Text]:

@@ -68,6 +68,8 @@ from automl.trial.places import (
     RequestSource,
     Share,
     Work,
+    kind_of_label,
+    node_of_label,
 )
 from automl.trial.words import (
     ENSEMBLE_NAME,
@@ -152,6 +154,8 @@ __all__ = [
     "Tuned",
     "Verdict",
     "Work",
+    "kind_of_label",
+    "node_of_label",
     "number_of",
     "one_by_one",
     "refit_name",

@@ -93,6 +93,9 @@ class Feed(Protocol):
 class AnsweringFeed(Feed, Protocol):
     """A feed that knows what its trials ask for."""
 
+    def ahead(self) -> Sequence[TrialSpec]:
+        """What `next` will give, as far as that is known."""
+
     def answer(self, question: Question) -> Reply:
         """From any thread; waits for the main thread, which alone draws params."""
 

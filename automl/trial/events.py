@@ -178,6 +178,8 @@ class Interrupted(Outcome):
     """Somebody killed a program of the trial's; its own process lives."""
     pack_dissolved: bool = False
     """Its pack broke, by no fault of the trial's: it goes on alone."""
+    node_lost: bool = False
+    """Its node was lost, likewise: it goes on elsewhere."""
 
 
 @dataclass(frozen=True)

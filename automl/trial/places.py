@@ -39,6 +39,7 @@ HOST = DeviceId(LOCAL_NODE, HOST_UUID)
 """This machine's memory and cores."""
 ON_CPU = "cpu"
 """The label of a placement there."""
+_OF_NODE = " of "
 
 
 class ProcessId(NamedTuple):
@@ -163,7 +164,21 @@ class Placement:
 
     @property
     def label(self) -> str:
-        """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID."""
+        """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID; and of which
+        node, where there are several."""
+        where = "" if self.node == LOCAL_NODE else f"{_OF_NODE}{self.node}"
         if self.on_host:
-            return ON_CPU
-        return ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
+            return f"{ON_CPU}{where}"
+        gpus = ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
+        return f"{gpus}{where}"
+
+
+def kind_of_label(label: str) -> DeviceKind:
+    """What a `Placement.label` says."""
+    on_cpu = label == ON_CPU or label.startswith(f"{ON_CPU}{_OF_NODE}")
+    return DeviceKind.CPU if on_cpu else DeviceKind.GPU
+
+
+def node_of_label(label: str) -> str:
+    """Likewise."""
+    return label.rpartition(_OF_NODE)[2] if _OF_NODE in label else LOCAL_NODE

@@ -49,10 +49,12 @@ def tune_space(setting: Setting) -> dict[str, Any]:
 def main() -> None:
     arguments = peer_parser(__doc__)
     arguments.add_argument("--cpus", type=int, default=2)
+    arguments.add_argument("--address", help="of a cluster that is there")
     args = arguments.parse_args()
     setting = SETTINGS[args.setting]
     data = load_data(args.setting, args.table)
-    ray.init(num_cpus=args.cpus, include_dashboard=False, log_to_driver=False)
+    cluster = {"address": args.address} if args.address else {"num_cpus": args.cpus}
+    ray.init(**cluster, include_dashboard=False, log_to_driver=False)
     # metric and mode are named once, for the search; with random draws there is nothing to name.
     search = OptunaSearch(metric="val_loss", mode="min", seed=args.seed)
     tuner = tune.Tuner(

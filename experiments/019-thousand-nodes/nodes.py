@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from random import Random
 
-from cluster import N_GPUS, Cluster, ClusterSweep, Death
+from machines import N_GPUS, Cluster, ClusterSweep, Death
 from virtual_sweep import Known
 from worlds import CONTEXT_BYTES, Trial
 

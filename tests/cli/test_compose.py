@@ -112,7 +112,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
             "sampler=rnd: there is no such option. Did you mean random? "
             "Options of sampler: cmaes, grid, qmc, random, tpe.",
         ),
-        ("execution=cloud", "Options of execution: auto, inline, workers"),
+        ("execution=cloud", "Options of execution: auto, inline, ray, workers"),
         ("~sampler", "sampler: nothing is chosen"),
         ("~study.seed", "a setting cannot be removed"),
         (

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from automl.execution.cluster.executor import NodesExecutor
+from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import Executor, TrialFeed
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
@@ -35,6 +39,7 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+from tests.execution.cluster.clusters import nodes_of, on, ray_cluster
 from tests.places import ON_HOST
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
@@ -44,13 +49,44 @@ LIMITS = WorkerLimits(
     trial_timeout_seconds=60.0,
     judging=Judging("val_loss", Median(n_warmup_steps=0).rungs),
 )
+
+
+class OneNode:
+    """A cluster of one, while the tests of this file run, and only where it is asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        cluster = self._stack.enter_context(ray_cluster(1))
+        return self._stack.enter_context(nodes_of(cluster.address))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+_cluster = OneNode()
 EXECUTORS: dict[str, Callable[[Path, WorkerLimits], Executor]] = {
     "inline": lambda path, limits: InlineExecutor(ENTRY, path),
     "workers": lambda path, limits: WorkersExecutor(ENTRY, path, limits),
+    "ray": lambda path, limits: NodesExecutor(_cluster.nodes, ENTRY, path, limits),
 }
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(scope="module", autouse=True)
+def _closed_cluster() -> Iterator[None]:
+    yield
+    _cluster.close()
+
+
+RAYS_OWN = pytest.mark.filterwarnings("ignore")
+
+
+ALL = ["inline", "workers", pytest.param("ray", marks=RAYS_OWN)]
+
+
+@pytest.fixture(params=ALL)
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
     """Which waits for a trial as long as any busy machine makes it; see `impatient`."""
     made = EXECUTORS[request.param](tmp_path, LIMITS)
@@ -58,7 +94,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executo
     made.close()
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(params=ALL)
 def impatient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
     limits = replace(LIMITS, silence_timeout_seconds=3.0)
     made = EXECUTORS[request.param](tmp_path, limits)
@@ -81,7 +117,8 @@ def carry(
 
     specs = [TrialSpec(number, {"act": act}, "", 0)]
     feed = TrialFeed(specs, lambda spec: None, lambda question: answer(question, events))
-    executor.execute(feed, HOST, on_events)
+    place = on(_cluster.nodes.present()[0]) if isinstance(executor, NodesExecutor) else HOST
+    executor.execute(feed, place, on_events)
     outcomes = [event for event in events if isinstance(event, Outcome)]
     assert len(outcomes) == 1, events
     assert events[-1] is outcomes[0]
@@ -204,7 +241,8 @@ def test_what_a_trial_prints_goes_to_its_own_file_and_into_its_failure(
     failed = carry(executor, "print", 3)[-1]
     assert isinstance(failed, Failed)
     assert "said by the trial" in failed.details
-    log = (tmp_path / "trial-00003.log").read_text()
+    (path,) = tmp_path.rglob("trial-00003.log")
+    log = path.read_text()
     assert log == "said by the trial\nValueError: after printing\n"
     assert capfd.readouterr().out == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from automl.execution.process import CONTEXT
 from automl.execution.slots import Slot, make_slots
 
@@ -52,3 +54,12 @@ def test_what_a_process_sees_beyond_its_devices_is_nobodys() -> None:
     other.answer()
     first.write([1, 99])
     assert (first.held_bytes(0), other.n_answered) == (1, 1)
+
+
+def test_a_worker_is_lent_its_devices_for_a_time() -> None:
+    slot = make_slots(1)[0]
+    assert not slot.is_over, "for ever"
+    slot.lease(time.monotonic() + 60)
+    assert not slot.is_over
+    slot.lease(time.monotonic() - 0.1)
+    assert slot.is_over

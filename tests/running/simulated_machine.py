@@ -32,7 +32,8 @@ class Plan:
     """Its first backward pass."""
     seconds: float = 3.0
     ends: str = "finished"
-    """finished, failed, failed alike, hopeless, dies (its process does, once) or dies twice."""
+    """finished, failed, failed alike, hopeless, dies (its process does, once), dies
+    twice, or loses nodes (thrice the one that it is on)."""
     kind: Kind | None = None
     hosted_after: float = 0.0
     """From its admission until its process runs and is known; then it starts."""

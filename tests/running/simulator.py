@@ -328,6 +328,8 @@ class World(PlainPorts):
             return OutOfMemory(number, self.now, "CUDA out of memory")
         if dies:
             return Interrupted(number, self.now, "killed by SIGSEGV", by_worker_death=True)
+        if lane.plan.ends == "loses nodes" and self.attempts[number] <= 3:
+            return Interrupted(number, self.now, "node lost", node_lost=True)
         if lane.plan.ends in ("failed", "failed alike", "hopeless"):
             cause = f"ValueError: {number}" if lane.plan.ends == "failed" else "ValueError: no"
             return Failed(number, self.now, cause, hopeless=lane.plan.ends == "hopeless")

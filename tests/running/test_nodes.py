@@ -9,9 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import Limits
-from automl.devices.device import Reading
+from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.messages import DevicesRead, Kind
-from automl.trial import DeviceId, DeviceKind, Failed, Finished
+from automl.trial import (
+    LOCAL_NODE,
+    DeviceId,
+    DeviceKind,
+    Failed,
+    Finished,
+    kind_of_label,
+    node_of_label,
+)
+from tests.places import placed
 from tests.running.simulated_machine import Plan
 from tests.running.simulator import World
 
@@ -125,3 +134,30 @@ def test_while_a_node_is_lost_its_devices_get_nothing() -> None:
     left = [d for d in world.machine.snapshots(0.0) if d.address.node == "node-2"]
     world.loop.handle(DevicesRead(Reading(0.0, tuple(left))), 0.0)
     assert [world.places[n][0].node for n in range(3)] == ["node-2"] * 3
+
+
+def test_a_trial_goes_on_elsewhere_however_often_its_node_is_lost() -> None:
+    world = Watched(TWO_NODES, [Plan(GB, GB, ends="loses nodes")] * 2, own_processes=True)
+    world.run()
+    assert [type(world.told[n]) for n in range(2)] == [Finished, Finished]
+    assert [world.attempts[n] for n in range(2)] == [4, 4]
+
+
+def test_each_machine_of_a_cluster_trains_as_many_as_it_says() -> None:
+    hosts = [DeviceId("a", "host"), DeviceId("b", "host")]
+    devices = [
+        DeviceSnapshot(host, "cpu", 8 * GB, 8 * GB, n_places=n)
+        for host, n in zip(hosts, (3, 0), strict=True)
+    ]
+    limits = Limits(None, GB, 5.0, max_on_host=2).by(devices)
+    assert [limits.on(host) for host in hosts] == [3, 0]
+    assert (limits.on(DeviceId("c", "host")), limits.n_cores) == (2, 3)
+
+
+def test_what_runs_where_is_told_by_its_label() -> None:
+    on_cpu = placed("node-1/host", GB)
+    on_gpu = placed("node-2/GPU-a", GB, name="A10 of an odd name")
+    assert on_cpu.label == "cpu of node-1"
+    found = [(kind_of_label(p.label), node_of_label(p.label)) for p in (on_cpu, on_gpu)]
+    assert found == [(DeviceKind.CPU, "node-1"), (DeviceKind.GPU, "node-2")]
+    assert node_of_label(placed("GPU-a", GB).label) == LOCAL_NODE

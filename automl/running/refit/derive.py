@@ -156,7 +156,7 @@ def derived(config: Config, again: Again, identity: Mapping[str, Any]) -> Config
             devices_per_trial=again.taken.n_gpus,
             max_concurrent_trials=1 if alone else config.admission.max_concurrent_trials,
         ),
-        execution=replace(config.execution, threads_per_trial=threads),
+        execution=replace(config.execution.here, threads_per_trial=threads),
         refit=replace(own.refit, trial=again.trial),
     )
 

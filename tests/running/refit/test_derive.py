@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from automl.config import Config, DataConfig, DataKind, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.config import (
+    Config,
+    DataConfig,
+    DataKind,
+    ExecutionConfig,
+    ExecutionKind,
+    ObjectiveConfig,
+    ObjectiveKind,
+    StudyConfig,
+)
 from automl.config.refit import RefitConfig
 from automl.errors import ConfigError
 from automl.record.study import fold
@@ -122,6 +131,13 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert isinstance(own.sampler, Random)
     assert isinstance(own.pruner, NoPruner)
     assert (own.refit.of, own.refit.trial) == ("a", 0)
+
+
+def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
+    config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
+    sizes = Sizes(before=100, now=125)
+    decided = again(config, RECORD.trials[0], sizes, Taken())
+    assert derived(config, decided, {}).execution.kind is ExecutionKind.auto
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:

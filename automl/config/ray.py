@@ -1,0 +1,35 @@
+"""Which Ray cluster trains (`execution=ray`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from automl.config.checks import check
+
+AUTO, LOCAL = "auto", "local"
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
+
+
+@dataclass
+class RayConfig:
+    """Which Ray cluster trains."""
+
+    address: str = AUTO
+    """auto: the cluster that this machine is a node of; local: one of its own on this machine, for
+    as long as the sweep; or HOST:PORT of a cluster's head."""
+
+    def __post_init__(self) -> None:
+        check(
+            not self.address.startswith("ray://"),
+            "ray.address",
+            self.address,
+            "every report would pass through one more server. Start the sweep on the head node: "
+            "ssh HEAD, there python -m automl execution=ray ray.address=auto …",
+        )
+        check(
+            self.address in (AUTO, LOCAL) or _HOST_AND_PORT.fullmatch(self.address) is not None,
+            "ray.address",
+            self.address,
+            "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",
+        )

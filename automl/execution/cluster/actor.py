@@ -1,0 +1,85 @@
+"""What Ray runs on a node: the agent, made there. Imports no ray, and as little else as can be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from automl.execution.executor import resolve
+
+if TYPE_CHECKING:
+    from automl.execution.cluster import messages as m
+    from automl.execution.cluster.agent import Agent
+    from automl.trial import Entry
+
+COMPARED = ("automl-sweep", "ray", "torch")
+"""Packages of which each node is to have the version that the sweep has."""
+
+
+def versions() -> Mapping[str, str]:
+    """Of Python, by its minor, and of what is compared."""
+    found = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for name in COMPARED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def this_boot() -> str:
+    """Tells machines apart, and lives of one; empty where nobody says."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def began(pid: int) -> str | None:
+    """When the process of this machine began, in words of the kernel; None: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+class AgentActor:
+    """The agent that `target`, as `module:function`, makes of `config`."""
+
+    def __init__(self, target: str, config: object) -> None:
+        of_ray = os.path.join("ray", "thirdparty_files")  # older copies of what our workers import
+        sys.path[:] = [path for path in sys.path if not path.endswith(of_ray)]
+        self._target, self._config = target, config
+        self._agent: Agent | None = None
+
+    def about(self) -> Mapping[str, object]:
+        """Which versions there are here, and which process this is."""
+        pid = os.getpid()
+        return {"versions": versions(), "boot": this_boot(), "pid": pid, "began": began(pid)}
+
+    def open(self) -> None:
+        """Once the versions are known to be right."""
+        self._agent = resolve(self._target)(self._config)
+
+    def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
+        return self._opened.set_up(entry, work)
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> m.Polled:
+        return self._opened.poll(n_taken, echo_seconds)
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        self._opened.tell(first, commands)
+
+    def close(self) -> None:
+        if self._agent is not None:
+            self._agent.close()
+
+    @property
+    def _opened(self) -> Agent:
+        assert self._agent is not None, "opened before"
+        return self._agent

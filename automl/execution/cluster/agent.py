@@ -1,0 +1,308 @@
+"""The one process of ours on a node that the sweep speaks to: it supervises that node's workers.
+
+It is asked for news by one call after another, each of which waits until there is some, and lends
+its workers their lives: they end by themselves when the sweep was not heard for `LEASE_SECONDS`,
+even where this process is stopped. Nothing here knows what carries the calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import queue
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from automl.errors import AutoMLError
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.files import OwnFolder, SharedFolder
+from automl.execution.workers import WorkersExecutor
+from automl.record.texts import fit_line
+from automl.trial import (
+    DeviceId,
+    Entry,
+    ProcessId,
+    Question,
+    Reply,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+
+POLL_SECONDS = 0.2
+"""How long a call for news waits for some."""
+LEASE_SECONDS = 15.0
+"""So long its workers live on without a word of the sweep."""
+_FIRST_SECONDS = 60.0
+"""The same before the first word."""
+_LOOK_SECONDS = 0.25
+_LEAVE_SECONDS = 5.0
+"""How long the last news wait to be fetched."""
+
+HeldBytes: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
+ReadHeld: TypeAlias = Callable[[], HeldBytes]
+
+
+class _OverError(Exception):
+    """Raised in an execution that the sweep does not want any more."""
+
+
+class Agent:
+    """Hosts the supervision of a node. `tell` is called by one thread at a time, `poll` by another.
+
+    `take_reading` reads the node's devices, given what tells what its workers hold; `leave` ends
+    this process.
+    """
+
+    def __init__(
+        self,
+        take_reading: Callable[[ReadHeld], object],
+        interval_seconds: float,
+        leave: Callable[[], object],
+    ) -> None:
+        self._take_reading, self._interval_seconds = take_reading, interval_seconds
+        self._leave = leave
+        self._parent = os.getppid()
+        self._news = threading.Condition()  # guards the messages and the reading
+        self._messages: list[m.ToSweep] = []
+        self._n_acked = 0
+        self._reading: object = None
+        self._is_new = False
+        self._calls: dict[int, queue.SimpleQueue[m.Replied]] = {}
+        self._numbers = itertools.count()
+        self._n_told = 0
+        self._ending: str | None = None
+        """Why nothing is told any more; the sweep learns that all is over by the next."""
+        self._ended: str | None = None
+        self._lease_until = time.monotonic() + _FIRST_SECONDS
+        self._executor: WorkersExecutor | None = None
+        self._folder: SharedFolder | OwnFolder | None = None
+        logging.getLogger("automl").addHandler(_Warnings(self._post))
+        for name, target in (("reading", self._read), ("lease", self._watch)):
+            threading.Thread(target=target, name=name, daemon=True).start()
+
+    def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
+        """From now on trials may come; those of before have ended. Whether this node sees the
+        study's folder."""
+        self.close()
+        self._folder = _folder(work)
+        executor = WorkersExecutor(entry, self._folder.logs, work.limits)
+        executor.lease(self._lease_until)
+        self._executor = executor
+        return isinstance(self._folder, SharedFolder)
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        """Do these in their order, but for those that were told before."""
+        for command in commands[self._n_told - first :]:
+            self._n_told += 1
+            self._do(command)
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> m.Polled:
+        """News, once there are some: messages from number `n_taken` on."""
+        arrived = time.monotonic()
+        if echo_seconds is not None:
+            self._renew(echo_seconds + LEASE_SECONDS)
+        with self._news:
+            del self._messages[: n_taken - self._n_acked]
+            self._n_acked = n_taken
+            self._news.wait_for(lambda: self._messages or self._is_new, POLL_SECONDS)
+            sent, reading, self._is_new = [*self._messages], self._reading, False
+        executor = self._executor
+        return m.Polled(
+            first=n_taken,
+            messages=sent,
+            arrived_seconds=arrived,
+            clock_seconds=time.monotonic(),
+            reading=reading,
+            idle={} if executor is None else executor.idle(),
+            n_steps={} if executor is None else executor.n_steps(),
+            ended=self._ended,
+        )
+
+    def close(self) -> None:
+        """Let idle workers end. No trial is running any more."""
+        if self._executor is not None:
+            self._executor.close()
+
+    # --- what the sweep wants ---
+
+    def _do(self, command: m.ToAgent) -> None:
+        assert self._executor is not None, "an agent is set up before it is told anything"
+        match command:
+            case m.Begin():
+                name = f"trial {command.key}"
+                threading.Thread(
+                    target=self._carry, args=(command,), name=name, daemon=True
+                ).start()
+            case m.Replied(call=call):
+                if (replies := self._calls.get(call)) is not None:  # else it has ended
+                    replies.put(command)
+            case m.StopTrials():
+                self._executor.stop_trials()
+            case m.Kill(cause=cause):
+                self._executor.kill(cause)
+            case m.CapMemory(caps=caps):
+                self._executor.cap_memory(caps)
+            case m.EndIdle(devices=devices):  # waits for them
+                threading.Thread(
+                    target=self._executor.end_idle, args=(devices,), daemon=True
+                ).start()
+
+    def _carry(self, begin: m.Begin) -> None:
+        assert self._executor is not None
+        error: Exception | None = None
+        try:
+            feed = _Feed(self, begin)
+            self._executor.execute(
+                feed, begin.placement, lambda events: self.told(begin.key, events)
+            )
+        except AutoMLError as raised:
+            error = raised
+        except _OverError:
+            pass  # the sweep has said so
+        except BaseException:  # noqa: BLE001 - the sweep is told, which breaks off
+            error = AutoMLError(f"an execution broke:\n{traceback.format_exc()}")
+        if self._ending is None:  # else the sweep is told that all are lost
+            self._post(m.Over(begin.key, error))
+
+    # --- what an execution wants of the sweep ---
+
+    def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        """The verdicts on these events, whose files are at the sweep's by then."""
+        assert self._folder is not None
+        files: dict[str, bytes] = {}
+        sent = []
+        for event in events:
+            as_sent, written = self._folder.told(event)
+            sent.append(as_sent)
+            files |= written
+        verdicts = self._call(lambda call: m.Happened(key, call, sent, files))
+        assert isinstance(verdicts, Mapping)
+        return verdicts
+
+    def took(self, key: int, number: int) -> None:
+        self._post(m.Took(key, number))
+
+    def wants(self, key: int) -> TrialSpec | None:
+        given = self._call(lambda call: m.Wants(key, call))
+        assert isinstance(given, m.Given)
+        return None if given.spec is None else self.here(given.spec, given.files)
+
+    def here(self, spec: TrialSpec, files: m.Files) -> TrialSpec:
+        """The trial as it is carried out on this node."""
+        assert self._folder is not None
+        return self._folder.arrived(spec, files)
+
+    def asks(self, key: int, question: Question) -> Reply:
+        reply: Reply = self._call(lambda call: m.Asks(key, call, question))  # type: ignore[assignment]
+        return reply
+
+    def _call(self, message: Callable[[int], m.ToSweep]) -> object:
+        """Wait for the sweep's reply. Raises _OverError where there is none."""
+        call, replies = next(self._numbers), queue.SimpleQueue[m.Replied]()
+        self._calls[call] = replies
+        if self._ending is not None:  # after the call can be found by who ends
+            raise _OverError(self._ending)
+        self._post(message(call))
+        replied = replies.get()
+        del self._calls[call]
+        if replied.error is not None:
+            raise _OverError(replied.error)
+        return replied.value
+
+    def _post(self, message: m.ToSweep) -> None:
+        with self._news:
+            self._messages.append(message)
+            self._news.notify_all()
+
+    # --- what it does by itself ---
+
+    def _read(self) -> None:
+        while True:
+            reading = self._take_reading(self._held_bytes)
+            with self._news:
+                self._reading, self._is_new = reading, True
+                self._news.notify_all()
+            time.sleep(self._interval_seconds)
+
+    def _held_bytes(self) -> HeldBytes:
+        return {} if self._executor is None else self._executor.held_bytes()
+
+    def _renew(self, until_seconds: float) -> None:
+        self._lease_until = until_seconds
+        if self._executor is not None:
+            self._executor.lease(until_seconds)
+
+    def _watch(self) -> None:
+        """End what runs when the sweep is not heard any more, or what started this process died."""
+        while self._ended is None:
+            time.sleep(_LOOK_SECONDS)
+            if time.monotonic() > self._lease_until:
+                self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
+            elif os.getppid() != self._parent:
+                self._end("what had started its agent died")
+        time.sleep(_LEAVE_SECONDS)
+        self._leave()
+
+    def _end(self, cause: str) -> None:
+        self._ending = cause
+        if self._executor is not None:
+            self._executor.kill(cause)
+        with self._news:
+            self._ended = cause
+            self._news.notify_all()
+        for call, replies in [*self._calls.items()]:
+            replies.put(m.Replied(call, error=cause))
+
+
+class _Feed:
+    """The trials of an execution: those it begins with, then those that the sweep has."""
+
+    def __init__(self, agent: Agent, begin: m.Begin) -> None:
+        self._agent, self._begin = agent, begin
+        self._specs = [*begin.specs]
+        self.n_lanes = begin.n_lanes
+
+    def ahead(self) -> Sequence[TrialSpec]:
+        """See `automl.trial.AnsweringFeed`."""
+        return tuple(self._specs)
+
+    def next(self) -> TrialSpec | None:
+        """See `automl.trial.Feed`."""
+        if not self._specs:
+            return self._agent.wants(self._begin.key)
+        spec = self._agent.here(self._specs.pop(0), self._begin.files)
+        self._agent.took(self._begin.key, spec.number)
+        return spec
+
+    def answer(self, question: Question) -> Reply:
+        """See `automl.trial.AnsweringFeed`."""
+        return self._agent.asks(self._begin.key, question)
+
+
+class _Warnings(logging.Handler):
+    """What the package warns of here is said by the sweep."""
+
+    def __init__(self, post: Callable[[m.ToSweep], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._post = post
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._post(m.Said(fit_line(record.getMessage())))
+
+
+def _folder(work: m.NodeWork) -> SharedFolder | OwnFolder:
+    """The study's own where this node sees it."""
+    try:
+        shared = (Path(work.study) / work.marker).read_text() == work.marked
+    except OSError:
+        shared = False
+    if shared:
+        return SharedFolder(work.study)
+    return OwnFolder(work.study, Path(tempfile.mkdtemp(prefix="automl-")))

@@ -1,0 +1,199 @@
+"""Trials on the nodes of a cluster: to the sweep an executor as any other.
+
+A thread of the pool follows each execution as it follows one of this machine's workers; what it
+hears comes from the node's agent, and what the sweep says goes back to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from automl.execution.cluster import files
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.node import Lost, Node
+from automl.execution.cluster.nodes import Nodes
+from automl.execution.executor import Capabilities
+from automl.execution.process import WorkerLimits
+from automl.record.texts import fit_line
+from automl.trial import (
+    AnsweringFeed,
+    Checkpointed,
+    DeviceId,
+    Entry,
+    Interrupted,
+    OnEvents,
+    Outcome,
+    Placement,
+    ProcessId,
+    TrialEvent,
+    TrialSpec,
+)
+
+_MARKER = ".automl-shared"
+
+
+class NodesExecutor:
+    """Carries each trial, or pack of trials, out on the node of its placement."""
+
+    can = Capabilities(own_process=True, timeouts=True, own_output=True, packs=True)
+
+    def __init__(self, nodes: Nodes, entry: Entry, study: Path, limits: WorkerLimits) -> None:
+        self._nodes, self._study = nodes, study
+        self._marker = study / _MARKER
+        marked = secrets.token_hex(16)
+        self._marker.write_text(marked)
+        nodes.set_up(entry, m.NodeWork(limits, str(study.absolute()), _MARKER, marked))
+
+    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
+        specs = [*map(_from_anywhere, feed.ahead())]
+        key = specs[0].number
+        node = self._nodes.by_name(placement.node)
+        if node is None:
+            _Execution(feed, on_events).lost(f"node {placement.node} is lost")
+            return
+        kept = {} if node.shares_folder else files.kept_of(self._study.absolute(), specs)
+        conversation = node.begin(m.Begin(key, specs, feed.n_lanes, placement, kept))
+        execution = _Execution(feed, on_events, self._study, node)
+        try:
+            while not isinstance(message := conversation.get(), m.Over | Lost):
+                execution.take(message)
+        finally:
+            node.over(key)
+        execution.end(message)
+
+    def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
+        """See `Executor.held_bytes`. Nothing: each node's readings say it, as of the same time."""
+        return {}
+
+    def n_steps(self) -> Mapping[int, int]:
+        """See `Executor.n_steps`."""
+        return {key: n for node in self._nodes.present() for key, n in node.n_steps.items()}
+
+    def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
+        """See `Executor.cap_memory`."""
+        by_node: dict[str, dict[int, Mapping[DeviceId, int]]] = {}
+        for key, own in caps.items():
+            for device in own:
+                by_node.setdefault(device.node, {})[key] = {**own}
+        for name, its_caps in by_node.items():
+            if (node := self._nodes.by_name(name)) is not None:
+                node.tell(m.CapMemory(its_caps))
+
+    def stop_trials(self) -> None:
+        """See `Executor.stop_trials`."""
+        self._nodes.tell(m.StopTrials())
+
+    def kill(self, cause: str) -> bool:
+        """See `Executor.kill`."""
+        self._nodes.tell(m.Kill(cause))
+        return True
+
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        """See `Executor.idle`."""
+        return {place: who for node in self._nodes.present() for place, who in node.idle.items()}
+
+    def end_idle(self, devices: Collection[DeviceId]) -> None:
+        """See `Executor.end_idle`."""
+        self._nodes.tell(m.EndIdle(frozenset(devices)))
+
+    def close(self) -> None:
+        """The nodes are closed by whoever opened them."""
+        self._marker.unlink(missing_ok=True)
+
+
+class _Execution:
+    """What one execution says, and is told. In its thread of the pool."""
+
+    def __init__(
+        self,
+        feed: AnsweringFeed,
+        on_events: OnEvents,
+        study: Path | None = None,
+        node: Node | None = None,
+    ) -> None:
+        self._feed, self._on_events = feed, on_events
+        self._study, self._node = study, node
+        self._live: set[int] = set()
+        self._error: BaseException | None = None
+
+    def take(self, message: m.FromExecution) -> None:
+        """What this side raises is told there, and raised when the execution has ended."""
+        match message:
+            case m.Took(number=number):
+                self._next(number)
+            case m.Happened(call=call):
+                self._reply(call, lambda: self._happened(message))
+            case m.Wants(call=call):
+                self._reply(call, self._given)
+            case m.Asks(call=call, question=question):
+                self._reply(call, lambda: self._feed.answer(question))
+
+    def end(self, message: m.FromExecution | Lost) -> None:
+        """The last word. Raises what either side has raised."""
+        if isinstance(message, Lost) and self._error is None:
+            self.lost(f"node {self._node.name if self._node else '?'} is lost: {message.cause}")
+        if self._error is not None:
+            raise self._error
+        if isinstance(message, m.Over) and message.error is not None:
+            raise message.error
+
+    def lost(self, cause: str) -> None:
+        """Trials that run there go on elsewhere; so does the one that was to."""
+        if not self._live and self._feed.ahead():
+            self._next()
+        now, text = time.time(), fit_line(cause)
+        interrupted = [Interrupted(n, now, text, node_lost=True) for n in sorted(self._live)]
+        if interrupted:
+            self._on_events(interrupted)
+
+    def _next(self, number: int | None = None) -> None:
+        spec = self._feed.next()
+        assert spec is not None, "it was ahead"
+        assert number in (None, spec.number), "both sides take them in one order"
+        self._live.add(spec.number)
+
+    def _happened(self, message: m.Happened) -> object:
+        assert self._study is not None
+        files.put(self._study, message.files)
+        self._live -= {e.trial for e in message.events if isinstance(e, Outcome)}
+        verdicts = self._on_events([self._as_here(event) for event in message.events])
+        return dict(verdicts)
+
+    def _as_here(self, event: TrialEvent) -> TrialEvent:
+        """A checkpoint's path as this side names the study's folder."""
+        if not isinstance(event, Checkpointed) or self._study is None:
+            return event
+        path = Path(event.path).relative_to(self._study.absolute())
+        return replace(event, path=str(self._study / path))
+
+    def _given(self) -> m.Given:
+        assert self._study is not None
+        spec = self._feed.next()
+        if spec is None:
+            return m.Given(None)
+        self._live.add(spec.number)
+        spec = _from_anywhere(spec)
+        shared = self._node is not None and self._node.shares_folder
+        return m.Given(spec, {} if shared else files.kept_of(self._study.absolute(), [spec]))
+
+    def _reply(self, call: int, answer: Callable[[], object]) -> None:
+        assert self._node is not None
+        if self._error is not None:
+            self._node.tell(m.Replied(call, error=str(self._error)))
+            return
+        try:
+            value = answer()
+        except BaseException as error:  # noqa: BLE001 - raised by `end`
+            self._error = error
+            self._node.tell(m.Replied(call, error=f"{type(error).__name__}: {error}"))
+        else:
+            self._node.tell(m.Replied(call, value))
+
+
+def _from_anywhere(spec: TrialSpec) -> TrialSpec:
+    """Agents have a working directory of their own."""
+    return replace(spec, checkpoint_dir=str(Path(spec.checkpoint_dir).absolute()))

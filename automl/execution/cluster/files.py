@@ -1,0 +1,120 @@
+"""What trials write on a node that has no part in the study's folder, and how it gets there.
+
+A node then has a folder of its own that looks like the study's. What is kept of a trial goes to it
+before it begins; its checkpoints come back before they count as written, and what else it wrote
+with its outcome.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from automl.errors import StorageError
+from automl.execution.cluster.messages import Files
+from automl.record.disk import flush_folder, make_folder, replacing
+from automl.record.files import LOGS, log_name
+from automl.trial import Checkpointed, Outcome, TrialEvent, TrialSpec
+
+
+def kept_of(study: Path, specs: Iterable[TrialSpec]) -> Files:
+    """What the study's folder has of these trials."""
+    found: dict[str, bytes] = {}
+    for spec in specs:
+        for path in _files(Path(spec.checkpoint_dir)):
+            found[path.relative_to(study).as_posix()] = path.read_bytes()
+    return found
+
+
+def put(study: Path, files: Files) -> None:
+    """Write each beside and put it in its place, durably. Raises StorageError."""
+    for name, content in files.items():
+        path = _below(study, name)
+        try:
+            new_in = make_folder(path.parent)
+            with replacing(path) as file:
+                file.write(content)
+            for folder in (path.parent, *new_in):
+                flush_folder(folder)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be written ({error.strerror}): make room or mend the disk, then "
+                "resume the study."
+            ) from error
+
+
+def _below(study: Path, name: str) -> Path:
+    """Raises StorageError for a name that leads elsewhere."""
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise StorageError(f"a node sent a file named {name!r}: names are below the study's folder")
+    return study / pure
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return (Path(top) / name for top, _, names in os.walk(folder) for name in names)
+
+
+class SharedFolder:
+    """The node sees the study's folder: nothing has to travel."""
+
+    def __init__(self, study: str) -> None:
+        self.logs = Path(study) / LOGS
+
+    def arrived(self, spec: TrialSpec, files: Files) -> TrialSpec:
+        return spec
+
+    def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
+        return event, {}
+
+
+class OwnFolder:
+    """The node has one of its own, where what its trials write waits to be sent."""
+
+    def __init__(self, study: str, here: Path) -> None:
+        self._there, self._here = Path(study), here
+        self.logs = here / LOGS
+        self._specs: dict[int, TrialSpec] = {}
+        self._sent: dict[Path, tuple[int, int]] = {}
+        """Time and size of each file as it was sent, or came."""
+
+    def arrived(self, spec: TrialSpec, files: Files) -> TrialSpec:
+        """The trial as it is to be carried out here, with the files that came for it."""
+        below = Path(spec.checkpoint_dir).relative_to(self._there)
+        own = {name: files[name] for name in files if Path(name).is_relative_to(below)}
+        put(self._here, own)
+        for name in own:
+            self._note(self._here / name)
+        here = self._specs[spec.number] = replace(spec, checkpoint_dir=str(self._here / below))
+        return here
+
+    def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
+        """The event as the sweep takes it, and the files to take before."""
+        if isinstance(event, Checkpointed):
+            path = Path(event.path)
+            files = self._content([path])
+            there = self._there / path.relative_to(self._here)
+            return replace(event, path=str(there)), files
+        if isinstance(event, Outcome) and event.trial in self._specs:
+            written = _files(Path(self._specs.pop(event.trial).checkpoint_dir))
+            return event, self._content([*written, self.logs / log_name(event.trial)])
+        return event, {}
+
+    def _content(self, paths: Iterable[Path]) -> Files:
+        """Of those that changed since they were sent."""
+        found: dict[str, bytes] = {}
+        for path in paths:
+            if path.exists() and self._sent.get(path) != _state(path):
+                self._note(path)
+                found[path.relative_to(self._here).as_posix()] = path.read_bytes()
+        return found
+
+    def _note(self, path: Path) -> None:
+        self._sent[path] = _state(path)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size

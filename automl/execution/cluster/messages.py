@@ -1,0 +1,171 @@
+"""What the sweep and the agent of a node say to each other. Plain, picklable values.
+
+Both ways are numbered, so that nothing is lost or done twice when a call has to be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from automl.execution.process import WorkerLimits
+from automl.trial import (
+    DeviceId,
+    Placement,
+    ProcessId,
+    Question,
+    TrialEvent,
+    TrialSpec,
+)
+
+Files: TypeAlias = Mapping[str, bytes]
+"""Contents by path below the study's folder."""
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """What an agent is told before the first trial, beside what its workers train with."""
+
+    limits: WorkerLimits
+    study: str
+    """Path of the study's folder where the sweep runs."""
+    marker: str
+    """A file there, and its content: who sees it shares the folder."""
+    marked: str
+
+
+# --- the sweep to an agent ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Carry out these trials. `files` is what is kept of them, where the folder is not shared."""
+
+    key: int
+    specs: Sequence[TrialSpec]
+    n_lanes: int
+    placement: Placement
+    files: Files
+
+
+@dataclass(frozen=True)
+class Replied:
+    """To a call; a call that failed tells why."""
+
+    call: int
+    value: object = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """The reply to `Wants`."""
+
+    spec: TrialSpec | None
+    files: Files = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StopTrials:
+    """See `Executor.stop_trials`."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """See `Executor.kill`."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class CapMemory:
+    """See `Executor.cap_memory`."""
+
+    caps: Mapping[int, Mapping[DeviceId, int]]
+
+
+@dataclass(frozen=True)
+class EndIdle:
+    """See `Executor.end_idle`."""
+
+    devices: frozenset[DeviceId]
+
+
+ToAgent: TypeAlias = "Begin | Replied | StopTrials | Kill | CapMemory | EndIdle"
+
+# --- an agent to the sweep ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Happened:
+    """Events of an execution, with the files that they tell of; waits for the verdicts."""
+
+    key: int
+    call: int
+    events: Sequence[TrialEvent]
+    files: Files
+
+
+@dataclass(frozen=True)
+class Took:
+    """The next of the trials that it was begun with is carried out now."""
+
+    key: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Wants:
+    """A lane is free: is there another trial of this kind? Waits for `Given`."""
+
+    key: int
+    call: int
+
+
+@dataclass(frozen=True)
+class Asks:
+    """A trial asks, and waits for the reply."""
+
+    key: int
+    call: int
+    question: Question
+
+
+@dataclass(frozen=True)
+class Over:
+    """The execution is over; what it raised, if anything."""
+
+    key: int
+    error: Exception | None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A warning for people."""
+
+    text: str
+
+
+FromExecution: TypeAlias = "Happened | Took | Wants | Asks | Over"
+ToSweep: TypeAlias = "FromExecution | Said"
+
+
+@dataclass(frozen=True)
+class Polled:
+    """An agent's answer to a poll."""
+
+    first: int
+    """Number of the first message."""
+    messages: Sequence[ToSweep]
+    arrived_seconds: float
+    """When the poll came in, by the node's `time.monotonic()`."""
+    clock_seconds: float
+    """That clock as this was said; comes back with the next poll, and the node's workers live on
+    for a time from then."""
+    reading: object
+    """The last one of the node's devices; None: there is none yet."""
+    idle: Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
+    n_steps: Mapping[int, int]
+    ended: str | None = None
+    """Why its workers were ended and none will be begun any more; None: they were not."""

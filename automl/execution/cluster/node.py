@@ -1,0 +1,207 @@
+"""One node, from the sweep's side: what its agent said last, and whether it is there at all.
+
+One thread asks for news all the time, another tells; both know nothing of what carries the calls.
+A node counts as lost when its agent is known to have ended, or was not heard for so long that its
+workers have: then, and not before, its trials may go on elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.agent import LEASE_SECONDS
+from automl.trial import DeviceId, ProcessId
+
+logger = logging.getLogger(__name__)
+
+LOST_SECONDS = 20.0
+"""A node that was not heard for so long is lost. Its workers ended by themselves before that."""
+DEAD_SECONDS = LEASE_SECONDS + 2.0
+"""The same where the cluster says so, too: what its processes do is not known, and these go by the
+last word that was heard of them."""
+_AGAIN_SECONDS = 0.2
+
+
+class SilentError(Exception):
+    """Raised when an agent does not answer now; it may later."""
+
+
+class DeadError(SilentError):
+    """Raised when the cluster says that its node is dead; processes there may live on."""
+
+
+class EndedError(Exception):
+    """Raised when an agent has ended, and its workers with it."""
+
+
+class Wire(Protocol):
+    """Carries calls to one agent."""
+
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        """`Agent.set_up`, with what stands for the entry. Raises DeadError, EndedError."""
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+        """`Agent.poll`, and when the call was sent. Raises SilentError, EndedError; called again
+        with the same arguments after the first."""
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        """`Agent.tell`. As `poll`."""
+
+    def close(self) -> None:
+        """Let idle workers end, then the agent. Raises nothing."""
+
+    def kill(self) -> None:
+        """End the agent, and its workers with it. Raises nothing."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The node is lost: nothing more comes of its executions."""
+
+    cause: str
+
+
+Conversation: TypeAlias = "queue.SimpleQueue[m.FromExecution | Lost]"
+
+
+class Node:
+    """A node whose agent is set up. Any thread."""
+
+    def __init__(self, name: str, wire: Wire, on_lost: Callable[[Node], None]) -> None:
+        self.name = name
+        self._wire, self._on_lost = wire, on_lost
+        self._lock = threading.Lock()  # guards the two below
+        self._conversations: dict[int, Conversation] = {}
+        self.lost: str | None = None
+        """Why it is; None: it is not."""
+        self.shares_folder = False
+        """It sees the study's."""
+        self.heard_seconds = time.monotonic()
+        self.offset_seconds = 0.0
+        """Our clock less the node's, or a little less than that."""
+        self.last: m.Polled | None = None
+        self._commands: queue.SimpleQueue[m.ToAgent | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=f"{word} {name}", daemon=True)
+            for word, target in (("hearing", self._hear), ("telling", self._tell))
+        ]
+
+    def start(self) -> None:
+        """From now on it is listened to."""
+        for thread in self._threads:
+            thread.start()
+
+    def set_up(self, entry: object, work: m.NodeWork) -> None:
+        """Before the first execution. Raises DeadError, EndedError."""
+        self.shares_folder = self._wire.set_up(entry, work)
+
+    def begin(self, begin: m.Begin) -> Conversation:
+        """Where all comes that its execution has to say."""
+        conversation: Conversation = queue.SimpleQueue()
+        with self._lock:
+            if self.lost is not None:
+                conversation.put(Lost(self.lost))
+                return conversation
+            self._conversations[begin.key] = conversation
+        self.tell(begin)
+        return conversation
+
+    def over(self, key: int) -> None:
+        """Nobody listens to that execution any more."""
+        with self._lock:
+            self._conversations.pop(key, None)
+
+    def tell(self, command: m.ToAgent) -> None:
+        self._commands.put(command)
+
+    @property
+    def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
+        return {} if self.last is None or self.lost is not None else self.last.idle
+
+    @property
+    def n_steps(self) -> Mapping[int, int]:
+        return {} if self.last is None or self.lost is not None else self.last.n_steps
+
+    def close(self) -> None:
+        """No trial runs there any more."""
+        self._closing.set()
+        self._commands.put(None)
+        if self.lost is None:
+            self._wire.close()
+        self._wire.kill()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(1.0)
+
+    # --- its two threads ---
+
+    def _hear(self) -> None:
+        n_taken, echo = 0, None
+        while not self._closing.is_set():
+            try:
+                polled, sent_seconds = self._wire.poll(n_taken, echo)
+            except EndedError as error:
+                return self._lose(str(error))
+            except SilentError as error:
+                if self._is_lost(error):
+                    return self._lose(str(error))
+                self._closing.wait(_AGAIN_SECONDS)
+                continue
+            self.heard_seconds = time.monotonic()
+            self.offset_seconds = sent_seconds - polled.arrived_seconds
+            self.last, echo = polled, polled.clock_seconds
+            assert polled.first == n_taken, "each message is taken once"
+            n_taken += len(polled.messages)
+            for message in polled.messages:
+                self._take(message)
+            if polled.ended is not None:
+                return self._lose(polled.ended)
+
+    def _is_lost(self, error: SilentError) -> bool:
+        """What is not heard may live on as long as it goes by what it has heard."""
+        patience = DEAD_SECONDS if isinstance(error, DeadError) else LOST_SECONDS
+        return time.monotonic() - self.heard_seconds > patience
+
+    def _take(self, message: m.ToSweep) -> None:
+        if isinstance(message, m.Said):
+            logger.warning("%s: %s", self.name, message.text)
+            return
+        with self._lock:
+            conversation = self._conversations.get(message.key)
+        if conversation is not None:
+            conversation.put(message)
+
+    def _tell(self) -> None:
+        n_told = 0
+        while (first := self._commands.get()) is not None:
+            batch = [first]
+            while not self._commands.empty() and (more := self._commands.get()) is not None:
+                batch.append(more)
+            while self.lost is None and not self._closing.is_set():
+                try:
+                    self._wire.tell(n_told, batch)
+                except EndedError:
+                    return  # the other thread finds out, too
+                except SilentError:
+                    self._closing.wait(_AGAIN_SECONDS)
+                else:
+                    break
+            n_told += len(batch)
+
+    def _lose(self, cause: str) -> None:
+        if self._closing.is_set():
+            return
+        with self._lock:
+            self.lost = cause
+            conversations = [*self._conversations.values()]
+        for conversation in conversations:
+            conversation.put(Lost(cause))
+        self._on_lost(self)

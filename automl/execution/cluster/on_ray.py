@@ -1,0 +1,294 @@
+"""Ray as what carries processes and data: the only module that imports it.
+
+    ray.address=local       a cluster of our own, on loopback, gone with the sweep
+    ray.address=auto        the one that this machine is a node of
+    ray.address=HOST:PORT   the one with that head
+
+A bare `ray.init()` would join whatever a killed cluster has left behind. Ray counts none of what
+runs: admission is ours, and so agents ask it for no CPU and no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from automl.config import RayConfig
+from automl.config.ray import AUTO, LOCAL
+from automl.errors import ConfigError
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.actor import AgentActor, began, this_boot, versions
+from automl.execution.cluster.code import Code
+from automl.execution.cluster.node import DeadError, EndedError, SilentError, Wire
+from automl.execution.cluster.nodes import Machine, NotTheSameError
+from automl.record.texts import fit_line
+from automl.trial import Entry
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 5.0
+_START_SECONDS = 120.0
+"""How long an agent may take to be there: a node may have to unpack our code first."""
+_CALL_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
+_GROUPS = {"poll": 1, "tell": 1}
+
+
+class RayCluster:
+    """A cluster that this process is connected to."""
+
+    def __init__(self, config: RayConfig, code: Code, target: str, open_config: object) -> None:
+        """Connect. `target` makes the agent of a node: of its name, its CPUs and `open_config`.
+
+        Raises ConfigError.
+        """
+        self._target, self._open_config = target, open_config
+        self._ray = _imported(config)
+        self._printing = self._ray._private.worker.print_to_stdstream
+        _connect(self._ray, config, code)
+
+    def machines(self) -> Sequence[Machine]:
+        """See `Cluster.machines`."""
+        return [
+            Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0))
+            for node in _alive(self._ray)
+        ]
+
+    def start(self, machine: Machine, name: str) -> Wire:
+        """See `Cluster.start`."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        config = (name, machine.n_cpus, self._open_config)
+        actor = (
+            self._ray.remote(concurrency_groups=_GROUPS)(AgentActor)
+            .options(
+                num_cpus=0,
+                num_gpus=0,
+                max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(machine.id, soft=False),
+            )
+            .remote(self._target, config)
+        )
+        wire = _RayWire(self._ray, actor, machine.id)
+        try:
+            wire.open(name)
+        except BaseException:
+            wire.kill()
+            raise
+        return wire
+
+    def share(self, entry: Entry) -> object:
+        """In the object store, from which each node has it once; Ray puts into a file what is more
+        than that holds, and frees it with the last that stands for it."""
+        return self._ray.put(entry)
+
+    def close(self) -> None:
+        """See `Cluster.close`."""
+        self._ray._private.worker.print_to_stdstream = self._printing
+        self._ray.shutdown()
+
+
+class _RayWire:
+    """Calls to one agent. What was asked and is not answered is waited for again."""
+
+    def __init__(self, ray: Any, actor: Any, node_id: str) -> None:
+        self._ray, self._actor, self._node_id = ray, actor, node_id
+        self._about: Mapping[str, Any] = {}
+        self._asked: dict[str, tuple[Any, float]] = {}
+
+    def open(self, name: str) -> None:
+        """Compare versions, and open the agent. Raises as `Cluster.start`."""
+        from ray.exceptions import GetTimeoutError, RayError
+
+        try:
+            self._about = self._ray.get(self._actor.about.remote(), timeout=_START_SECONDS)
+            _compare(name, versions(), self._about["versions"])
+            self._ray.get(self._actor.open.remote(), timeout=_START_SECONDS)
+        except GetTimeoutError:
+            raise SilentError(
+                f"node {name}: no agent within {_START_SECONDS:g} s (its Ray workers' logs say why)"
+            ) from None
+        except RayError as error:
+            raise NotTheSameError(
+                f"node {name} cannot run our agent: {_last_line(error)}. Install there what is "
+                "here: pip install 'automl-sweep[ray]', with the same versions."
+            ) from error
+
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        while True:
+            try:
+                shared, _ = self._call("set_up", "tell", entry, work)
+            except DeadError:
+                raise
+            except SilentError:  # a table takes its time to a node
+                continue
+            return bool(shared)
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+        polled, sent = self._call("poll", "poll", n_taken, echo_seconds)
+        return polled, sent
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        self._call("tell", "tell", first, commands)
+
+    def close(self) -> None:
+        with suppress(Exception):  # it has ended, or is cut off
+            self._ray.get(
+                self._actor.close.options(concurrency_group="tell").remote(), timeout=_CLOSE_SECONDS
+            )
+
+    def kill(self) -> None:
+        with suppress(Exception):
+            self._ray.kill(self._actor)
+
+    def _call(self, method: str, group: str, *args: object) -> tuple[Any, float]:
+        from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+
+        if method not in self._asked:
+            remote = getattr(self._actor, method).options(concurrency_group=group).remote
+            self._asked[method] = remote(*args), time.monotonic()
+        answer, sent = self._asked[method]
+        try:
+            value = self._ray.get(answer, timeout=_CALL_SECONDS)
+        except GetTimeoutError:
+            raise self._silent() from None
+        except ActorUnavailableError as error:
+            del self._asked[method]
+            raise SilentError(_last_line(error)) from error
+        except RayActorError as error:
+            raise self._ended(error) from error
+        del self._asked[method]
+        return value, sent
+
+    def _silent(self) -> Exception:
+        """Nothing is known of what runs on a node that is only cut off."""
+        if self._node_lives():
+            return SilentError("no word from its agent")
+        return self._dead("Ray says that it is dead")
+
+    def _ended(self, error: Exception) -> Exception:
+        """Ray's word on an agent counts where its node lives to have seen its end."""
+        if self._node_lives():
+            return EndedError(f"its agent ended: {_last_line(error)}")
+        return self._dead(_last_line(error))
+
+    def _dead(self, cause: str) -> Exception:
+        """Of a node on this machine the kernel knows more than Ray."""
+        about = self._about
+        if (
+            about.get("boot")
+            and about["boot"] == this_boot()
+            and began(about["pid"]) != about["began"]
+        ):
+            return EndedError(cause)
+        return DeadError(cause)
+
+    def _node_lives(self) -> bool:
+        return any(node["NodeID"] == self._node_id for node in _alive(self._ray))
+
+
+def _alive(ray: Any) -> Sequence[Mapping[str, Any]]:
+    """None where the cluster's head does not answer: nothing is known of any then."""
+    from ray.exceptions import RayError
+
+    try:
+        return [node for node in ray.nodes() if node["Alive"]]
+    except RayError as error:
+        logger.debug("Ray does not say which nodes live: %s", _last_line(error))
+        return []
+
+
+def _imported(config: RayConfig) -> Any:
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            "execution=ray needs Ray, which is not installed: pip install 'automl-sweep[ray]', or "
+            "use execution=workers."
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # or a late call starts a cluster of its own
+    if config.address.startswith((LOCAL, "127.")):  # or Ray takes the network's address instead
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")  # `code.py` says what goes
+    import ray
+
+    return ray
+
+
+def _connect(ray: Any, config: RayConfig, code: Code) -> None:
+    """Raises ConfigError."""
+    if ray.is_initialized():
+        raise ConfigError(
+            "execution=ray: this process is connected to a Ray cluster already: call "
+            "ray.shutdown() before."
+        )
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    how |= {"namespace": f"automl-{os.getpid()}", "configure_logging": False}
+    if config.address == LOCAL:
+        how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    else:
+        how["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
+        _look_for(config.address)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        with _unnamed(ray):
+            ray.init(address=config.address, **how)
+        ray._private.worker.print_to_stdstream = _to_log
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        ray.shutdown()
+        raise ConfigError(
+            f"ray.address={config.address}: no sweep can start on that cluster: "
+            f"{_last_line(error)}. Start one with: ray start --head, and on each other node: ray "
+            "start --address=HEAD:6379; start the sweep on one of its nodes."
+        ) from error
+
+
+def _look_for(address: str) -> None:
+    """Ray itself would try for a minute. Raises ConfigError."""
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(
+            f"ray.address={address}: no Ray cluster there ({error.strerror or error}). Start one "
+            "with: ray start --head, or use ray.address=local."
+        ) from error
+
+
+@contextmanager
+def _unnamed(ray: Any) -> Iterator[None]:
+    """Ray keeps a job's command line, in which there may be a password, for all to see."""
+    utils = ray._private.utils
+    before, utils.get_entrypoint_name = utils.get_entrypoint_name, lambda: "python -m automl"
+    try:
+        yield
+    finally:
+        utils.get_entrypoint_name = before
+
+
+def _to_log(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    """What Ray says of nodes that died, else printed into the live table."""
+    logger.debug("Ray: %s", fit_line(" ".join(data["lines"])))
+
+
+def _compare(name: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """Raises NotTheSameError."""
+    differ = [
+        f"{what} {theirs.get(what)} (here {v})" for what, v in ours.items() if theirs.get(what) != v
+    ]
+    if differ:
+        raise NotTheSameError(
+            f"node {name} has {', '.join(differ)}: install the same versions on every node."
+        )
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return fit_line(lines[-1] if lines else type(error).__name__)

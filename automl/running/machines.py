@@ -1,0 +1,80 @@
+"""Where a sweep's trials may run: this machine, or the nodes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from automl.config import ExecutionKind
+from automl.config.ray import LOCAL
+from automl.devices.device import DeviceReader, Reading
+from automl.devices.nodes import NodeReading, NodesReader
+from automl.devices.reader import open_reader
+from automl.running.on_node import NodeSettings
+from automl.running.prepared import Prepared
+from automl.running.warm import for_training
+
+if TYPE_CHECKING:
+    from automl.execution.cluster.nodes import Nodes
+
+AGENT = "automl.running.on_node:open_agent"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What is read of devices, and the nodes that they belong to."""
+
+    reader: DeviceReader
+    nodes: Nodes | None = None
+    """None: they are this machine's."""
+
+
+@contextmanager
+def open_machines(prepared: Prepared) -> Iterator[Machines]:
+    """Raises ConfigError where there is none that can be used, AutoMLError where none answers."""
+    if prepared.config.execution.kind is not ExecutionKind.ray:
+        beside = prepared.uses_cpu_beside_gpus
+        with closing(open_reader(prepared.devices, beside_gpus=beside)) as reader:
+            yield Machines(reader)
+        return
+    with closing(_nodes(prepared)) as nodes:
+        nodes.open()
+        yield Machines(NodesReader(lambda: _readings(nodes)), nodes)
+
+
+def _nodes(prepared: Prepared) -> Nodes:
+    from automl.execution.cluster.code import Code, code_of
+    from automl.execution.cluster.nodes import Nodes
+    from automl.execution.cluster.on_ray import RayCluster
+
+    config, folder = prepared.config, Path.cwd()
+    code = Code(folder, ())
+    if config.ray.address != LOCAL:
+        code = code_of(folder, without=[Path(config.study.dir)])
+    return Nodes(RayCluster(config.ray, code, AGENT, _settings(prepared)))
+
+
+def _settings(prepared: Prepared) -> NodeSettings:
+    config = prepared.config
+    return NodeSettings(
+        devices=prepared.devices,
+        beside_gpus=prepared.uses_cpu_beside_gpus,
+        cores_per_trial=config.execution.threads_per_trial + prepared.n_loaders,
+        max_on_host=config.admission.max_concurrent_trials,
+        modules=for_training(config),
+    )
+
+
+def _readings(nodes: Nodes) -> Sequence[NodeReading]:
+    """What each node said last, by our clock."""
+    found = []
+    for node in nodes.present():
+        reading = None if node.last is None else node.last.reading
+        if isinstance(reading, Reading):
+            begun = reading.begun_seconds + node.offset_seconds
+            ours = replace(reading, begun_seconds=begun)
+            found.append(NodeReading(node.name, ours, node.heard_seconds))
+    return found

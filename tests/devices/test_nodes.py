@@ -1,0 +1,58 @@
+"""Devices of several machines as one reading."""
+
+from __future__ import annotations
+
+import pytest
+
+from automl.devices.device import DeviceReadError, DeviceSnapshot, HostState, Reading
+from automl.devices.nodes import NodeReading, NodesReader, merged, of_node
+from automl.devices.reader import take_reading
+from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
+
+GB = 1000**3
+
+
+def reading_of(
+    node: str, begun: float, *, error: str | None = None, heard: float = 0.0
+) -> NodeReading:
+    host = DeviceSnapshot(HOST, "cpu", 8 * GB, 5 * GB)
+    gpu = DeviceSnapshot(DeviceId(LOCAL_NODE, "GPU-a"), "A10", 24 * GB, 20 * GB)
+    held = {(DeviceId(node, "host"), ProcessId(node, 7)): GB}
+    own = Reading(begun, (host, gpu), held, held, host=HostState(5 * GB), error=error)
+    if error is not None:
+        own = Reading(begun, error=error)
+    return NodeReading(node, of_node(own, node, 3), heard)
+
+
+def test_addresses_name_the_node_and_hosts_say_how_many_they_train() -> None:
+    reading = merged([reading_of("a", 10.0), reading_of("b", 9.0)], 10.0 - 10.0)
+    found = [(d.address.node, d.address.uuid, d.n_places) for d in reading.devices]
+    assert found == [("a", "host", 3), ("a", "GPU-a", None), ("b", "host", 3), ("b", "GPU-a", None)]
+    assert {place.node for place, _ in reading.reserved_after} == {"a", "b"}
+    assert reading.begun_seconds == 9.0, "as old as the oldest"
+
+
+def test_a_node_that_says_nothing_takes_nothing_new_and_makes_no_other_old() -> None:
+    silent, speaking = reading_of("a", 1.0, heard=1.0), reading_of("b", 5.0, heard=5.0)
+    reading = merged([silent, speaking], 5.0)
+    faults = {d.address.node: d.fault for d in reading.devices}
+    assert faults == {"a": "node a said nothing for 4 s", "b": None}
+    assert reading.begun_seconds == 5.0
+
+
+def test_a_node_that_cannot_read_is_left_out() -> None:
+    good, bad = reading_of("a", 1.0), reading_of("b", 2.0, error="NVML: unknown")
+    assert {d.address.node for d in merged([good, bad], 0.0).devices} == {"a"}
+    assert merged([bad], 0.0).error == "b: NVML: unknown"
+    assert merged([], 0.0).error == "no node is there"
+
+
+def test_devices_may_come_and_go() -> None:
+    there: list[NodeReading] = []
+    reader = NodesReader(lambda: there)
+    assert not reader.addresses
+    with pytest.raises(DeviceReadError, match="no node is there"):
+        reader.read()
+    there.append(reading_of("a", 1.0, heard=1e12))
+    assert {address.node for address in reader.addresses} == {"a"}
+    assert take_reading(reader, dict).reserved_before, "as the node saw it"

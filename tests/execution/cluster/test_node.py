@@ -1,0 +1,161 @@
+"""A node from the sweep's side, over a wire that loses what a network may lose."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.devices.device import Reading
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.agent import Agent, ReadHeld
+from automl.execution.cluster.executor import NodesExecutor
+from automl.execution.cluster.node import SilentError
+from automl.execution.cluster.nodes import Machine, Nodes
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from automl.trial import (
+    Entry,
+    Finished,
+    Given,
+    Interrupted,
+    OnEvents,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+from tests.execution.cluster.clusters import has_ended, on
+
+ENTRY = Entry("tests.execution.objectives:open_scripted")
+
+
+class Lossy:
+    """Each answer is lost once, so that each call is made twice."""
+
+    def __init__(self) -> None:
+        self.agent = Agent(self._read, 0.1, leave=lambda: None)
+        self._lost: dict[str, tuple[object, ...]] = {}
+
+    def _read(self, held: ReadHeld) -> Reading:
+        return Reading(0.0)
+
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        assert isinstance(entry, Entry)
+        return self.agent.set_up(entry, work)
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+        polled = self.agent.poll(n_taken, echo_seconds)
+        self._lose("poll", n_taken, echo_seconds)
+        return polled, polled.arrived_seconds
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        self.agent.tell(first, commands)
+        self._lose("tell", first)
+
+    def close(self) -> None:
+        self.agent.close()
+
+    def kill(self) -> None:
+        pass
+
+    def _lose(self, *call: object) -> None:
+        name = str(call[0])
+        if self._lost.get(name) != call:
+            self._lost[name] = call
+            raise SilentError("lost")
+
+
+class OneMachine:
+    """A cluster of this process."""
+
+    def machines(self) -> Sequence[Machine]:
+        return [Machine("0", "here", 1.0)]
+
+    def start(self, machine: Machine, name: str) -> Lossy:
+        return Lossy()
+
+    def share(self, entry: Entry) -> object:
+        return entry
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[NodesExecutor]:
+    nodes = Nodes(OneMachine())
+    nodes.open()
+    yield NodesExecutor(nodes, ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    nodes.close()
+
+
+def kept_in(events: list[TrialEvent]) -> OnEvents:
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    return on_events
+
+
+def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
+    events: list[TrialEvent] = []
+    specs = [TrialSpec(0, {"act": "ask"}, "", 0)]
+    asked: list[object] = []
+
+    def answer(question: object) -> Given:
+        asked.append(question)
+        return Given(7)
+
+    feed = TrialFeed(specs, lambda spec: None, answer)
+    executor.execute(feed, on("here"), kept_in(events))
+    kinds = [type(event).__name__ for event in events]
+    assert kinds.count("Hosted") == kinds.count("Finished") == 1
+    assert kinds.count("Reported") == 2
+    assert len(asked) == 1
+    assert isinstance(events[-1], Finished)
+
+
+def test_a_trial_for_a_node_that_is_gone_goes_elsewhere(executor: NodesExecutor) -> None:
+    events: list[TrialEvent] = []
+    feed = TrialFeed([TrialSpec(0, {"act": "finish"}, "", 0)], lambda spec: None)
+    executor.execute(feed, on("gone"), kept_in(events))
+    (lost,) = events
+    assert getattr(lost, "node_lost", False)
+    assert feed.next() is None
+
+
+def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("automl.execution.cluster.agent.LEASE_SECONDS", 1.0)
+    monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
+    left = threading.Event()
+    agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
+    agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(tmp_path), "marker", "none"))
+    spec = TrialSpec(0, {"act": "hang"}, str(tmp_path / "0"), 0)
+    agent.tell(0, [m.Begin(0, [spec], 1, on("here"), {})])
+    n_taken, hosted = 0, False
+    while not hosted:
+        polled = agent.poll(n_taken, None)
+        n_taken += len(polled.messages)
+        hosted = any(isinstance(message, m.Happened) for message in polled.messages)
+    worker = next(iter(process.pid for _, process in agent._held_bytes()))
+    polled = agent.poll(n_taken, polled.clock_seconds)
+    assert left.wait(60), "and then itself"
+    has_ended(worker)
+    assert agent.poll(n_taken + len(polled.messages), None).ended is not None
+
+
+def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.lease(time.monotonic() + 1.0)
+    events: list[TrialEvent] = []
+    feed = TrialFeed([TrialSpec(0, {"act": "hang"}, "", 0)], lambda spec: None)
+    executor.execute(feed, on("here"), kept_in(events))
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].by_worker_death
+    executor.close()

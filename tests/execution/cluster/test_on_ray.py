@@ -1,0 +1,177 @@
+"""What a sweep relies on of a Ray cluster, on one of two nodes: Ray's own processes, and ours."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automl.execution.cluster.executor import NodesExecutor
+from automl.execution.cluster.nodes import Nodes
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
+from automl.search.pruners.median import Median
+from automl.trial import (
+    Entry,
+    Finished,
+    Hosted,
+    Interrupted,
+    Outcome,
+    TrialEvent,
+    TrialSpec,
+    Verdict,
+)
+from tests.execution.cluster.clusters import (
+    Apart,
+    has_ended,
+    nodes_of,
+    on,
+    pid_of,
+    ray_cluster,
+    runs,
+    until,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+ENTRY = Entry("tests.execution.objectives:open_scripted")
+LIMITS = WorkerLimits(max_workers=8, judging=Judging("val_loss", Median(n_warmup_steps=0).rungs))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with ray_cluster(2) as made:
+        yield made
+
+
+@pytest.fixture
+def nodes(cluster: Any) -> Iterator[Nodes]:
+    with nodes_of(cluster.address) as made:
+        yield made
+
+
+class Carried:
+    """An execution in a thread of its own; its events can be waited for."""
+
+    def __init__(
+        self, executor: NodesExecutor, node: str, act: str, numbers: Sequence[int]
+    ) -> None:
+        self.events: queue.SimpleQueue[TrialEvent] = queue.SimpleQueue()
+        self.taken: list[int] = []
+        specs = [TrialSpec(n, {"act": act}, str(executor._study / str(n)), 0) for n in numbers]
+        feed = TrialFeed(specs, lambda spec: self.taken.append(spec.number))
+        self._thread = threading.Thread(
+            target=executor.execute, args=(feed, on(node), self._on_events)
+        )
+        self._thread.start()
+
+    def _on_events(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        for event in events:
+            self.events.put(event)
+        return {}
+
+    def until(self, kind: type[TrialEvent]) -> Any:
+        while not isinstance(event := self.events.get(timeout=60), kind):
+            pass
+        return event
+
+    def outcomes(self) -> list[Outcome]:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        found = []
+        while not self.events.empty():
+            event = self.events.get()
+            found += [event] if isinstance(event, Outcome) else []
+        return found
+
+
+def test_each_node_trains_and_a_pack_gets_all_its_trials(nodes: Nodes, tmp_path: Path) -> None:
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+    names = sorted(node.name for node in nodes.present())
+    assert len(names) == 2
+    packs = [
+        Carried(executor, name, "finish", range(10 * n, 10 * n + 3)) for n, name in enumerate(names)
+    ]
+    for n, (pack, name) in enumerate(zip(packs, names, strict=True)):
+        assert pack.until(Hosted).process.node == name
+        ended = pack.outcomes()
+        assert [type(outcome) for outcome in ended] == [Finished] * 3
+        assert pack.taken == [10 * n, 10 * n + 1, 10 * n + 2]
+
+
+def test_a_node_whose_agent_is_killed_loses_its_trials_and_gets_another_agent(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+    first, other = nodes.present()
+    dying, staying = (
+        Carried(executor, n.name, "until_stopped", [i]) for i, n in enumerate((first, other))
+    )
+    worker = dying.until(Hosted).process.pid
+    staying.until(Hosted)
+    os.kill(pid_of(first), signal.SIGKILL)
+    (lost,) = dying.outcomes()
+    assert isinstance(lost, Interrupted)
+    assert (lost.node_lost, lost.by_worker_death) == (True, False)
+    assert f"node {first.name} is lost" in lost.cause
+    has_ended(worker)
+    until(lambda: nodes.by_name(first.name) not in (None, first))
+    assert isinstance(Carried(executor, first.name, "finish", [7]).outcomes()[-1], Finished)
+    executor.stop_trials()
+    (stopped,) = staying.outcomes()
+    assert isinstance(stopped, Interrupted)
+    assert not stopped.node_lost
+
+
+def test_workers_end_though_their_agent_was_stopped(nodes: Nodes, tmp_path: Path) -> None:
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+    node = nodes.present()[0]
+    cut_off = Carried(executor, node.name, "until_stopped", [0])
+    worker, agent = cut_off.until(Hosted).process.pid, pid_of(node)
+    os.kill(agent, signal.SIGSTOP)
+    (lost,) = cut_off.outcomes()
+    assert not runs(worker), "its trial goes on elsewhere from now"
+    assert isinstance(lost, Interrupted)
+    assert lost.node_lost
+    has_ended(agent)
+
+
+def test_checkpoints_arrive_before_they_are_told_of(cluster: Any, tmp_path: Path) -> None:
+    with nodes_of(cluster.address, Apart) as nodes:
+        study = tmp_path / "study"
+        study.mkdir()
+        executor = NodesExecutor(
+            nodes, Entry("tests.execution.cluster.sessions:open_writing"), study, LIMITS
+        )
+        node = nodes.present()[0]
+        assert Carried(executor, node.name, "write", [0]).outcomes()[-1].value == 1.0  # type: ignore[attr-defined]
+        assert (study / "0" / "last.pt").read_text() == "state 1"
+        assert (study / "0" / "artifacts" / "plot").read_text() == "a plot"
+        (study / "1").mkdir()
+        (study / "1" / "last.pt").write_text("state 41")
+        assert Carried(executor, node.name, "write", [1]).outcomes()[-1].value == 42.0  # type: ignore[attr-defined]
+        assert (study / "1" / "last.pt").read_text() == "state 42"
+
+
+def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
+    cluster: Any, nodes: Nodes, tmp_path: Path
+) -> None:
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+    before = {node.name for node in nodes.present()}
+    added = cluster.add_node()
+    until(lambda: len(nodes.present()) == 3)
+    (new,) = (node for node in nodes.present() if node.name not in before)
+    dying = Carried(executor, new.name, "until_stopped", [0])
+    worker = dying.until(Hosted).process.pid
+    cluster.remove_node(added, allow_graceful=False)
+    (lost,) = dying.outcomes()
+    assert isinstance(lost, Interrupted)
+    assert lost.node_lost
+    has_ended(worker)
+    assert {node.name for node in nodes.present()} == before
