@@ -75,13 +75,15 @@ class NodesExecutor:
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """See `Executor.cap_memory`."""
-        by_node: dict[str, dict[int, Mapping[DeviceId, int]]] = {}
-        for key, own in caps.items():
-            for device in own:
-                by_node.setdefault(device.node, {})[key] = {**own}
-        for name, its_caps in by_node.items():
-            if (node := self._nodes.by_name(name)) is not None:
-                node.tell(m.CapMemory(its_caps))
+        for node in self._nodes.present():
+            # What names no device any more is capped nowhere, wherever it runs.
+            own = {
+                key: {**of_key}
+                for key, of_key in caps.items()
+                if not of_key or any(device.node == node.name for device in of_key)
+            }
+            if own:
+                node.tell(m.CapMemory(own))
 
     def stop_trials(self) -> None:
         """See `Executor.stop_trials`."""
