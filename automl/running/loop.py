@@ -215,9 +215,11 @@ class Loop:
 
     def _heard_of(self, others: Others) -> None:
         """They may have raised the total, or left trials; what waits here may be theirs by now."""
-        self.others = others
+        n_asked = others.hear()
+        begun_since = n_asked > self.n_asked  # which `others.run` may not know of yet
+        self.others = replace(others, run=others.run or begun_since)
         self.n_trials = max(self.n_trials, others.n_trials)
-        self.n_asked = max(self.n_asked, others.hear())
+        self.n_asked = max(self.n_asked, n_asked)
         self.waiting = deque(w for w in self.waiting if others.held(w.trial.number))
         self._exhausted = False
 

@@ -49,6 +49,7 @@ def test_trials_wait_while_the_gpus_are_full(
     assert devices == {f"Stub A10 {LARGE}"}
 
 
+@pytest.mark.slow
 def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
     program: Program, call: Call, nvml_stub: NvmlStub
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     assert SECRET not in jobs
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
     program: Program, cluster: Any
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
     check_went_on(records)
 
 
+@pytest.mark.slow
 def test_small_trials_train_in_packs(program: Program, cluster: Any) -> None:
     done = program.run(
         *("study.name=packs", "study.n_trials=24", "training.epochs=3", "data=disc"),

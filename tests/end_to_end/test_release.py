@@ -66,6 +66,7 @@ def shown_steps(said: str) -> dict[str, str]:
     return {cell[0]: cell[1] for cell in cells if cell[0] in STEPS and len(cell) == 3}
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
     study: Records, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
     assert not [*(records["b"].path / "outbox").iterdir()], "all was shipped"
 
 
+@pytest.mark.slow
 def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
     machines: Machines,
 ) -> None:
@@ -148,7 +149,7 @@ def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> Non
 
 
 def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
-    n_trials = 8
+    n_trials = 40
     first = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     first.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
@@ -161,17 +162,17 @@ def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
 
 
 def test_a_raised_total_is_seen_by_who_runs(machines: Machines) -> None:
-    first = machines["a"].start(*machines.words(4))
+    first = machines["a"].start(*machines.words(24))
     records = machines.records("a")
     first.wait_until(lambda: len(records.losses()) >= 1, "it reports")
     first.signal(signal.SIGSTOP)
-    second = machines["b"].start(*machines.words(12))
-    wait_until(lambda: 11 in machines.held("true"), "the other asks for more")
+    second = machines["b"].start(*machines.words(30))
+    wait_until(lambda: 29 in machines.held("true"), "the other asks for more")
     first.signal(signal.SIGCONT)
     for sweep in (first, second):
         done = sweep.wait()
         assert (done.code, done.stderr) == (0, "")
-    check_exact(records, 12)
+    check_exact(records, 30)
 
 
 def test_other_settings_are_refused_as_in_resume(machines: Machines) -> None:
@@ -225,6 +226,7 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
     assert not (machines["a"].folder / "studies" / "shared").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     machines: Machines,

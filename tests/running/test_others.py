@@ -67,6 +67,16 @@ def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None
     assert loop.n_asked == 1
 
 
+def test_a_sweep_waits_for_what_was_asked_elsewhere_after_it_was_looked_who_runs() -> None:
+    ports = Ports(0)
+    loop = make_loop(ports, 1, Others())
+    end(loop, 0)
+    loop.handle(Others(n_trials=3, run=False, hear=lambda: 3), 2.0)
+    assert not loop.done
+    loop.handle(Others(n_trials=3, run=False, hear=lambda: 3), 3.0)
+    assert loop.done
+
+
 @pytest.mark.parametrize("n_trials", [1, 2])
 def test_a_sweep_does_not_end_while_nobody_can_be_heard_of(n_trials: int) -> None:
     ports = Ports(0)

@@ -17,6 +17,7 @@ from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, cannot
 from automl.record.codec import UnreadableLineError, decode, encode
 from automl.record.events import EventLog, read_events
+from automl.record.files import StudyFiles
 from automl.record.sharing.tables import StoredEvent
 from automl.record.study import Seen, StudyFold
 from automl.trial import Event, TrialEvent
@@ -83,7 +84,7 @@ class SharedLog(EventLog):
         fold = StudyFold()
         for event in copied:
             fold.take(event)
-        super().__init__(directory / "events.log", AppendOnlyFile.open(own), fold)
+        super().__init__(StudyFiles(directory).events, AppendOnlyFile.open(own), fold)
         self._held_lock = threading.Lock()
         self._attempts: dict[int, int] = {}
         """Of the trials that this sweep holds."""

@@ -129,6 +129,7 @@ def test_a_node_whose_agent_is_killed_loses_its_trials_and_gets_another_agent(
     assert not stopped.node_lost
 
 
+@pytest.mark.slow
 def test_workers_end_though_their_agent_was_stopped(nodes: Nodes, tmp_path: Path) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     node = nodes.present()[0]
