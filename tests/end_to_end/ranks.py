@@ -21,7 +21,7 @@ def trains_in_ranks(trial: automl.TrialContext) -> None:
     uuids = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     folder = trial.directory
     start_processes(  # type: ignore[no-untyped-call]
-        _rank, (len(uuids), str(folder)), nprocs=len(uuids), start_method="fork"
+        _rank, (len(uuids), str(folder)), nprocs=len(uuids), start_method="spawn"
     )
     for step in range(N_STEPS):
         losses = [json.loads(_told(folder, rank).read_text())["losses"][step] for rank in (0, 1)]
