@@ -13,13 +13,16 @@ help: ## Print this help
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl
 
+# What `make recipes` installs the libraries of, and runs.
+FOREIGN := tests/integrations tests/tracking/inside/test_hugging_face.py
+
 test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(FOREIGN:%=--ignore=%)
 
 check: format lint test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
 
 slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
-	$(BIN)/python -m pytest -m 'slow and not gpu'
+	$(BIN)/python -m pytest -m 'slow and not gpu' $(FOREIGN:%=--ignore=%)
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --check
@@ -36,7 +39,7 @@ test-and-types: .venv/installed
 
 recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
 	$(BIN)/python -m tests.recipes.run $(ONLY)
-	$(if $(ONLY),,$(BIN)/python -m pytest tests/integrations tests/tracking/inside/test_hugging_face.py)
+	$(if $(ONLY),,$(BIN)/python -m pytest $(FOREIGN))
 
 ROUNDS ?= 20
 soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 times)

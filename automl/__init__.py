@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from automl import integrations
-    from automl.api.calls import sweep
-    from automl.api.configs import register_configs
-    from automl.api.fit import fit
-    from automl.api.handle import open_study
-    from automl.api.modules import sklearn
+    from automl.cli.api.calls import sweep
+    from automl.cli.api.configs import register_configs
+    from automl.cli.api.fit import fit
+    from automl.cli.api.handle import open_study
+    from automl.cli.api.modules import sklearn
     from automl.errors import AutoMLError
     from automl.training.objective import TrialContext, TrialInterrupted, TrialPruned, objective
     from automl.training.predictor import load
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 # `automl.sklearn` is a module that stands among the other calls from Python.
-__path__.append(str(Path(__file__).parent / "api" / "modules"))
+__path__.append(str(Path(__file__).parent / "cli" / "api" / "modules"))
 
 if not TYPE_CHECKING:
     # Resolved at first use: `import automl` loads no torch, and the command line answers at once.
@@ -50,12 +50,12 @@ if not TYPE_CHECKING:
         "TrialContext": "automl.training.objective",
         "TrialInterrupted": "automl.training.objective",
         "TrialPruned": "automl.training.objective",
-        "fit": "automl.api.fit",
+        "fit": "automl.cli.api.fit",
         "load": "automl.training.predictor",
         "objective": "automl.training.objective",
-        "open_study": "automl.api.handle",
-        "register_configs": "automl.api.configs",
-        "sweep": "automl.api.calls",
+        "open_study": "automl.cli.api.handle",
+        "register_configs": "automl.cli.api.configs",
+        "sweep": "automl.cli.api.calls",
     }
 
     def __getattr__(name: str) -> object:

@@ -31,4 +31,4 @@ def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32
 
 def load_test(config: DataConfig) -> Part:
     """The part that no sweep by these settings sees."""
-    return load_with_test(config, config.test_path)[1]
+    return load_with_test(config, config.test_path).test

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from multiprocessing.connection import Connection
 
+import pytest
+
 from automl.execution.process import CONTEXT
 from tests.fork_server import fork_server_with
 
@@ -15,6 +17,7 @@ def tell(pipe: Connection) -> None:
     pipe.send([name for name in HEAVY if name in sys.modules])
 
 
+@pytest.mark.slow
 def test_its_children_have_what_takes_seconds_to_load() -> None:
     fork_server_with()
     ours, theirs = CONTEXT.Pipe()

@@ -35,7 +35,7 @@ DELIVERER = "automl.tracking.deliver"
 PROGRAM = "automl"
 """The modules that the forks of a server become."""
 MESSAGE_BYTES = 128 * 1024
-_OF_A_PROGRAM = ("torch", "automl.running.sweep", "automl.cli.commands", "hydra")
+_OF_A_PROGRAM = ("torch", "automl.running.run", "automl.cli.commands", "hydra")
 
 
 def load(kind: str, database: Path) -> None:

@@ -149,6 +149,7 @@ def is_alike(device: DeviceSnapshot, other: DeviceSnapshot) -> bool:
         and device.fault == other.fault
         and device.lost == other.lost
         and device.max_processes == other.max_processes
+        and device.closed == other.closed
         and _load(device) == _load(other)
         and device.processes == other.processes
     )

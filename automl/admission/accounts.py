@@ -76,9 +76,9 @@ class Accounts:
         return self._shelves
 
     @property
-    def disturbed(self) -> frozenset[DeviceId]:
+    def disturbed(self) -> Set[DeviceId]:
         """Devices of which others hold more than they ever did at the least."""
-        return frozenset(self._disturbed)
+        return self._disturbed
 
     def take_news(self) -> set[DeviceId]:
         """Whose account is another since this was asked last."""

@@ -81,6 +81,7 @@ class Governor:
     def observe(self, seen: Shared, now_seconds: float) -> None:
         """Take what runs on a device now, and how far it is."""
         model = self._models.setdefault(seen.model, _Model(seen.n_start, _pays(seen)))
+        model.begin = max(model.begin, seen.n_start)  # a machine may come to have more places
         device = self._devices.setdefault(seen.device, _Device(model))
         device.n_most = seen.n_most
         device.observe(seen.n_steps, now_seconds)

@@ -158,9 +158,10 @@ class _Asked:
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
             return all_gpus_taken(limits.max_per_gpu) if shelves.has_gpus(request) else None
-        if fitting := shelves.fitting(request, self._fits_now):
+        if fitting := shelves.fitting(request, self._fits_now, self._may_be_on):
             return self.placement([min(fitting, key=self.order)])
-        if shelves.has_local and shelves.fitting(request, self._beside_nothing._fits_now):
+        elsewhere = self._beside_nothing._fits_now
+        if shelves.has_local and shelves.fitting(request, elsewhere, self._may_be_on):
             return no_host_room(self.host, frozenset(self._n_idle))
         roomiest = shelves.shown(request)
         if roomiest is None or not self.ledger.n_reservations:
@@ -187,6 +188,10 @@ class _Asked:
 
     def _fits_now(self, a: DeviceAccount) -> bool:
         return self._fits(a, self._context_bytes(a))
+
+    def _may_be_on(self, device: DeviceId) -> bool:
+        """Whether a process that would train it may be there already."""
+        return self.process is not None or (device,) in self.idle
 
     def decide(self, teams: Sequence[Sequence[DeviceAccount]]) -> Placement | Refusal:
         """The best of those that have room for it, or what is lacking."""

@@ -44,10 +44,13 @@ class Refusal:
     """By how much it is too large for every device, if it is (`excess.py`)."""
     of_host: bool = False
     """A GPU would take it; the machine lacks a core or main memory for its process."""
+    for_devices: bool = True
+    """With more of them it would start."""
 
 
 SURVEYING = Refusal(
-    "waiting: its objective is run once on fake tensors, to see what memory it takes"
+    "waiting: its objective is run once on fake tensors, to see what memory it takes",
+    for_devices=False,
 )
 
 
@@ -56,6 +59,7 @@ def at_limit(max_concurrent_trials: int) -> Refusal:
     return Refusal(
         f"waiting: all places are taken, admission.max_concurrent_trials={max_concurrent_trials}",
         RefusalKind.FULL,
+        for_devices=False,
     )
 
 
@@ -164,11 +168,22 @@ def no_room(
     request: Request, accounts: Sequence[DeviceAccount], in_the_way: frozenset[DeviceId]
 ) -> Refusal:
     """`waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f…; 9.1 GiB held by pid 4121 (…)`."""
-    closed = [text for a in accounts if (text := _closed(a.device)) is not None]
-    if len(closed) == len(accounts):
-        return Refusal(f"waiting: {'; '.join(closed)}", in_the_way=in_the_way)
+    if all(_closed(a.device) is not None for a in accounts):
+        return not_held([a.device for a in accounts], in_the_way)
     roomiest = max((a for a in accounts if _closed(a.device) is None), key=lambda a: a.room_bytes)
     return no_room_even_on(roomiest, request, in_the_way)
+
+
+def not_held(
+    devices: Sequence[DeviceSnapshot], in_the_way: frozenset[DeviceId] = frozenset()
+) -> Refusal:
+    """None of these takes a trial now."""
+    closed = [text for device in devices if (text := _closed(device)) is not None]
+    shown = [*closed[:_N_SHOWN], *([f"{len(closed)} in all"] if len(closed) > _N_SHOWN else [])]
+    return Refusal(f"waiting: {'; '.join(shown)}", in_the_way=in_the_way)
+
+
+_N_SHOWN = 8
 
 
 def no_room_even_on(
@@ -221,13 +236,15 @@ def label(device: DeviceSnapshot) -> str:
 
 
 def _unseen(reason: str) -> Refusal:
-    return Refusal(reason, RefusalKind.NO_READING)
+    return Refusal(reason, RefusalKind.NO_READING, for_devices=False)
 
 
 def _closed(device: DeviceSnapshot) -> str | None:
     """Why a device takes no trial at all now."""
     if device.fault is not None:
         return f"{label(device)} takes no new trial: {device.fault}"
+    if device.closed is not None:
+        return f"{label(device)} is {device.closed}"
     if device.max_processes == 0:
         return f"{label(device)} takes no process: its compute mode is PROHIBITED"
     return None

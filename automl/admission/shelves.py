@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from automl.admission.account import DeviceAccount
+from automl.admission.account import DeviceAccount, context_bytes
 from automl.admission.limits import Limits
 from automl.admission.teams import SAME_SIZE, is_this_host
 from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Request
@@ -61,13 +61,17 @@ class Shelves:
         self._file(account, bisect.insort)
 
     def follow(self, limits: Limits) -> None:
-        """Others may share a device from now on, by which some are full that were not, or the
-        reverse."""
+        """Others may share a device from now on, or a machine take more or fewer, by which some are
+        full that were not, or the reverse."""
         before, self._limits = self._limits, limits
-        if before.sharing is limits.sharing:
+        if before.sharing is limits.sharing and before.on_hosts is limits.on_hosts:
             return
-        assert replace(before, sharing={}) == replace(limits, sharing={}), "the config lasts"
-        for device in {*before.sharing, *limits.sharing} & self._filed.keys():
+        as_set = [replace(each, sharing={}, on_hosts={}) for each in (before, limits)]
+        assert as_set[0] == as_set[1], "the config lasts"
+        changed = {*before.sharing, *limits.sharing}
+        if before.on_hosts is not limits.on_hosts:
+            changed |= {*before.on_hosts, *limits.on_hosts}
+        for device in changed & self._filed.keys():
             if before.on(device) != limits.on(device) or (
                 (device in before.sharing) != (device in limits.sharing)
             ):
@@ -100,13 +104,16 @@ class Shelves:
     def has_places(self, request: Request) -> bool:
         """Whether one has not as many trials as it may, or that does not matter."""
         return any(
-            bool(k.n_left if self._ignores_places(request, kind) else k.n_with_places)
+            bool(k.n_open if self._ignores_places(request, kind) else k.n_with_places)
             for kind, k in self._kinds.items()
             if kind in request.kinds
         )
 
-    def fitting(self, request: Request, fits: Fits) -> list[DeviceAccount]:
-        """The best of each kind that it fits on."""
+    def fitting(
+        self, request: Request, fits: Fits, may_be_there: Callable[[DeviceId], bool]
+    ) -> list[DeviceAccount]:
+        """The best of each kind that it fits on. `may_be_there`: whether a process that would train
+        it may be on the device already, so that no context is added."""
         found: list[DeviceAccount | None] = []
         for kind in request.kinds:
             if request.alone:
@@ -114,7 +121,8 @@ class Shelves:
             elif request.memory_bytes is None and kind is DeviceKind.GPU:
                 found.append(self._roomiest(request, kind, fits))
             else:
-                found.append(self._first(kind, request.memory_bytes or 0, fits))
+                least_bytes = request.memory_bytes or 0
+                found.append(self._first(kind, least_bytes, fits, may_be_there))
         return [account for account in found if account is not None]
 
     def shown(self, request: Request) -> DeviceAccount | None:
@@ -149,10 +157,17 @@ class Shelves:
 
     # --- walks ---
 
-    def _first(self, kind: DeviceKind, least_bytes: int, fits: Fits) -> DeviceAccount | None:
+    def _first(
+        self,
+        kind: DeviceKind,
+        least_bytes: int,
+        fits: Fits,
+        may_be_there: Callable[[DeviceId], bool],
+    ) -> DeviceAccount | None:
         rooms = self._kinds[kind].rooms
         for where in sorted(rooms):
-            if (found := self._first_on(rooms[where], least_bytes, fits)) is not None:
+            found = self._first_on(rooms[where], least_bytes, fits, may_be_there)
+            if found is not None:
                 return found
         return None
 
@@ -167,10 +182,18 @@ class Shelves:
                 return found
         return None
 
-    def _first_on(self, shelf: _Shelf, least_bytes: int, fits: Fits) -> DeviceAccount | None:
+    def _first_on(
+        self,
+        shelf: _Shelf,
+        least_bytes: int,
+        fits: Fits,
+        may_be_there: Callable[[DeviceId], bool] = lambda device: True,
+    ) -> DeviceAccount | None:
         for n in range(bisect.bisect_left(shelf, (least_bytes,)), len(shelf)):
-            account = self._accounts[shelf[n][1]]
-            if fits(account):
+            room_bytes, device = shelf[n]
+            if room_bytes < least_bytes + context_bytes(device) and not may_be_there(device):
+                continue  # of thousands very many may have nearly enough
+            if fits(account := self._accounts[device]):
                 return account
         return None
 
@@ -227,8 +250,10 @@ class Shelves:
             self._filed[device] = ()
             return
         of_kind, position = self._kinds[device.kind], self._position[device]
-        full = account.n_trials >= self._limits.on(device)
-        self._filed[device] = filed = [*_entries(of_kind, account, position, full)]
+        most = self._limits.on(device)
+        full = account.n_trials >= most
+        filed = [*_entries(of_kind, account, position, full)] if most > 0 else []
+        self._filed[device] = filed
         if full and device in self._limits.sharing and not account.device.lost:
             filed.append((of_kind.held, (account.n_trials, position)))
         for shelf, entry in filed:
@@ -242,6 +267,7 @@ class Shelves:
             account.empty_room_bytes if device.fault is None else -1,
             device.total_bytes,
             int(not device.lost),
+            int(not device.lost and self._limits.on(device.address) > 0),
             int(not device.lost and not full),
         )
         of_kind.count(*counts)
@@ -264,27 +290,28 @@ class _OfKind:
         self.well_totals: Counter[int] = Counter()
         self.totals: Counter[int] = Counter()
         """Of those that are not lost."""
-        self.n_left = self.n_with_places = 0
-        """Of those that are not lost."""
+        self.n_left = self.n_open = self.n_with_places = 0
+        """Of those that are not lost: all, those that take trials, those that take one more."""
 
     def sort(self) -> None:
         for shelf in [*self.rooms.values(), *self.roomiest, *self.shown, *self.with_idle]:
             shelf.sort()
         self.held.sort()
 
-    def count(self, room: int, total: int, left: int, places: int, sign: int = 1) -> None:
+    def count(self, room: int, total: int, *left_open_places: int, sign: int = 1) -> None:
+        left, is_open, places = left_open_places
         if room >= 0:
             _change(self.well_rooms, room, sign)
             _change(self.well_totals, total, sign)
         if left:
             _change(self.totals, total, sign)
         self.n_left += sign * left
+        self.n_open += sign * is_open
         self.n_with_places += sign * places
 
     def uncount(self, *counts: int) -> None:
         if counts:
-            room, total, left, places = counts
-            self.count(room, total, left, places, -1)
+            self.count(*counts, sign=-1)
 
 
 def _change(counter: Counter[int], value: int, by: int) -> None:

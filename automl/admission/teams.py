@@ -15,6 +15,7 @@ from automl.admission.reasons import (
     all_taken,
     full_by_pace,
     no_such_devices,
+    not_held,
     only_on_drained,
     too_large,
 )
@@ -115,12 +116,16 @@ def with_places(
     request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_on_host: int
 ) -> Sequence[Sequence[DeviceAccount]]:
     """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
-    does not wait for a place on it.) `n_on_host`: that this machine itself takes at most."""
+    does not wait for a place on it, where it has any.) `n_on_host`: that this machine itself takes
+    at most."""
     free = [
-        [a for a in team if a.n_trials < _most(a, limits, n_on_host) or _wants_all(request, a)]
-        for team in teams
+        [a for a in team if _is_free(request, a, _most(a, limits, n_on_host))] for team in teams
     ]
     return [team for team in free if len(team) >= request.n_devices]
+
+
+def _is_free(request: Request, a: DeviceAccount, most: int) -> bool:
+    return a.n_trials < most or (_wants_all(request, a) and most > 0)
 
 
 def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
@@ -131,6 +136,8 @@ def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
 
 def all_full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) -> Refusal:
     """As many share the devices as may, or as are faster together."""
+    if all(a.device.closed is not None for a in accounts):
+        return not_held([a.device for a in accounts])
     held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
     held = [a for a in held if a.device.address in limits.sharing]
     if not held:

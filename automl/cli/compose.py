@@ -33,7 +33,7 @@ from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
-from automl.cli.stored import Base, choose_base, refuse_missing, stored_text, study_folder
+from automl.cli.stored import SWEEP, Base, choose_base, refuse_missing, stored_text, study_folder
 from automl.cli.sweeps import canonical_space
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
@@ -169,7 +169,7 @@ def _mentions_hydra(file: Path) -> bool:
 
 def _completed(given: HydraInput) -> HydraInput:
     """With the options that go with those chosen, where nobody chose them."""
-    chosen = chosen_by(given.overrides) if given.config_name == "sweep" else None
+    chosen = chosen_by(given.overrides) if given.config_name == SWEEP else None
     more = added(chosen or _chosen(given), given.overrides)
     said = [line for line in given.overrides if line != f"model={DEFAULT_MODEL}"]
     return HydraInput(given.config_name, (*more, *said), given.config_dir)
@@ -187,8 +187,12 @@ def _chosen(given: HydraInput) -> Chosen:
 
 
 def _without_inline_space(given: HydraInput) -> HydraInput:
-    """`~space` takes the file of the group away; this, what a config wrote into `space:` itself."""
-    if "~space" not in given.overrides:
+    """`~space` takes the file of the group away; this, what a config wrote into `space:` itself.
+
+    No config of ours does: there is nothing to look for, which takes as long as to compose.
+    """
+    ours_alone = given.config_name == SWEEP and given.config_dir is None
+    if "~space" not in given.overrides or ours_alone:
         return given
     others = [line for line in given.overrides if not line.lstrip("+").startswith("space.")]
     inline = _compose(HydraInput(given.config_name, tuple(others), given.config_dir)).space

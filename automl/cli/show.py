@@ -21,6 +21,7 @@ from automl.cli.length import said_length
 from automl.cli.paths import conf_dir
 from automl.cli.registry import COMMANDS
 from automl.cli.schemas import SUFFIX, register_schemas
+from automl.cli.stored import SWEEP
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import study_names
@@ -49,7 +50,7 @@ def complete(arguments: Arguments) -> int:
             'Completion is for the `automl` script: eval "$(automl -sc install=bash)"'
         )
     register_schemas()
-    given = HydraInput("sweep", arguments.overrides, None)
+    given = HydraInput(SWEEP, arguments.overrides, None)
     if not any(line.startswith("query=") for line in arguments.overrides):
         with explained(arguments.overrides):
             _hydra_main(["--shell-completion"], given)

@@ -37,6 +37,10 @@ HEADER = """\
 """
 
 
+SWEEP = "sweep"
+"""What is composed where no other config is named: conf/sweep.yaml."""
+
+
 @dataclass(frozen=True)
 class Base:
     """The config that a command line changes."""
@@ -101,7 +105,7 @@ def choose_base(arguments: Arguments, overrides: Sequence[Override]) -> Base:
     command = COMMANDS[arguments.command]
     study = _study_meant(command, overrides)
     if study is None:
-        return Base(arguments.config_name or "sweep")
+        return Base(arguments.config_name or SWEEP)
     if arguments.config_name is not None:
         raise ConfigError(
             f"--config-name {arguments.config_name}: {command.name} takes the settings that the "
@@ -182,6 +186,8 @@ def _register(study: Path, overrides: Sequence[Override], taken_of_it: Stored) -
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     replaced, whole = replaced_by(overrides), taken_of_it is Stored.WHOLE
     _schema_for_kind(stored)
+    if "study" in stored and "refit" not in stored["study"]:
+        stored["study"]["refit"] = "none"  # it was begun before a sweep did that by itself
     if not whole:
         _choose_model(stored, "mlp")  # nothing is trained; others cannot be without their settings
     taken = [str(key) for key in stored if whole or key in ("defaults", "tracking")]

@@ -15,6 +15,7 @@ from automl.commands.which_model import choose_several
 from automl.config import Config
 from automl.data.evaluation import Evaluation
 from automl.record.directory import command_line
+from automl.record.opening import bring_up
 from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
@@ -42,6 +43,7 @@ def evaluate(
     given to MLflow, unless the caller does that later. `judge` has the baselines of rows that were
     scored before. Raises AutoMLError."""
     choices = choose_several(config)
+    bring_up(config.study)
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
     record = read_study(directory)

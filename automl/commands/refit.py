@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.sweep import say_that_it_loads
-from automl.commands.which_model import ensemble_of, trial_of
+from automl.commands.which_model import trial_of
 from automl.config import Config
+from automl.record.opening import bring_up
 from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
 
@@ -44,14 +45,10 @@ def as_searched(config: Config, record: StudyRecord) -> Config:
 
 def _begun(config: Config, path: Path) -> Begun:
     """What is trained again. Raises ConfigError."""
-    from automl.running.refit.begin import Begun
-    from automl.running.refit.members import refuse_unfit_members, trials_of
+    from automl.running.refit.members import begun_of
 
+    bring_up(config.study)
     record = read_study(path)
     config = as_searched(config, record)
     winner = trial_of(record, config.study, "refit.trial", config.refit.trial)
-    made = ensemble_of(record, config)
-    if made is None:
-        return Begun(config, path, winner)
-    refuse_unfit_members(config)
-    return Begun(config, path, winner, made, trials_of(made, record, config.study.name))
+    return begun_of(config, path, record, winner)

@@ -17,6 +17,7 @@ from automl.commands.registration.standing import Standing, standing
 from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
 from automl.record.directory import StudyDirectory
+from automl.record.opening import bring_up
 from automl.record.place import settle_unlocked
 from automl.record.redact import redact
 from automl.record.studies import read_study, study_path
@@ -53,6 +54,7 @@ def register(config: Config, say: Say) -> Registered:
     """What `register.model` and `register.trial` mean becomes a version. Raises AutoMLError, after
     which the same call goes on."""
     refuse_unserved(config)
+    bring_up(config.study)
     choice = choose(config, "register")
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
@@ -75,7 +77,7 @@ def register(config: Config, say: Say) -> Registered:
         config.data, record.settings.get("data.test_path"), config.training.value_loss
     )
     unseen = unseen_by(model, evaluation, config)
-    run_ref = run_of(model, directory, place, config.tracking, registry.has_run)
+    run_ref = run_of(model, directory, place, config, registry.has_run)
     new = new_model(model, package, run_ref, owner, unseen, config)
 
     def stands(champion: Version | None) -> Standing:

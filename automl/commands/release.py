@@ -27,7 +27,7 @@ from automl.commands.releasing.again import same_again
 from automl.commands.releasing.gate import GateError, pass_gate, pass_unseen
 from automl.commands.releasing.ledger import Ledger, Made, key_of
 from automl.commands.releasing.steps import COLUMNS, Row, Step, carry_out
-from automl.commands.which_model import best_file, choose, ensemble_of, open_model, trial_of
+from automl.commands.which_model import best_file, choose, open_model, trial_of
 from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
@@ -35,6 +35,7 @@ from automl.record.files import REFIT, StudyFiles
 from automl.record.place import settle_unlocked
 from automl.record.studies import read_study, study_path
 from automl.running.console import open_console
+from automl.running.refit.begin import ensemble_of
 from automl.tracking.say import say_on_stdout
 from automl.trial import ENSEMBLE_NAME, Evaluated, refit_name, trial_name
 
@@ -80,7 +81,7 @@ class _Release:
         self.ledger = Ledger(files.release)
         record = read_study(self._path)
         best = trial_of(record, config.study, "refit.trial", config.refit.trial)
-        joins = ensemble_of(record, config) is not None
+        joins = ensemble_of(record, config, self._path) is not None
         self._trial = None if joins else best.number
         """None: the ensemble is the winner."""
         self._own = files.ensemble if joins else best_file(self._path, best)

@@ -7,6 +7,7 @@ study's lock it is seen whether it lives.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from automl.config import Config, StudyConfig
 from automl.record.directory import command_line, is_held
 from automl.record.files import StudyFiles
+from automl.record.opening import bring_up
 from automl.record.studies import find_study, read_study
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 def run(config: Config, stored_config: str) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
-    fetched = _fetch(config.study)
+    fetched = bring_up(config.study)
     path = find_study(config.study)
     lives = _lives(path)  # seen first: what is written before the lock goes back is the last word
     record = read_study(path)
@@ -67,16 +69,9 @@ def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
     from automl.training.family import families
 
     family = families().get(record.settings.get("model", ""))
-    return lines_of(made, record, None if family is None else family.choice, path)
-
-
-def _fetch(study: StudyConfig) -> Fetched | None:
-    """What the database has of a study that is named by its URL; None: no URL was given."""
-    if not study.shared or study.name is None:
-        return None
-    from automl.record.sharing.fetch import fetch
-
-    return fetch(study)
+    found = lines_of(made, record, None if family is None else family.choice, path)
+    refit = StudyFiles(path).refit
+    return [*found, f"refit: {os.path.relpath(refit)}"] if refit.exists() else found
 
 
 def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
@@ -95,8 +90,7 @@ def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
 def _note_of_shared(study: StudyConfig, fetched: Fetched) -> str:
     if not fetched.at_work:
         return f"no sweep works on it; go on with: {command_line('resume', study)}"
-    hosts = ", ".join(f"{n} on {host}" for host, n in sorted(fetched.at_work.items()))
-    return f"trials that run: {hosts}"
+    return f"trials that run: {fetched.where_at_work}"
 
 
 def print_view(view: SweepView, note: str | None) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
+from typing import TYPE_CHECKING
 
 from automl.config import Config
 from automl.running.going_on import refuse_refit, refuse_uncalled
 from automl.training.called import CalledFunction
+
+if TYPE_CHECKING:
+    from automl.running.prepared import Prepared
+    from automl.running.refit.begin import Begun
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -27,13 +32,25 @@ def carry_out(
     from automl.running.warm import warmed_up
 
     with warmed_up(config) as deliverer:
-        from automl.running.sweep import run_sweep
+        from automl.running.run import run_sweep
+
+        def train_again(begun: Begun, prepared: Prepared) -> int:
+            from automl.running.refit.run import trained_again
+
+            return trained_again(begun, prepared, stored_config)
 
         # Libraries are never garbage: else the exit takes 0.15 s of a core more. A process that is
         # the caller's, or runs commands one after another, has other things, too.
         if called is None and gc.get_freeze_count() == 0:
             gc.freeze()
-        return run_sweep(config, stored_config, resume=resume, deliverer=deliverer, called=called)
+        return run_sweep(
+            config,
+            stored_config,
+            resume=resume,
+            deliverer=deliverer,
+            called=called,
+            train_again=train_again,
+        )
 
 
 def say_that_it_loads() -> None:

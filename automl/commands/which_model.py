@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import Config, DataKind, Members, ObjectiveKind, StudyConfig, WhichModel
+from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
 from automl.errors import AutoMLError, ConfigError
 from automl.record.directory import command_line
 from automl.record.files import StudyFiles
@@ -153,15 +153,6 @@ def trial_of(
             f"{best.number}, the best."
         )
     return found
-
-
-def ensemble_of(record: StudyRecord, config: Config) -> Ensembled | None:
-    """The ensemble, where it is what `refit` trains again; None: it is a trial."""
-    refit = config.refit
-    if refit.trial is not None or refit.members is Members.none:
-        return None
-    there = StudyFiles(study_path(config.study)).ensemble.exists()
-    return record.best_ensemble if there else None
 
 
 def best_file(path: Path, trial: TrialRecord) -> Path:

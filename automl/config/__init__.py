@@ -36,6 +36,7 @@ from automl.config.study import (
     Ensemble,
     Plots,
     Portfolio,
+    RefitAtEnd,
     StudyConfig,
 )
 from automl.config.tracking import KeepCheckpoints, TrackingConfig, TrackingStore
@@ -74,6 +75,7 @@ __all__ = [
     "PredictConfig",
     "PrunerConfig",
     "RayConfig",
+    "RefitAtEnd",
     "RefitConfig",
     "RegisterConfig",
     "SamplerConfig",

@@ -30,6 +30,9 @@ class ColumnKind(enum.Enum):
     drop = "drop"
 
 
+VALIDATION_FRACTION, FRACTION_OF_MANY = 0.2, 0.1
+
+
 @dataclass
 class DataConfig:
     """The table to learn from, and how it is split."""
@@ -53,8 +56,9 @@ class DataConfig:
     are numbers or categories, as in studies of before."""
     test_path: str | None = None
     """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
-    validation_fraction: float = 0.2
-    """Share of the rows that choose among trials."""
+    validation_fraction: float | None = VALIDATION_FRACTION
+    """Share of the rows that choose among trials. null (data=csv): 0.1 where data.folds=auto makes
+    no folds, there being many rows, else 0.2."""
     test_fraction: float | None = 0.2
     """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none. null
     (data=csv): 0 with model=auto, else 0.2."""
@@ -80,15 +84,15 @@ class DataConfig:
     """Validation points (kind disc)."""
 
     def __post_init__(self) -> None:
-        value = self.validation_fraction
-        check(0 < value < 1, "data.validation_fraction", value, "must be between 0 and 1.")
+        held_out = self.held_out(has_folds=False)
+        check(0 < held_out < 1, "data.validation_fraction", held_out, "must be between 0 and 1.")
         value = self.test_fraction or 0.0
         check(0 <= value < 1, "data.test_fraction", value, "must be from 0 (no test) to below 1.")
         self._check_folds()
         check(
-            self.validation_fraction + value < 1,
+            held_out + value < 1,
             "data.validation_fraction + data.test_fraction",
-            self.validation_fraction + value,
+            held_out + value,
             "must leave rows for training: make one of them smaller.",
         )
         check(
@@ -142,6 +146,14 @@ class DataConfig:
         if test_fraction is None:
             test_fraction = 0.0 if whole else 0.2
         return replace(self, folds=folds, test_fraction=test_fraction)
+
+    def held_out(self, *, has_folds: bool) -> float:
+        """The share of the rows that choose among trials, once it is known whether trials have
+        folds."""
+        if self.validation_fraction is not None:
+            return self.validation_fraction
+        of_many = self.folds == "auto" and not has_folds
+        return FRACTION_OF_MANY if of_many else VALIDATION_FRACTION
 
     def _check_folds(self) -> None:
         whole = isinstance(self.folds, int) and not isinstance(self.folds, bool)

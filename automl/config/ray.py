@@ -19,6 +19,10 @@ class RayConfig:
     """auto: the cluster that this machine is a node of; local: one of its own on this machine, for
     as long as the sweep; or HOST:PORT of a cluster's head."""
 
+    claim: bool = False
+    """Other jobs use the cluster, too: whole GPUs and CPUs are held for the sweep while it needs
+    them, as Ray counts, and trials go nowhere else. false: it is all the sweep's."""
+
     def __post_init__(self) -> None:
         check(
             not self.address.startswith("ray://"),

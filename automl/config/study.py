@@ -7,11 +7,13 @@ import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from automl.config.checks import check, check_positive
 from automl.trial import Direction
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
 N_TRIALS = 20
 MANY_TRIALS = 100_000
@@ -27,6 +29,13 @@ class Portfolio(enum.Enum):
 
 class Ensemble(enum.Enum):
     """Whether a sweep ends with an ensemble of its trials' models."""
+
+    auto = "auto"
+    none = "none"
+
+
+class RefitAtEnd(enum.Enum):
+    """Whether a sweep ends with what it came to, trained again on all rows."""
 
     auto = "auto"
     none = "none"
@@ -65,6 +74,9 @@ class StudyConfig:
     machines work on together, each by the same command; else an Optuna storage URL."""
     dir: str = "studies"
     """The folder that holds a directory per study."""
+    checkpoints: str | None = None
+    """Where trials' checkpoints are kept besides, so that other machines go on from them:
+    s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = None
     """Asked once of a folder that was moved (false) or copied (true: a study of its own)."""
     relative_to: str | None = None
@@ -77,6 +89,9 @@ class StudyConfig:
     ensemble: Ensemble = Ensemble.auto
     """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
     does not (`python -m automl ensemble` makes one of any study of a table)."""
+    refit: RefitAtEnd = RefitAtEnd.auto
+    """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
+    trains its members again on all rows but the test part, as `refit` does; none: it does not."""
     plots: Plots = Plots.auto
     """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
     draw what it found (columns that matter, errors by class, calibration, predicted against true)
@@ -102,6 +117,29 @@ class StudyConfig:
         )
         check(0 <= self.seed < 2**32, "study.seed", self.seed, "must be from 0 to 4294967295.")
         check(bool(self.dir), "study.dir", self.dir, "must name a folder.")
+        self._check_checkpoints()
+
+    def _check_checkpoints(self) -> None:
+        if self.checkpoints is None:
+            return
+        url = urlsplit(self.checkpoints)
+        in_bucket = url.scheme in ("s3", "gs") and bool(url.netloc)
+        in_folder = url.scheme == "file" and not url.netloc and len(url.path) > 1
+        secret = "@" in url.netloc or _SECRET.search(url.query) is not None
+        check(
+            not secret,
+            "study.checkpoints",
+            f"{url.scheme}://…",
+            "a credential in it would come to every machine and into its logs: leave it out, and "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or "
+            "GOOGLE_APPLICATION_CREDENTIALS on each machine.",
+        )
+        check(
+            in_bucket or in_folder,
+            "study.checkpoints",
+            self.checkpoints,
+            "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH.",
+        )
 
     @property
     def total(self) -> int:

@@ -7,8 +7,8 @@ that comes later needs no part of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.baselines import baselines, baselines_out_of_fold
 from automl.data.bootstrap import bootstrap, difference, interval
 from automl.data.dataset import Dataset, Part, Targets
+from automl.data.frame import Frame
 from automl.data.load import load_with_test
 from automl.data.scores import Floats, predictions
 from automl.data.split import part_of
@@ -50,6 +51,8 @@ class Evaluation:
     """Equal ones are the same rows."""
     source: str
     """Where they are from, for people."""
+    frame: Callable[[], Frame] = field(repr=False)
+    """The same rows as they came, in the same order."""
 
     def judged(self) -> Judged:
         """The rows, with baselines that learned from those that train."""
@@ -85,20 +88,20 @@ def open_evaluation(
 
     Raises ConfigError for a table that cannot be used, or does not match.
     """
-    dataset, part, digest = load_with_test(config, own_test_path)
-    dataset = replace(dataset, loss=loss)
+    found = load_with_test(config, own_test_path)
+    dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
     if config.test_path is not None:
-        return Evaluation(dataset, RowsKind.GIVEN, part, digest, f"of {config.test_path}")
+        source = f"of {config.test_path}"
+        return Evaluation(dataset, RowsKind.GIVEN, part, digest, source, found.test_frame)
     if len(part):
         source = f"kept from {config.path or dataset.name}"
-        return Evaluation(dataset, RowsKind.KEPT, part, digest, source)
+        return Evaluation(dataset, RowsKind.KEPT, part, digest, source, found.test_frame)
+    kind, source = RowsKind.VALIDATION, "those by which trials were chosen"
+    digest = f"validation {dataset.digest}"
     if dataset.folds:
-        source = "each by the models of the folds that left it out"
+        kind, source = RowsKind.OUT_OF_FOLD, "each by the models of the folds that left it out"
         digest = f"out-of-fold {dataset.digest}"
-        return Evaluation(dataset, RowsKind.OUT_OF_FOLD, dataset.judged, digest, source)
-    part, digest = dataset.validation, f"validation {dataset.digest}"
-    source = "those by which trials were chosen"
-    return Evaluation(dataset, RowsKind.VALIDATION, part, digest, source)
+    return Evaluation(dataset, kind, dataset.judged, digest, source, found.judged_frame)
 
 
 def score(

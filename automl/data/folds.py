@@ -21,7 +21,7 @@ AUTO = 5
 FEW_ROWS, N_REPEATS = 1_000, 3
 """Below so many rows auto divides them anew, so often in all: one division is a matter of luck."""
 MANY_ROWS = 20_000
-"""Above, a fifth of the rows tells trials apart, and five models cost more than they gain."""
+"""Above, a tenth of the rows tells trials apart, and five models cost more than they gain."""
 _MIN_TRAIN = 2
 
 Kinds = npt.NDArray[np.int64]

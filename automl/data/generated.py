@@ -1,4 +1,4 @@
-"""The disc: a set of points that needs no file. numpy only."""
+"""The disc: a set of points that needs no file. numpy only, but where a frame is asked for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from automl.data.dataset import Part, Rows
+from automl.data.frame import Frame
 
 RADIUS = math.sqrt(2 / math.pi)
 """The circle around the origin has half the area of the square [-1, 1]²."""
@@ -30,3 +31,10 @@ def disc(n_points: int, seed: int, purpose: Purpose) -> Part:
     # As a float32 each, which is what a network is given.
     numbers = points.astype(np.float32).astype(np.float64)
     return Part(Rows(numbers, np.empty((n_points, 0), np.int32)), inside.astype(np.int64))
+
+
+def frame_of_points(points: Part) -> Frame:
+    """As a table would hold them."""
+    import pandas as pd
+
+    return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))

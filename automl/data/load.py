@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from automl.config import DataConfig, DataKind, Task
 from automl.data.columns import numbers_divided_by
 from automl.data.dataset import Dataset, Fold, Part, RefitRows, joined
 from automl.data.folds import folds_at_random, how_many, how_often
-from automl.data.generated import CLASSES, NAMES, Purpose, disc
+from automl.data.generated import CLASSES, NAMES, Purpose, disc, frame_of_points
 from automl.data.notes import folds_note, notes_of
 from automl.errors import ConfigError
 
@@ -95,46 +95,63 @@ def _epoch_rows(folds: Sequence[Fold]) -> int | None:
     return round(np.mean([len(fold.train) for fold in folds])) if folds else None
 
 
-def load_with_test(config: DataConfig, own_test_path: str | None) -> tuple[Dataset, Part, str]:
-    """The data set of a study, rows that no sweep of it saw, and the digest of these in hex.
+@dataclass(frozen=True, eq=False)
+class WithTest:
+    """The data set of a study, and rows that no sweep of it saw."""
+
+    dataset: Dataset
+    test: Part
+    """Empty where there are none."""
+    digest: str
+    """Of these rows, in hex."""
+    test_frame: Callable[[], Frame]
+    """The rows of `test` as they came, in its order."""
+    judged_frame: Callable[[], Frame]
+    """The rows of `dataset.judged`, likewise."""
+
+
+def load_with_test(config: DataConfig, own_test_path: str | None) -> WithTest:
+    """The data set of a study, and rows that no sweep of it saw.
 
     `own_test_path` is what `data.test_path` said when the study was searched, which decides how its
-    table was split; the rows are those of `config.test_path`, else the test part (empty where there
-    is none). Raises ConfigError like `load_dataset`, and for a test table that does not match.
+    table was split; the rows are those of `config.test_path`, else the test part. Raises
+    ConfigError like `load_dataset`, and for a test table that does not match.
     """
     _check_settings(config)
     if config.kind is DataKind.disc:
-        dataset = _disc(config)
-        points = disc(config.n_validation, config.split_seed, Purpose.test)
-        return dataset, points, _hex(f"{dataset.digest} test")
+        return _disc_with_test(config)
     searched = replace(config, test_path=own_test_path)
     source, split, preprocessing = _prepare(searched)
     dataset = _dataset(searched, source, split, preprocessing)
+    judged = split.train[dataset.judged_places] if dataset.folds else split.validation
+
+    def judged_frame() -> Frame:
+        return source.frame.iloc[judged]
+
     if config.test_path is None:
-        frame, y = source.frame.iloc[split.test], source.y[split.test]
-        return dataset, Part(preprocessing.read(frame), y), _hex(f"{dataset.digest} test")
+        frame, digest = source.frame.iloc[split.test], _hex(f"{dataset.digest} test")
+        test = Part(preprocessing.read(frame), source.y[split.test])
+        return WithTest(dataset, test, digest, lambda: frame, judged_frame)
     from automl.data.source import read_test_table
 
     frame, y, digest = read_test_table(config, source.target)
     try:
-        return dataset, Part(preprocessing.read(frame), y), digest
+        test = Part(preprocessing.read(frame), y)
     except ConfigError as error:
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
+    return WithTest(dataset, test, digest, lambda: frame, judged_frame)
 
 
-def test_frame(config: DataConfig, own_test_path: str | None) -> Frame:
-    """The rows of `load_with_test` as they came, in its order. Raises ConfigError likewise."""
-    import pandas as pd
-
-    if config.kind is DataKind.disc:
-        points = disc(config.n_validation, config.split_seed, Purpose.test)
-        return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))
-    source, split, _ = _prepare(replace(config, test_path=own_test_path))
-    if config.test_path is None:
-        return source.frame.iloc[split.test]
-    from automl.data.source import read_test_table
-
-    return read_test_table(config, source.target)[0]
+def _disc_with_test(config: DataConfig) -> WithTest:
+    dataset = _disc(config)
+    test = disc(config.n_validation, config.split_seed, Purpose.test)
+    return WithTest(
+        dataset,
+        test,
+        _hex(f"{dataset.digest} test"),
+        lambda: frame_of_points(test),
+        lambda: frame_of_points(dataset.judged),
+    )
 
 
 def _prepare(
@@ -291,7 +308,7 @@ def _digest(
         "split_seed": config.split_seed,
     }
     if config.kind is not DataKind.disc:
-        decides["validation_fraction"] = config.validation_fraction
+        decides["validation_fraction"] = config.held_out(has_folds=bool(folds))
         decides["test_fraction"] = None if config.test_path else config.test_fraction
     if refit is not None:
         decides["refit"] = asdict(refit)

@@ -11,8 +11,7 @@ import pandas as pd
 
 from automl.config import DataConfig, DataKind
 from automl.data.frame import Frame
-from automl.data.generated import NAMES, Purpose, disc
-from automl.data.load import test_frame
+from automl.data.generated import Purpose, disc, frame_of_points
 from automl.data.source import digits_source, table_source
 
 
@@ -23,13 +22,7 @@ def raw_rows(config: DataConfig, n_rows: int) -> list[dict[str, Any]]:
     """
     frame = _frame(config)
     n_taken = min(n_rows, len(frame))
-    return _rows_of(frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)])
-
-
-def test_rows(config: DataConfig, own_test_path: str | None) -> list[dict[str, Any]]:
-    """The rows that `open_evaluation` scores on, where no sweep saw them, in its order. Raises
-    ConfigError like it."""
-    return _rows_of(test_frame(config, own_test_path))
+    return rows_of(frame.iloc[np.linspace(0, len(frame) - 1, n_taken).astype(int)])
 
 
 def plain_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Frame:
@@ -50,7 +43,8 @@ def _plain(cell: Any) -> Any:
     return value if isinstance(value, bool | int | float) else str(value)
 
 
-def _rows_of(frame: Frame) -> list[dict[str, Any]]:
+def rows_of(frame: Frame) -> list[dict[str, Any]]:
+    """A value by column each."""
     names = [str(name).strip() for name in frame.columns]
     return [dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
@@ -63,8 +57,7 @@ def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> Frame:
 def _frame(config: DataConfig) -> pd.DataFrame:
     match config.kind:
         case DataKind.disc:
-            points = disc(config.n_validation, config.split_seed, Purpose.validation)
-            return pd.DataFrame(points.rows.numbers, columns=pd.Index(NAMES))
+            return frame_of_points(disc(config.n_validation, config.split_seed, Purpose.validation))
         case DataKind.digits:
             return digits_source().frame
         case _:

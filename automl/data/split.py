@@ -69,7 +69,7 @@ def split_rows(y: Targets, config: DataConfig, related: Related = BY_CHANCE) -> 
     n_test = max(1, round(n_rows * share)) if share else 0
     if config.folds != 1 and (split := _with_folds(y, n_test, config, related)) is not None:
         return split
-    n_validation = max(1, round(n_rows * config.validation_fraction))
+    n_validation = max(1, round(n_rows * config.held_out(has_folds=False)))
     n_least = _MIN_TRAIN + 1 + (n_test > 0)
     if n_rows - n_test - n_validation < _MIN_TRAIN:
         raise ConfigError(

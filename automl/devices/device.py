@@ -70,6 +70,9 @@ class DeviceSnapshot:
     """Why it takes no new trial, in words; its figures may be old then. None: it is well."""
     lost: bool = False
     """Its fault is one that it will not recover from by itself."""
+    closed: str | None = None
+    """Why it takes nothing now though it is well, in words; `max_processes` is 0 then, or
+    `n_places`. None: it does."""
     nvml_number: int | None = None
     """Of the GPU in NVML's order, as `nvidia-smi` counts."""
     cuda_number: int | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot, Reading
+from automl.devices.selection import bare
 from automl.trial import DeviceId
 
 SILENT_SECONDS = 3.0
@@ -36,6 +37,28 @@ def of_node(reading: Reading, node: str, n_places: int) -> Reading:
         for device in reading.devices
     )
     return replace(reading, devices=devices, host=None)
+
+
+_NOT_HELD = "not held by this sweep (ray.claim)"
+
+
+def as_held(reading: Reading, held: Mapping[DeviceId, int]) -> Reading:
+    """What a node read, where of each device so many claims are held: of a GPU one is enough, on
+    its host train as many trials. All others are there, and closed."""
+    n_held = {_key(device): n for device, n in held.items()}
+    devices = tuple(_as_held(d, n_held.get(_key(d.address), 0)) for d in reading.devices)
+    return replace(reading, devices=devices)
+
+
+def _as_held(device: DeviceSnapshot, n_held: int) -> DeviceSnapshot:
+    if device.address.on_host:
+        n_places = min(n_held, n_held if device.n_places is None else device.n_places)
+        return replace(device, n_places=n_places, closed=None if n_places else _NOT_HELD)
+    return device if n_held else replace(device, max_processes=0, closed=_NOT_HELD)
+
+
+def _key(device: DeviceId) -> tuple[str, str]:
+    return device.node, bare(device.uuid)
 
 
 def merged(readings: Sequence[NodeReading], now_seconds: float) -> Reading:

@@ -91,7 +91,7 @@ def _named(name: str, uuids: Sequence[str], in_cuda_order: Sequence[str]) -> lis
 
 def same_device(a: str, b: str) -> bool:
     """Whether two UUIDs mean one device, be it called `GPU-…`, `MIG-…` or neither."""
-    return _bare(a) == _bare(b)
+    return bare(a) == bare(b)
 
 
 def _by_uuid(entries: Sequence[str], uuids: Sequence[str]) -> tuple[str, ...]:
@@ -128,7 +128,8 @@ def _begins(uuid: str, prefix: str) -> bool:
     return uuid.casefold().startswith(prefix.casefold())
 
 
-def _bare(uuid: str) -> str:
+def bare(uuid: str) -> str:
+    """The same for all names of one device."""
     return uuid.casefold().removeprefix("gpu-").removeprefix("mig-")
 
 

@@ -48,10 +48,13 @@ def memory_bytes(pid: int) -> int:
 
 
 def _children(pid: int) -> list[int]:
+    """None of one that has ended, be it while one looks."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found.extend(map(int, task.read_text().split()))
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                children = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                found.extend(map(int, children.split()))
     return found
 
 

@@ -102,6 +102,10 @@ class EventLog:
             self._file.flush_soon()
         return True
 
+    def attempt(self, trial: int) -> int:
+        """Which of a trial that several sweeps may have; 0: nobody else can."""
+        return 0
+
     def close(self) -> None:
         """Flush and close; a second call does nothing.
 

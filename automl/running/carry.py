@@ -19,6 +19,7 @@ from automl.admission.ledger import Ledger
 from automl.admission.settling import may_settle, settled_bytes
 from automl.errors import StorageError
 from automl.execution.executor import Executor, TrialFeed
+from automl.execution.stored import Stored
 from automl.record.events import EventLog
 from automl.running.messages import Asks, Broke, Ended, Measured, Message, Released
 from automl.running.program_peaks import ProgramPeaks
@@ -72,10 +73,11 @@ class Carrier:
         post: Callable[[Message], None],
         program_peaks: ProgramPeaks | None = None,
         is_lost: Callable[[int], bool] = lambda trial: False,
+        stored: Stored | None = None,
     ) -> None:
         """`program_peaks` looks after trials that are programs, of which a worker knows little.
         `is_lost` tells of a trial that runs here whether it is another sweep's by now: it is to
-        stop, and nothing of it counts."""
+        stop, and nothing of it counts. `stored` keeps what this machine's trials write."""
         self._executor = executor
         self._log = log
         self._study = study
@@ -83,6 +85,7 @@ class Carrier:
         self._post = post
         self._program_peaks = program_peaks
         self._is_lost = is_lost
+        self._stored = stored
         self.stopping = threading.Event()
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
@@ -101,11 +104,19 @@ class Carrier:
         held = _Held(key, request, placement, shrinks)
         try:
             with self._ledger.held(key), self._measured(key):
-                self._executor.execute(feed, placement, self._on_events(held))
+                self._execute(feed, held)
         except BaseException as error:  # noqa: BLE001 - whatever broke, the main thread must know
             self._post(Broke(error))
         finally:
             self._post(Released(key))
+
+    def _execute(self, feed: TrialFeed, held: _Held) -> None:
+        on_events = self._on_events(held)
+        if self._stored is None:
+            self._executor.execute(feed, held.placement, on_events)
+        else:
+            bringing, keeping = self._stored.around(feed, on_events)
+            self._executor.execute(bringing, held.placement, keeping)
 
     @contextmanager
     def _measured(self, key: int) -> Iterator[None]:

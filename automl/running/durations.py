@@ -31,11 +31,12 @@ class Durations:
         """A trial took so long to its end."""
         bisect.insort(self._finished, seconds)
 
-    def of(self, waiting: Waiting) -> float:
+    def of(self, waiting: Waiting, share: float = 0.5) -> float:
         """Seconds that a trial which has not started will take: as predicted for where it goes,
-        else the median of those that finished; infinite before the first."""
+        else those in which such a share of those that finished was over, by default the median;
+        infinite before the first."""
         predicted = None if waiting.where is None else self._predict(waiting, waiting.where)
-        return self._median(self._finished) if predicted is None else predicted
+        return self._at(share, self._finished) if predicted is None else predicted
 
     def left(self, running: Running, now_seconds: float) -> float:
         """Seconds that one which runs will still take: as fast as so far where its reports tell how
@@ -50,7 +51,7 @@ class Durations:
         if not self._finished:
             return math.inf
         longer = self._finished[bisect.bisect_right(self._finished, so_far) :]
-        return self._median(longer) - so_far if longer else so_far
+        return self._at(0.5, longer) - so_far if longer else so_far
 
     def end(
         self, execution: Execution, running: Mapping[int, Running], now_seconds: float
@@ -60,5 +61,5 @@ class Durations:
         return now_seconds + max((self.left(r, now_seconds) for r in live), default=0.0)
 
     @staticmethod
-    def _median(ordered: list[float]) -> float:
-        return ordered[len(ordered) // 2] if ordered else math.inf
+    def _at(share: float, ordered: list[float]) -> float:
+        return ordered[int(share * len(ordered))] if ordered else math.inf

@@ -13,6 +13,7 @@ from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.record.studies import read_study
 from automl.record.study import StudyRecord
+from automl.running.at_end import AtEnd, RefitEnd
 from automl.running.best_table import print_best
 from automl.running.console import open_console
 from automl.running.display import Display
@@ -51,6 +52,7 @@ class Closing:
         view: Callable[[str], SweepView],
         pictures: Pictures,
         growing: GrowingEnsemble,
+        at_end: AtEnd,
     ) -> None:
         self._parts = parts
         self._loop = loop
@@ -59,11 +61,13 @@ class Closing:
         self._view = view
         self._pictures = pictures
         self._growing = growing
+        self._at_end = at_end
         self._ensemble: Sequence[str] = ()
         """What is said of it."""
         self._joined: Ensembled | None = None
         self._scored: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
         """Columns and rows: how good the result is."""
+        self._refit = RefitEnd()
         self._interrupted = False
         """While these were made."""
 
@@ -80,6 +84,8 @@ class Closing:
         if self._stop is not StopReason.BROKEN:
             with self._pictures.of("the ensemble"):
                 self._join_models()
+            with self._pictures.of("the refit"):
+                self._train_again()
             with self._pictures.of("the scores"):
                 self._score_result()
             self._deliver()
@@ -96,7 +102,7 @@ class Closing:
             self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
         self._raise_failure()
         stop = StopReason.INTERRUPTED if self._interrupted else self._stop
-        return EXIT_CODES.get(stop, 0) if stop else 0
+        return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
 
     def _how(self) -> str:
         return "done" if self._stop is None else self._stop.value
@@ -156,6 +162,15 @@ class Closing:
             self._joined = event
             self._ensemble = lines_of(event, self._record, prepared.choice, path)
 
+    def _train_again(self) -> None:
+        """Of a sweep with an ensemble, what it came to."""
+        if self._joined is None or self._stop is StopReason.BROKEN:
+            return
+        self._growing.close()
+        path = self._parts.directory.path
+        self._refit = self._at_end.after(read_study(path))  # which knows the ensemble, too
+        self._interrupted = self._interrupted or bool(self._refit.code)
+
     @property
     def _is_long(self) -> bool:
         """Whether pictures, which take about a second, are a small part of the sweep."""
@@ -183,7 +198,8 @@ class Closing:
             return
         test: Tested | None = None
         try:
-            test = tested(prepared, result)
+            refit = directory.files.refit if self._refit.is_unseen else None
+            test = tested(prepared, result, refit)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("evaluate", self._parts.config.study)
@@ -225,7 +241,7 @@ class Closing:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
-        for line in self._ensemble:
+        for line in (*self._ensemble, *filter(None, [self._refit.line])):
             self._say(line)
         if self._scored is not None:
             open_console().table(*self._scored, n_left=2)

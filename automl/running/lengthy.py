@@ -46,7 +46,8 @@ def seconds_by_family(
 ) -> dict[str, float | None]:
     """See `Family.trial_seconds`; None: not known."""
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    members = config.model.by_choice
+    searched = set(ends.get(config.model.choice or "", config.model.by_choice))
+    members = {name: one for name, one in config.model.by_choice.items() if name in searched}
     training = config.training
     if not members:
         own = config.model.trial_seconds(dataset, config.model.trained(training), ends)

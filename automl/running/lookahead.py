@@ -16,6 +16,11 @@ from automl.running.packing import Packing
 from automl.running.placing import Placing
 from automl.trial import Placement, Request
 
+LIKELY = 0.5
+"""How sure it has to be that a trial of unknown duration ends in time, to pass a head that wants
+one device. Where it wants several, as many are idle for it, while a delay costs it no more: less
+will do, by as much (experiments/006-packing)."""
+
 
 @dataclass
 class Lookahead:
@@ -38,9 +43,11 @@ class Lookahead:
         """Whether others may pass the head, which has to wait for memory: the last reading shows
         all that was given back, something has room, and the time promised is known and has not
         come. False if nothing changed since the last time."""
+        if not (self.n_ahead and self.placing.shows_the_last_end):
+            return False
         reading = self.placing.reading
         seen = reading and reading.begun_seconds, tuple(self.placing.executions), head.trial.number
-        if not (self.n_ahead and self.placing.shows_the_last_end) or seen == self._seen:
+        if seen == self._seen:
             return False
         self._seen = seen
         if isinstance(self.placing.place(self.placing.least, now_seconds), Refusal):
@@ -96,10 +103,10 @@ class Lookahead:
         fair: Callable[[list[Waiting], int], list[Waiting]],
     ) -> Start | Refusal:
         assert self.promised is not None, "others pass a head that was promised something"
-        promised = self.promised
+        promised, share = self.promised, LIKELY / head.n_devices
 
         def place(request: Request, group: Sequence[Waiting]) -> Placement | Refusal:
-            seconds = max(self.durations.of(waiting) for waiting in group)
+            seconds = max(self.durations.of(waiting, share) for waiting in group)
             found = overtake(request, first.trial.number, seconds, head, promised, now)
             return found or Refusal("it would delay the head", RefusalKind.FULL)
 

@@ -37,6 +37,7 @@ from automl.running.messages import (
     DoesNotFit,
     Ended,
     Execution,
+    Lack,
     Measured,
     Message,
     Others,
@@ -54,7 +55,7 @@ from automl.running.messages import (
 from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
-from automl.running.retries import after_death, after_refusal_for_good
+from automl.running.retries import Streak, after_death, after_refusal_for_good
 from automl.running.suggesting import FINDING_OUT, NoQuestions, Questions
 from automl.trial import (
     Failed,
@@ -65,9 +66,6 @@ from automl.trial import (
     ProcessId,
     Request,
 )
-
-MAX_SAME_FAILURES = 10
-"""This many failures in a row with one error stop the sweep."""
 
 
 @dataclass
@@ -105,14 +103,13 @@ class Loop:
     """For the line at the end."""
     stop: StopReason | None = None
     error: BaseException | None = None
-    last_failure: Failed | DoesNotFit | None = None
     refusal: Refusal | None = None
     """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
     _exhausted: bool = False
     _told_to_end: bool = False
     """Trials that run, since the time is up."""
-    _same_failures: int = 0
+    _streak: Streak = field(default_factory=Streak)
 
     def __post_init__(self) -> None:
         self._packing = Packing(self.ports, self.requests)
@@ -144,9 +141,26 @@ class Loop:
         return self._placing.device_accounts()
 
     @property
+    def last_failure(self) -> Failed | DoesNotFit | None:
+        """What the last trial that failed, or fits nowhere, failed of."""
+        return self._streak.last
+
+    @property
     def held_back(self) -> Sequence[Waiting]:
         """Those that let all others pass, for what strangers hold or for a device that failed."""
         return self._held_back.trials
+
+    @property
+    def lack(self) -> Lack | None:
+        """Of devices; None: nobody waits for any."""
+        head = self.waiting[0] if self.waiting else None
+        refusal = self.refusal if head is None else head.refusal
+        if self.stop is not None or refusal is None or not refusal.for_devices:
+            return None
+        request = self._placing.least if head is None else self._placing.request(head)
+        n_left = self.n_trials - self.n_asked if self._wants_more() else 0
+        kinds = request.kinds & self._placing.kinds or request.kinds
+        return Lack(kinds, max(1, len(self.waiting) + n_left))
 
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
@@ -242,7 +256,7 @@ class Loop:
         if isinstance(outcome, Failed):
             self._count_failure(outcome)
         else:
-            self._same_failures = 0
+            self._streak.ended()
         self._refill(execution, now_seconds)
 
     def _released(self, key: int, now_seconds: float) -> None:
@@ -274,7 +288,7 @@ class Loop:
             self.ports.fail(waiting.trial, decided)
         elif isinstance(decided, DoesNotFit):
             self.ports.too_large(waiting.trial, decided)
-            self.last_failure = decided
+            self._streak.last = decided
         elif decided.undisturbed:
             self._held_back.trials.append(decided)
         else:
@@ -289,10 +303,7 @@ class Loop:
         self._count_failure(Failed(outcome.trial, outcome.time, decided))
 
     def _count_failure(self, failed: Failed) -> None:
-        same = self.last_failure is not None and self.last_failure.cause == failed.cause
-        self._same_failures = self._same_failures + 1 if same else 1
-        self.last_failure = failed
-        if failed.hopeless or self._same_failures >= MAX_SAME_FAILURES:
+        if self._streak.add(failed):
             self._stop_running(StopReason.FAILING)
 
     def _stop_running(self, reason: StopReason) -> None:

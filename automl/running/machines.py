@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from automl.config import ExecutionKind
 from automl.config.ray import LOCAL
 from automl.devices.device import DeviceReader, Reading
-from automl.devices.nodes import NodeReading, NodesReader
+from automl.devices.nodes import NodeReading, NodesReader, as_held
 from automl.devices.reader import open_reader
 from automl.running.on_node import NodeSettings
 from automl.running.prepared import Prepared
 from automl.running.warm import for_training
+from automl.trial import DeviceKind
 
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import Nodes
 
 AGENT = "automl.running.on_node:open_agent"
+GIVEN_GPU = "automl.devices.given:given_gpu"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ def open_machines(prepared: Prepared) -> Iterator[Machines]:
 
 
 def _nodes(prepared: Prepared) -> Nodes:
+    from automl.execution.cluster.claims import Claim, Claims
     from automl.execution.cluster.code import Code, code_of
+    from automl.execution.cluster.growing import Growing
     from automl.execution.cluster.nodes import Nodes
     from automl.execution.cluster.on_ray import RayCluster
 
@@ -54,7 +58,18 @@ def _nodes(prepared: Prepared) -> Nodes:
     code = Code(folder, ())
     if config.ray.address != LOCAL:
         code = code_of(folder, without=[Path(config.study.dir)])
-    return Nodes(RayCluster(config.ray, code, AGENT, _settings(prepared)))
+    settings = _settings(prepared)
+    cluster = RayCluster(config.ray, code, AGENT, settings)
+    nodes = Nodes(cluster)
+
+    def ask(kind: DeviceKind) -> Claim:
+        return cluster.claim(kind, GIVEN_GPU, settings.cores_per_trial, nodes.name_of)
+
+    if config.ray.claim:
+        nodes.claims = Claims(ask, nodes.end_idle)
+    else:
+        nodes.claims = Growing(cluster.autoscaler, settings.cores_per_trial)
+    return nodes
 
 
 def _settings(prepared: Prepared) -> NodeSettings:
@@ -69,12 +84,13 @@ def _settings(prepared: Prepared) -> NodeSettings:
 
 
 def _readings(nodes: Nodes) -> Sequence[NodeReading]:
-    """What each node said last, by our clock."""
-    found = []
+    """What each node said last, by our clock; of a cluster that is shared, what of it is held."""
+    found, held = [], nodes.claims.held()
     for node in nodes.present():
         reading = None if node.last is None else node.last.reading
         if isinstance(reading, Reading):
             begun = reading.begun_seconds + node.offset_seconds
             ours = replace(reading, begun_seconds=begun)
+            ours = ours if held is None else as_held(ours, held)
             found.append(NodeReading(node.name, ours, node.heard_seconds))
     return found

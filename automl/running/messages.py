@@ -160,6 +160,15 @@ class Start(NamedTuple):
         return self.group[0].trial.number
 
 
+@dataclass(frozen=True)
+class Lack:
+    """The head waits, and would start if there were more devices."""
+
+    kinds: frozenset[DeviceKind]
+    n: int
+    """Trials that could start with it, itself included."""
+
+
 class StopReason(enum.Enum):
     """Why no new trial is started any more."""
 

@@ -16,6 +16,7 @@ from automl.execution.executor import Executor
 from automl.execution.inline import InlineExecutor
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
+from automl.execution.stored import Stored
 from automl.execution.workers import WorkersExecutor
 from automl.record.directory import StudyDirectory
 from automl.record.disk import write_durably
@@ -25,15 +26,15 @@ from automl.record.place import settle
 from automl.running.alone import Alone
 from automl.running.lost_events import put_back
 from automl.running.prepared import Prepared
-from automl.search.identity import FUNCTION
 from automl.search.study import Study
+from automl.tracking.deliver import BELOW_RAY, NICENESS
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
 
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import Nodes
-    from automl.running.shared import ElectedDelivery, Together
+    from automl.running.shared import Together
 
 MAX_THREADS = 10_000
 """That carry trials on the nodes of a cluster; a thread is begun when it is needed."""
@@ -52,7 +53,7 @@ class Parts:
     reader: DeviceReader
     study: Study
     log: EventLog
-    delivery: Delivery | NoDelivery | ElectedDelivery
+    delivery: Delivery | NoDelivery
     executor: Executor
     others: Alone | Together = field(default_factory=Alone)
     """Who else works on the study."""
@@ -62,6 +63,11 @@ class Parts:
     @property
     def config(self) -> Config:
         return self.prepared.config
+
+    @property
+    def stored(self) -> Stored | None:
+        """Where this machine keeps checkpoints besides; None: nowhere, or its nodes do."""
+        return None if self.nodes is not None else stored_of(self.config.study, self.study.uuid)
 
     @property
     def n_places(self) -> int:
@@ -83,19 +89,35 @@ def n_places(prepared: Prepared, reader: DeviceReader) -> int:
 
 
 def make_executor(
-    prepared: Prepared, directory: StudyDirectory, max_workers: int, nodes: Nodes | None = None
+    prepared: Prepared,
+    directory: StudyDirectory,
+    max_workers: int,
+    nodes: Nodes | None = None,
+    study_uuid: str = "",
 ) -> Executor:
-    """The executor that the config names."""
+    """The executor that the config names. Raises ConfigError."""
     if nodes is not None:
         from automl.execution.cluster.executor import NodesExecutor
 
-        limits = worker_limits(prepared, MAX_WORKERS)
-        return NodesExecutor(nodes, prepared.entry, directory.path, limits)
+        limits, shared = worker_limits(prepared, MAX_WORKERS), prepared.config.study.shared
+        where, stored = directory.path, stored_of(prepared.config.study, study_uuid)
+        return NodesExecutor(
+            nodes, prepared.entry, where, limits, stored=stored, stores_shared=shared
+        )
     if prepared.config.execution.kind is ExecutionKind.inline:
         return InlineExecutor(prepared.entry, directory.files.logs)
-    return WorkersExecutor(
-        prepared.entry, directory.files.logs, worker_limits(prepared, max_workers)
-    )
+    limits = worker_limits(prepared, max_workers)
+    return WorkersExecutor(prepared.entry, directory.files.logs, limits)
+
+
+def stored_of(study: StudyConfig, study_uuid: str) -> Stored | None:
+    """Where checkpoints of the study are kept besides; None: nowhere."""
+    return None if study.checkpoints is None else Stored(study.checkpoints, study_uuid)
+
+
+def _niceness(nodes: Nodes | None) -> int:
+    """Of delivering to MLflow, below what trains."""
+    return NICENESS if nodes is None else BELOW_RAY
 
 
 def worker_limits(prepared: Prepared, max_workers: int) -> WorkerLimits:
@@ -156,20 +178,7 @@ def open_parts(
             yield parts
         return
     with ExitStack() as stack:
-        study = Study.open(
-            config.study,
-            space=prepared.space,
-            sampler=prepared.sampler,
-            pruner=prepared.pruner,
-            identity=prepared.identity,
-            defaults=prepared.identity_defaults,
-            directory=directory.path,
-            may_change=FUNCTION if prepared.called and prepared.called.changed else None,
-            asks_for_params=prepared.asks_for_params,
-            choice=prepared.choice,
-            pruners=prepared.pruners,
-            portfolio=prepared.portfolio,
-        )
+        study = Study.open(config.study, prepared.rules, directory.path)
         stack.callback(study.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)
         study.keep_uuid(place.study_uuid)
@@ -184,6 +193,7 @@ def open_parts(
                 study=ref,
                 n_known_trials=study.n_asked,
                 before_trials=prepared.plan.refit is None,  # whose study has begun
+                niceness=_niceness(nodes),
             )
         stack.callback(delivery.stop)
         log = EventLog.open(directory.files.events)  # while MLflow is being loaded
@@ -193,7 +203,9 @@ def open_parts(
             note = f"{EVENTS} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             prepared = replace(prepared, notes=(*prepared.notes, note))
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory, n_places(prepared, reader), nodes)
+        executor = make_executor(
+            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
+        )
         stack.callback(executor.close)
         yield Parts(prepared, directory, reader, study, log, delivery, executor, nodes=nodes)
 
@@ -211,27 +223,31 @@ def _open_shared(
     trials, and the event log cannot have lost what it has."""
     from automl.running.shared import Together, join
 
-    config, warm = prepared.config, [deliverer]
+    config = prepared.config
     with ExitStack() as stack:
         shared, study = join(prepared, directory, stored_config)
-        together = Together(shared, study, directory)
+        together = Together(shared, study, directory, config.study.checkpoints)
         stack.callback(together.close)
         place = settle(directory.path, config.study, study.uuid, study.stored_name)
         ref = StudyRef(place.study_uuid, place.name, place.former_names)
 
-        def deliver() -> Delivery:
-            n_known, process = study.n_asked, warm.pop() if warm else None
-            return Delivery.start(
-                directory.path, config.tracking, process, study=ref, n_known_trials=n_known
-            )
-
-        delivery: NoDelivery | ElectedDelivery = NoDelivery()
+        delivery: Delivery | NoDelivery = NoDelivery()
         if config.tracking.store is TrackingStore.mlflow:
-            delivery = together.deliver(config.tracking, deliver)
+            shares = together.deliveries(config.study, config.tracking)
+            delivery = Delivery.start(
+                directory.path,
+                config.tracking,
+                deliverer,
+                study=ref,
+                shared=shares,
+                niceness=_niceness(nodes),
+            )
         stack.callback(delivery.stop)
         delivery.wait_usable(READY_SECONDS)
         _store_config(directory, stored_config)
-        executor = make_executor(prepared, directory, n_places(prepared, reader), nodes)
+        executor = make_executor(
+            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
+        )
         stack.callback(executor.close)
         yield Parts(
             *(prepared, directory, reader, study, shared.log, delivery, executor),

@@ -163,7 +163,8 @@ class Placing:
         together GPUs have the first."""
         devices = () if self.reading is None else self.reading.devices
         places: dict[DeviceKind, int] = defaultdict(int)
-        for address in (device.address for device in devices if device.fault is None):
+        open_ones = [d.address for d in devices if d.fault is None and d.closed is None]
+        for address in open_ones:
             n = self.limits.on(address)
             if address == HOST and self.reading is not None:
                 n = min(n, self._n_on_host(self.reading))

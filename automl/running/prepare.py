@@ -57,13 +57,11 @@ def prepare(
         "is for another command: python -m automl devices watch=true",
     )
     space = parse_space(config.model.whole_space(config.space))
-    asks = config.objective.kind is ObjectiveKind.optuna
-    if asks:
+    if config.objective.kind is ObjectiveKind.optuna:
         _check_sampler(config, space)
-    for number, params in enumerate(config.study.enqueue):
-        space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
+    _check_enqueued(config, space)
     plan = TrainingPlan.of(config, space.names, None if refit is None else refit.plan)
-    dataset, facts = None, None
+    dataset, facts, of_space = None, None, tuple[str, ...]()
     if config.objective.kind is ObjectiveKind.builtin:
         if refit is None:
             _check_one_device(config)
@@ -77,6 +75,9 @@ def prepare(
             plan = replace(plan, n_models=dataset.n_models)
             n_rows = max(dataset.n_train, (refit.n_searched if refit else None) or 0)
             space = parse_space(config.model.whole_space(config.space, n_rows))
+            of_space = config.model.notes(n_rows, config.space)
+            if refit is None:
+                _check_enqueued(config, space)  # the rows may have left something out
         config.model.check_training(config.training)
         _check_devices(config)
     declaration = _declare(config, plan, dataset, called)
@@ -101,8 +102,15 @@ def prepare(
         if max(sizes) > n_train:
             notes += (f"batch_size: clipped to the {n_train} rows of the training part.",)
     if dataset is not None and refit is None:
+        notes += of_space
         notes += (*of_threshold(config.study.metric, dataset), *lengthy(config, dataset, ends))
     return Prepared(config, space, plan, dataset, declaration, notes, called, facts, flags)
+
+
+def _check_enqueued(config: Config, space: Space) -> None:
+    asks = config.objective.kind is ObjectiveKind.optuna
+    for number, params in enumerate(config.study.enqueue):
+        space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
 
 
 def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, DataFacts | None]:

@@ -23,7 +23,9 @@ from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
 from automl.running.settings import identity_of
+from automl.search.identity import FUNCTION, Identity
 from automl.search.pruners.pruner import AnyRungs, Pruner
+from automl.search.rules import Rules
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space
 from automl.tracking.inside.process import InsideConfig, is_installed
@@ -251,6 +253,21 @@ class Prepared:
         identity = identity_of(Config(model=unset(family)))
         model = {k: v for k, v in identity["model"].items() if k in defaults_of(family)}
         return identity | {"space": self.space.defaults(), "model": model}
+
+    @property
+    def rules(self) -> Rules:
+        """What the study is opened with."""
+        may_change = FUNCTION if self.called and self.called.changed else None
+        return Rules(
+            space=self.space,
+            sampler=self.sampler,
+            pruner=self.pruner,
+            identity=Identity(self.identity, self.identity_defaults, may_change),
+            asks_for_params=self.asks_for_params,
+            choice=self.choice,
+            pruners=self.pruners,
+            portfolio=self.portfolio,
+        )
 
     @property
     def requests(self) -> Requests:

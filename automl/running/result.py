@@ -19,6 +19,7 @@ from automl.training.tested import Tested, TestRows
 from automl.trial import ENSEMBLE_NAME, CheckpointKind, Ensembled, Entry
 
 SCORE = "automl.training.tested:score"
+REFIT_NAME = "its refit"
 Scores = Mapping[str, float]
 
 
@@ -43,12 +44,14 @@ def result_of(record: StudyRecord, joined: Ensembled | None, files: StudyFiles) 
     )
 
 
-def tested(prepared: Prepared, result: Result) -> Tested | None:
-    """On test rows; None: none are kept. Raises AutoMLError."""
+def tested(prepared: Prepared, result: Result, refit: Path | None) -> Tested | None:
+    """On test rows, with its refit if there is one; None: none are kept. Raises AutoMLError."""
     data = prepared.config.data
     if data.test_path is None and not data.test_fraction:
         return None
-    answer = call_in_child(Entry(SCORE, TestRows(str(result.file), data)))
+    files = {result.name: result.file} | ({} if refit is None else {REFIT_NAME: refit})
+    paths = {name: str(file) for name, file in files.items()}
+    answer = call_in_child(Entry(SCORE, TestRows(paths, data)))
     assert isinstance(answer, Tested)
     return answer
 
@@ -65,7 +68,9 @@ def table_of(
         ("", name, baseline),
     ]
     if test is not None:
-        rows += [(f"{test.n_rows:,} test", result.name, test.scores), ("", name, test.baseline)]
+        named = [*test.scores.items(), (name, test.baseline)]
+        first = f"{test.n_rows:,} test"
+        rows += [("" if n else first, model, scores) for n, (model, scores) in enumerate(named)]
     cells: list[Sequence[str]] = [
         (where, model, *(f"{scores[m]:.5g}" for m in shown)) for where, model, scores in rows
     ]

@@ -1,24 +1,46 @@
-"""What becomes of a trial whose execution ended without a result: again, larger, alone, or never.
+"""What becomes of a trial whose execution ended without a result: again, larger, alone, or never;
+and when so many fail alike that the sweep had better stop.
 
-Pure. Running out of memory is no failure until there is nothing larger to try and nobody else to
-blame: 1.5 times the request, then the largest device alone, where it has to run out twice while
-others hold about as little of it as they ever did.
+Pure but for the streak. Running out of memory is no failure until there is nothing larger to try
+and nobody else to blame: 1.5 times the request, then the largest device alone, where it has to run
+out twice while others hold about as little of it as they ever did.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from automl.admission.excess import excess_of_ran_out
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.admission.requests import ALONE_AFTER
 from automl.running.messages import DoesNotFit, Execution, Waiting
-from automl.trial import Interrupted, OutOfMemory, Request, RequestSource
+from automl.trial import Failed, Interrupted, OutOfMemory, Request, RequestSource
 
 MAX_DEATHS = 2
 """A trial under which this many processes died has failed."""
 MAX_ALONE = 2
 """Times it ran out of memory with a device to itself and nobody to blame: it fits on none."""
+MAX_SAME_FAILURES = 10
+"""This many failures in a row with one error stop the sweep."""
+
+
+@dataclass
+class Streak:
+    """Failures in a row with one error."""
+
+    last: Failed | DoesNotFit | None = None
+    n_same: int = 0
+
+    def add(self, failed: Failed) -> bool:
+        """Count one; whether the next trial would fail as well."""
+        same = self.last is not None and self.last.cause == failed.cause
+        self.n_same = self.n_same + 1 if same else 1
+        self.last = failed
+        return failed.hopeless or self.n_same >= MAX_SAME_FAILURES
+
+    def ended(self) -> None:
+        """A trial came to its end without a failure."""
+        self.n_same = 0
 
 
 def after_out_of_memory(

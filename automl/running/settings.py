@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
+from automl.config.data import VALIDATION_FRACTION
 from automl.running.going_on import parts_of
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
@@ -29,6 +30,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
         del identity["data"]["detect"]  # what it found is told, by column, with the data's digest
+        if config.data.validation_fraction is None:  # what it comes to is in the data's digest
+            identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:
             del identity["data"]["columns"]  # a refit is called by what its study is
         identity["model"] = dict(config.model.identity())

@@ -1,38 +1,23 @@
 """A study that several sweeps work on, wired into one of them; nothing of it is loaded for others.
 
 What the others do comes as messages (`Others`), from the thread that keeps in touch with them.
-MLflow has one deliverer of the study for each of its stores: the sweep that is elected in the
-database, and another when that one has not renewed it for a lease.
+Each delivers to MLflow the trials that it holds; `tracking/divided.py` says what else.
 """
 
 from __future__ import annotations
 
-import logging
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from automl.config import TrackingConfig
-from automl.errors import AutoMLError, ConfigError
+from automl.config import StudyConfig, TrackingConfig
+from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory
-from automl.record.sharing.database import DatabaseAwayError
 from automl.record.sharing.folder import JOINED, has_others_checkpoints
-from automl.record.sharing.keeper import GIVE_UP_SECONDS
 from automl.record.sharing.shared import Shared, Standing
 from automl.running.alone import Busy, Post
 from automl.running.messages import Broke, Others
 from automl.running.prepared import Prepared
 from automl.search.shared_study import SharedStudy, open_shared
-from automl.tracking.delivery import Delivery
-from automl.tracking.uri import resolve_uri
-
-logger = logging.getLogger(__name__)
-
-SUCCESSION_SECONDS = 30.0
-"""A sweep that ends waits so long for the deliverer before it to end, where the study is done."""
+from automl.tracking.division import SharedJob, store_of
 
 
 def refuse_unshareable(prepared: Prepared) -> None:
@@ -58,19 +43,8 @@ def join(
     config = prepared.config
     shared = Shared.open(config.study, directory.path)
     try:
-        study = SharedStudy.open(
-            config.study,
-            space=prepared.space,
-            sampler=prepared.sampler,
-            pruner=prepared.pruner,
-            identity=prepared.identity,
-            defaults=prepared.identity_defaults,
-            directory=directory.path,
-            choice=prepared.choice,
-            pruners=prepared.pruners,
-            portfolio=prepared.portfolio,
-            opened=open_shared(shared, stored_config),
-        )
+        opened = open_shared(shared, stored_config)
+        study = SharedStudy.open(config.study, prepared.rules, directory.path, opened)
     except BaseException:
         shared.close()
         raise
@@ -82,18 +56,28 @@ class Together:
 
     may_run = True
 
-    def __init__(self, shared: Shared, study: SharedStudy, directory: StudyDirectory) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        study: SharedStudy,
+        directory: StudyDirectory,
+        checkpoints: str | None = None,
+    ) -> None:
+        """`checkpoints` is where all sweeps keep theirs, if there is such a place."""
         self._shared, self._study, self._directory = shared, study, directory
-        self._delivery: ElectedDelivery | None = None
+        self._checkpoints = checkpoints
 
     def is_lost(self, trial: int) -> bool:
         """Whether a trial of this sweep is another's by now. From any thread."""
         return not self._shared.log.holds(trial)
 
-    def deliver(self, tracking: TrackingConfig, start: Callable[[], Delivery]) -> ElectedDelivery:
-        """Deliver to MLflow whenever this sweep is elected. Raises AutoMLError."""
-        self._delivery = ElectedDelivery(self._shared, tracking, start)
-        return self._delivery
+    def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedJob:
+        """What this sweep delivers to MLflow, from now on. Raises AutoMLError."""
+        assert study.storage is not None
+        assert study.name is not None
+        store = store_of(tracking)
+        self._shared.attend(store)
+        return SharedJob(study.storage, study.name, store, self._shared.sweep, attends=False)
 
     def start(self, busy: Busy, post: Post) -> None:
         """From now on `post` hears once a second how the study stands."""
@@ -103,17 +87,18 @@ class Together:
             left, run = standing.n_left, standing.others_run
             post(Others(standing.n_trials, left, run, held, self._is_away, self._hear))
 
-        self._shared.start(busy, tell, self._stand, lambda error: post(Broke(error)))
+        self._shared.start(busy, tell, lambda error: post(Broke(error)))
 
     def greeting(self) -> Iterator[str]:
         """What a trial that is taken over has of its past; lines for people."""
-        path = self._directory.path
+        path, checkpoints = self._directory.path, self._checkpoints
         if path.parent.parent.name == JOINED:
             yield f"another sweep is at work in this folder: this one joins it, in {path}"
-        elif not has_others_checkpoints(path):
+        elif checkpoints is None and not has_others_checkpoints(path):
             yield (
                 "trials that are taken over from a machine with another study.dir begin again: "
-                "their checkpoints are there; what they reported is not told twice"
+                "their checkpoints are there; what they reported is not told twice "
+                "(study.checkpoints=s3://BUCKET/PATH keeps them where all machines see them)"
             )
 
     def settle(self, timeout_seconds: float) -> str | None:
@@ -138,99 +123,3 @@ class Together:
     def _hear(self) -> int:
         self._study.hear()
         return self._study.n_asked
-
-    def _stand(self) -> None:
-        if self._delivery is not None:
-            try:
-                self._delivery.stand()
-            except AutoMLError as error:  # no trial is given up for it
-                logger.warning("delivering to MLflow: %s", error)
-
-
-@dataclass
-class _Term:
-    """As the deliverer."""
-
-    delivery: Delivery
-    renewed: float
-    """When (monotonic) the database was last heard to say so, at the latest."""
-
-
-class ElectedDelivery:
-    """Stands where a `Delivery` does: one while this sweep is elected, nothing while it is not."""
-
-    def __init__(
-        self,
-        shared: Shared,
-        tracking: TrackingConfig,
-        start: Callable[[], Delivery],
-    ) -> None:
-        uri = resolve_uri(tracking).absolute
-        store = uri.without_credentials
-        is_file = uri.sqlite_path is not None
-        self._store = f"{socket.gethostname()} {store}" if is_file else store
-        self._shared, self._start = shared, start
-        self._lock = threading.Lock()  # guards the one below
-        self._term: _Term | None = None
-        self.stand()
-
-    def stand(self) -> None:
-        """Be elected, or learn who is; called every few seconds. Raises AutoMLError."""
-        begun = time.monotonic()
-        with self._lock:
-            try:
-                elected = self._shared.elect(self._store)
-            except AutoMLError:
-                if self._term is not None and begun - self._term.renewed > GIVE_UP_SECONDS:
-                    self._step_down()
-                raise
-            if not elected:
-                self._step_down()
-            elif self._term is None:
-                self._term = _Term(self._start(), begun)
-            else:
-                self._term.renewed = begun
-
-    def address(self) -> str | None:
-        delivery = self._delivery
-        return None if delivery is None else delivery.address()
-
-    def wait_usable(self, timeout_seconds: float) -> None:
-        """As `Delivery`; what another sweep delivers to is not looked at."""
-        if (delivery := self._delivery) is not None:
-            delivery.wait_usable(timeout_seconds)
-
-    def lag(self) -> int:
-        delivery = self._delivery
-        return 0 if delivery is None else delivery.lag()
-
-    def trouble(self) -> str | None:
-        delivery = self._delivery
-        return None if delivery is None else delivery.trouble()
-
-    def drain(self, timeout_seconds: float) -> bool:
-        """As `Delivery`; what another sweep is to deliver is left to it while trials run there."""
-        deadline = time.monotonic() + SUCCESSION_SECONDS
-        while self._delivery is None:
-            if self._shared.standing.others_run or time.monotonic() >= deadline:
-                return True
-            time.sleep(0.5)
-            with suppress(DatabaseAwayError):  # it may be back, and nothing is lost
-                self.stand()
-        delivery = self._delivery
-        return delivery is None or delivery.drain(timeout_seconds)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._step_down()
-
-    @property
-    def _delivery(self) -> Delivery | None:
-        term = self._term
-        return None if term is None else term.delivery
-
-    def _step_down(self) -> None:
-        """The lock is held."""
-        if self._term is not None:
-            self._term.delivery.stop()
-            self._term = None

@@ -17,7 +17,9 @@ from automl.search.study import Study
 from automl.search.suggesting import Suggesting
 from automl.trial import Given, NotSuggested, Refused, Reply, Stopping, Suggest
 
-FINDING_OUT = Refusal("waiting: what the objective asks for is found out by one trial at a time")
+FINDING_OUT = Refusal(
+    "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
+)
 
 
 class NoQuestions:

@@ -1,4 +1,4 @@
-"""One sweep, from a checked config to the closing table: the only module that knows all parts.
+"""One sweep, from its first trial to the closing table: what the loop decides is done here.
 
     ask → request → place → reserve → submit → execute → record → tell
 
@@ -14,25 +14,23 @@ import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from automl.admission.caps import Caps
 from automl.admission.governor import Governor
-from automl.admission.ledger import Ledger, LedgerSnapshot
-from automl.admission.policy import Idle, place
-from automl.admission.reasons import Refusal, RefusalKind, impossible
+from automl.admission.ledger import Ledger
+from automl.admission.policy import Idle
 from automl.config import Config, ExecutionKind, ObjectiveKind
-from automl.devices.device import DeviceReader, Elsewhere, HeldBytes, Reading
+from automl.devices.device import Elsewhere, HeldBytes, Reading
 from automl.devices.host import own_memory_bytes
 from automl.devices.promises import Promise, open_promises
-from automl.devices.reader import ReaderThread, take_reading
-from automl.errors import ConfigError, StorageError
-from automl.record.directory import make_name
+from automl.devices.reader import ReaderThread
+from automl.errors import StorageError
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
+from automl.running.at_end import AtEnd, TrainAgain
 from automl.running.carry import Carrier
 from automl.running.chooser import Chooser
-from automl.running.display import Display, open_display
+from automl.running.display import Display
 from automl.running.durations import Durations, Progress
 from automl.running.end import Closing
 from automl.running.executions import Executions
@@ -40,7 +38,6 @@ from automl.running.failures import DeclaredTooLittle, Failures, death_line
 from automl.running.greeting import greeting
 from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
-from automl.running.machines import open_machines
 from automl.running.messages import (
     Asked,
     DevicesRead,
@@ -53,21 +50,17 @@ from automl.running.messages import (
     TakenOver,
     Tick,
 )
-from automl.running.parts import Parts, open_directory, open_parts
-from automl.running.pictures import Pictures, UnfailingDisplay
-from automl.running.prepare import prepare
-from automl.running.prepared import Prepared, Refit
+from automl.running.parts import Parts
+from automl.running.pictures import Pictures
 from automl.running.probing import open_chooser, open_prober
 from automl.running.program_peaks import ProgramPeaks
 from automl.running.settings import flat_settings
 from automl.running.signals import NO_SIGNALS, in_main_thread, signals_as_messages
+from automl.running.starts import Starts
 from automl.running.suggesting import NoQuestions, Questions
 from automl.running.surveyor import Surveyor
-from automl.running.sweep_log import sweep_log
 from automl.running.view import write_view
 from automl.running.viewer import Viewer
-from automl.tracking.delivery import DelivererProcess
-from automl.training.called import CalledFunction
 from automl.trial import (
     HOST,
     LOCAL_NODE,
@@ -89,63 +82,16 @@ TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
 
 
-def run_sweep(
-    config: Config,
-    stored_config: str,
-    *,
-    resume: bool = False,
-    deliverer: DelivererProcess | None = None,
-    called: CalledFunction | None = None,
-    refit: Refit | None = None,
-) -> int:
-    """Run a sweep from its checks to its closing table; returns the exit code.
-
-    `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
-    the sweep was called with, from Python, `refit` says that it is a final training. Raises
-    ConfigError before
-    anything is written, and other AutoMLErrors for what breaks later, but not before every trial
-    has ended; where one cannot be ended, TrialsLeftBehindError.
-    """
-    prepared, pictures = prepare(config, called, refit), Pictures()
-    if config.study.name is None:
-        named = replace(config, study=replace(config.study, name=make_name()))
-        prepared = replace(prepared, config=named)
-    with open_machines(prepared) as machines:
-        reader = machines.reader
-        _refuse_impossible(reader, prepared)
-        with (
-            open_directory(prepared.config.study, must_exist=resume) as directory,
-            open_parts(
-                prepared,
-                directory,
-                reader,
-                stored_config=stored_config,
-                deliverer=deliverer,
-                nodes=machines.nodes,
-            ) as parts,
-            UnfailingDisplay(open_display(), pictures) as display,
-            sweep_log(directory.files.sweep_log, display),
-        ):
-            return Sweep(parts, display, pictures).run()
-
-
-def _refuse_impossible(reader: DeviceReader, prepared: Prepared) -> None:
-    """Raise ConfigError where no device, even an empty one, has the declared memory, or a trial is
-    to have more GPUs than there are. The devices are not read for it where nothing is declared."""
-    least = prepared.requests.least({device.kind for device in reader.addresses})
-    if not least.memory_bytes and least.n_devices == 1:
-        return
-    reading = take_reading(reader, dict)
-    now = reading.begun_seconds
-    found = place(least, reading, LedgerSnapshot(), prepared.limits, now_seconds=now)
-    if isinstance(found, Refusal) and found.kind is RefusalKind.NEVER:
-        raise ConfigError(impossible(found))
-
-
 class Sweep:
     """Runs the loop, and does what it decides (it is the loop's `Ports`)."""
 
-    def __init__(self, parts: Parts, display: Display, pictures: Pictures) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        display: Display,
+        pictures: Pictures,
+        train_again: TrainAgain | None = None,
+    ) -> None:
         config = parts.config
         self.parts = parts
         self.display = display
@@ -163,9 +109,12 @@ class Sweep:
             post=self.messages.put,
             program_peaks=self._program_peaks,
             is_lost=parts.others.is_lost,
+            stored=parts.stored,
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds
+        deadline = None if timeout is None else self.began_seconds + timeout
+        self.at_end = AtEnd(parts, train_again, deadline)
         chooser = open_chooser(parts)
         self.loop = Loop(
             ports=self,
@@ -174,7 +123,7 @@ class Sweep:
             limits=self.limits,
             n_trials=config.study.total,
             n_asked=parts.study.n_asked,
-            deadline_seconds=None if timeout is None else self.began_seconds + timeout,
+            deadline_seconds=deadline,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
             n_ahead=parts.prepared.n_ahead,
@@ -185,10 +134,11 @@ class Sweep:
             others=Others(run=parts.others.may_run),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
+        self._starts = Starts(parts)
         self.surveyor: Surveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = Surveyor(
-                parts.prepared.setup, self._spec, self.loop.requests, self.messages.put
+                parts.prepared.setup, self._starts.spec, self.loop.requests, self.messages.put
             )
         self.prober = open_prober(parts.prepared, chooser, self.messages.put)
         self.promises = open_promises(parts.reader.addresses)
@@ -221,7 +171,8 @@ class Sweep:
 
     def _closing(self) -> Closing:
         return Closing(
-            self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing
+            *(self.parts, self.loop, self.display, self.viewer.view, self.pictures, self.growing),
+            self.at_end,
         )
 
     def _signals(self) -> AbstractContextManager[None]:
@@ -239,6 +190,7 @@ class Sweep:
         study, settings = self.parts.study, flat_settings(self.parts.config)
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
+        self.loop.deadline_seconds = self.at_end.trials_until_seconds
         self.parts.others.start(self._busy, self.messages.put)
         self.loop.take_over(self._taken_over())
 
@@ -262,6 +214,11 @@ class Sweep:
         if said is not None:
             self.display.say(said)
         self._show()
+
+    def _ask_for_devices(self) -> None:
+        """Of a cluster, for want of which the head waits."""
+        if self.parts.nodes is not None and (lack := self.loop.lack) is not None:
+            self.parts.nodes.claims.want(lack.kinds, lack.n)
 
     def _take_reading(self, reading: Reading) -> None:
         """In the reader's thread."""
@@ -310,6 +267,8 @@ class Sweep:
     def _ends_in_time(self) -> bool:
         """Over any family the time is for the study, not for its last trial; what was found counts,
         as soon as something was."""
+        if self.parts.prepared.plan.refit is not None:  # which would come too late
+            return True
         has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
         return has_result and self.parts.prepared.choice is not None
 
@@ -336,25 +295,22 @@ class Sweep:
         return self.promises.others(begun_seconds)
 
     def submit(self, trials: Sequence[Asked], placement: Placement, n_lanes: int) -> None:
-        specs = [self._spec(trial) for trial in trials]
+        specs = [self._begun(trial) for trial in trials]
         key = trials[0].number
         self.executions.start(key, specs, placement, self.loop.executions[key].request)
 
     def feed(self, key: int, trial: Asked) -> None:
-        self.executions.add(key, self._spec(trial))
+        self.executions.add(key, self._begun(trial))
 
-    def _spec(self, trial: Asked) -> TrialSpec:
-        return TrialSpec(
-            number=trial.number,
-            params=trial.params,
-            checkpoint_dir=str(self.parts.directory.files.checkpoints(trial.number)),
-            study_seed=self.parts.config.study.seed,
-            entries=self.parts.study.entries(trial.params),
-        )
+    def _begun(self, trial: Asked) -> TrialSpec:
+        self.at_end.lengths.began(trial.number, time.monotonic())
+        return self._starts.begin(trial)
 
     def tell(self, outcome: Outcome) -> None:
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
+        self.at_end.lengths.ended(outcome.trial, time.monotonic())
+        self.loop.deadline_seconds = self.at_end.trials_until_seconds
         for line in self.loop.questions.found():
             self.display.say(line)
         if isinstance(outcome, Failed):
@@ -385,7 +341,7 @@ class Sweep:
 
     def is_surveying(self, trial: Asked) -> bool:
         reading = self.loop.reading
-        has_gpu = reading is not None and any(not d.address.on_host for d in reading.devices)
+        has_gpu = reading is not None and DeviceKind.GPU in reading.kinds
         return has_gpu and self.surveyor is not None and self.surveyor.is_surveying(trial)
 
     def surveyed(self, surveyed: Surveyed) -> None:
@@ -437,6 +393,7 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
+            self._ask_for_devices()
             with self.pictures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)

@@ -20,7 +20,7 @@ FUNCTION = "objective.parts."
 """What a function that was called from Python is made of."""
 _ACCEPT = "; or have the function go on as it is now, beside the trials of before, by changed=True"
 _OWN = " (or have it go on with its own settings: python -m automl resume)"
-"""A default that has changed since is taken back so."""
+"""A default that has changed, or grown, since is taken back so."""
 _DIRECTIONS = {
     Direction.minimize: StudyDirection.MINIMIZE,
     Direction.maximize: StudyDirection.MAXIMIZE,
@@ -52,7 +52,7 @@ def find_or_create(
         storage.create_new_study([_DIRECTIONS[direction]], name)
     study_id = storage.get_study_id_from_name(name)
     if (kept := storage.get_study_user_attrs(study_id).get(ATTRIBUTE)) is not None:
-        _refuse_changes(name, kept["identity"], identity)
+        refuse_changes(name, kept["identity"], identity)
         if identity.may_change is not None:
             now = {**kept, "identity": _as_stored(identity.now)}
             storage.set_study_user_attr(study_id, ATTRIBUTE, now)
@@ -107,7 +107,7 @@ def keep_uuid(storage: BaseStorage, study_id: int, study_uuid: str) -> None:
     storage.set_study_user_attr(study_id, ATTRIBUTE, {**kept, "uuid": study_uuid})
 
 
-def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> None:
+def refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> None:
     before, after = dict(_flat("", kept)), dict(_flat("", _as_stored(identity.now)))
     defaults = dict(_flat("", _as_stored(identity.defaults)))
     differ = [
@@ -122,7 +122,8 @@ def _refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> N
     ]
     if lines:
         accept = "" if not all(key.startswith(FUNCTION) for key in differ) else _ACCEPT
-        own = _OWN if any(key.startswith("model.") for key in differ) else ""
+        is_new = any(key.startswith("space.") and key not in before for key in differ)
+        own = _OWN if is_new or any(key.startswith("model.") for key in differ) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"

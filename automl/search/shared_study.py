@@ -6,21 +6,30 @@ for the sampler and the pruner: this sweep's own at once, those of others a seco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from optuna.storages import BaseStorage, InMemoryStorage
 
 from automl.config import StudyConfig
-from automl.errors import StorageError
+from automl.errors import StorageError, StudyInUseError
+from automl.record.sharing.fetch import fetch
 from automl.record.sharing.shared import Claim, Shared
-from automl.search.identity import ATTRIBUTE, Identity, create, find_or_create
+from automl.search.identity import (
+    ATTRIBUTE,
+    Identity,
+    create,
+    find_or_create,
+    refuse_changes,
+)
 from automl.search.noted import name_metric
+from automl.search.rules import Rules
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
-from automl.trial import Event, Outcome, Params, Reported, TrialEvent
+from automl.trial import Event, Outcome, Params, Reported, Tagged, TrialEvent, Verdict
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class SharedStorage(OpenStorage):
     shared: Shared
     stored_config: str
     """What other machines go on from."""
+    writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    """Held while a trial is written: one that reports here may be heard to have ended elsewhere."""
 
 
 def open_shared(shared: Shared, stored_config: str) -> SharedStorage:
@@ -41,6 +52,19 @@ def open_shared(shared: Shared, stored_config: str) -> SharedStorage:
 
     storage: BaseStorage = InMemoryStorage()
     return SharedStorage(storage, shared.where, nothing, nothing, shared, stored_config)
+
+
+def refuse_changed(config: StudyConfig, rules: Rules) -> None:
+    """Raises ConfigError where the study was begun with other settings, or the database has no such
+    study; StudyInUseError while trials of it run anywhere."""
+    assert config.name is not None
+    found = fetch(config)
+    refuse_changes(config.name, found.identity, rules.identity)
+    if found.at_work:
+        raise StudyInUseError(
+            f"study.name={config.name}: its sweeps are at work ({found.where_at_work}); wait for "
+            "them, or stop them."
+        )
 
 
 class SharedStudy(Study):
@@ -61,15 +85,27 @@ class SharedStudy(Study):
             claim = self._shared.claim(number, params)
             if claim is Claim.MADE:
                 return self._add(number, params)
-            if claim is Claim.NONE:
+            # Where somebody has this number, what he drew is to be known to the next one.
+            if claim is Claim.NONE or not self._shared.pull():
                 return None
-            self._shared.pull()  # somebody has this number: what he drew is known to the next
             self.hear()
 
     def tell(self, number: int, outcome: Outcome, device: str | None = None) -> None:
         """As `Study.tell`; nothing for a trial whose end was heard of first."""
-        if self._standings.is_running(number):
-            super().tell(number, outcome, device)
+        with self._writing:
+            if self._standings.is_running(number):
+                super().tell(number, outcome, device)
+
+    def report(self, reports: Sequence[Reported]) -> Mapping[int, Verdict]:
+        """As `Study.report`; nothing for a trial whose end was heard of first."""
+        with self._writing:
+            return super().report(reports)
+
+    def tag(self, tagged: Tagged) -> None:
+        """As `Study.tag`; nothing for a trial whose end was heard of first."""
+        with self._writing:
+            if self._standings.is_running(tagged.trial):
+                super().tag(tagged)
 
     def hear(self) -> None:
         """Take in what others did. Raises StorageError."""
@@ -83,6 +119,11 @@ class SharedStudy(Study):
     def _shared(self) -> Shared:
         assert isinstance(self._opened, SharedStorage), "see `open_shared`"
         return self._opened.shared
+
+    @property
+    def _writing(self) -> threading.RLock:
+        assert isinstance(self._opened, SharedStorage), "see `open_shared`"
+        return self._opened.writing
 
     def _join(self, config: StudyConfig, identity: Identity, directory: Path) -> None:
         assert isinstance(self._opened, SharedStorage), "see `open_shared`"

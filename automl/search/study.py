@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -35,9 +35,9 @@ from automl.search.identity import (
 )
 from automl.search.noted import MLFLOW_RUN, name_metric, note_end, set_excess
 from automl.search.proposer import Proposer
-from automl.search.pruners.pruner import Pruner
+from automl.search.rules import Rules
 from automl.search.samplers.random import Random
-from automl.search.samplers.sampler import Sampler, Search
+from automl.search.samplers.sampler import Search
 from automl.search.space import Space
 from automl.search.standings import RankedTrial, Standings
 from automl.search.storage import OpenStorage, intact, open_storage, study_as_it_stands
@@ -110,36 +110,21 @@ class Study:
     def open(
         cls,
         config: StudyConfig,
-        *,
-        space: Space,
-        sampler: Sampler,
-        pruner: Pruner,
-        identity: Mapping[str, Any],
-        defaults: Mapping[str, Any],
+        rules: Rules,
         directory: Path,
-        may_change: str | None = None,
-        asks_for_params: bool = False,
-        choice: str | None = None,
-        pruners: Mapping[ParamValue, Pruner] | None = None,
-        portfolio: Sequence[Params] = (),
         opened: OpenStorage | None = None,
     ) -> Self:
         """Open study `config.name`, or create it; without `config.storage` in `directory`.
 
-        `identity` is what may not change while the study lasts, as nested JSON values; a key that
-        the study lacks, because it is older, has its value of `defaults`. Keys that begin with
-        `may_change` may be others, and are from now on. Where the objective `asks_for_params`,
-        trials may have others than those of the space. `choice` is the param that says what kind
-        a trial is of: each is judged among its own, by that of `pruners` if there is one.
-        `portfolio` is tried after what is enqueued, as far as the space has it. `opened` is a
-        storage in place of the one that `config` names. Raises ConfigError
-        (changed identity, unusable storage, a space that the sampler cannot take, enqueued params
-        outside the space), StudyInUseError or StorageError.
+        `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
+        identity, unusable storage, a space that the sampler cannot take, enqueued params outside
+        the space), StudyInUseError or StorageError.
         """
+        space, asks = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue):
-            space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = Standings(config.towards, pruner, choice, pruners)
-        first = [*config.enqueue, *(params for params in portfolio if space.has(params))]
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
+        standings = Standings(config.towards, rules.pruner, rules.choice, rules.pruners)
+        first = [*config.enqueue, *(params for params in rules.portfolio if space.has(params))]
         opened = opened or open_storage(config.storage, directory)
         try:
 
@@ -148,17 +133,16 @@ class Study:
 
             def propose_from(space: Space) -> Proposer:
                 enqueued = [within(space, params) for params in first]
-                nothing = asks_for_params and not distributions(space)
-                proposing = Random() if nothing else sampler
-                return Proposer(proposing, space, config.seed, enqueued, as_it_stands, choice)
+                proposing = Random() if asks and not distributions(space) else rules.sampler
+                return Proposer(proposing, space, config.seed, enqueued, as_it_stands, rules.choice)
 
             suggesting = None
-            if asks_for_params:
+            if asks:
                 search = Search(space, config.seed, config.enqueue, as_it_stands)
-                suggesting = Suggesting(search, sampler, opened)
+                suggesting = Suggesting(search, rules.sampler, opened)
             study = cls(config, opened, space, propose_from, suggesting, standings)
             with opened.guard(), intact(opened.where):
-                study._join(config, Identity(identity, defaults, may_change), directory)
+                study._join(config, rules.identity, directory)
         except BaseException:
             opened.close()
             raise

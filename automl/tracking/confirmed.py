@@ -94,6 +94,12 @@ class Confirmed:
         self.runs[trial] = run_id
         self._append({"trial": trial, "run": run_id})
 
+    def note_runs(self, runs: Mapping[int, str]) -> None:
+        """Those that it does not have."""
+        for trial, run_id in runs.items():
+            if self.runs.get(trial) != run_id:
+                self.note_run(trial, run_id)
+
     def reset(self) -> None:
         """Nothing is in MLflow: it is another store, or ours was thrown away."""
         os.ftruncate(self._fd, 0)

@@ -28,6 +28,7 @@ from automl.record.disk import opener
 from automl.record.redact import redact
 from automl.record.stopping import leave_to_sweep
 from automl.tracking.confirmed import Confirmed
+from automl.tracking.division import Division, SharedJob
 from automl.tracking.environment import set_for_delivery
 from automl.tracking.lean import load_lean, without_extras
 from automl.tracking.run_update import StudyRef
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 NICENESS = 10
 """Training goes first: at this niceness delivering costs it 2 %, as an equal 27 %."""
+BELOW_RAY = 19
+"""The same where Ray trains, whose processes are at 15."""
 TICK_SECONDS = 0.7
 """Live runs are brought up to date this often."""
 MAX_BACKOFF_SECONDS = 20.0
@@ -68,6 +71,9 @@ class Job:
     """Whose runs they are; None: what the log says."""
     before_trials: bool = False
     """Trials of a study are to begin: what would go wrong with each of them is told before."""
+    shared: SharedJob | None = None
+    """The part of a study that several sweeps deliver; None: all is this process's."""
+    niceness: int = NICENESS
 
     def line(self) -> str:
         return json.dumps(asdict(self))
@@ -75,8 +81,12 @@ class Job:
     @classmethod
     def read(cls, line: str) -> Job:
         values = json.loads(line)
-        study = values.pop("study")
-        return cls(**values, study=None if study is None else StudyRef(**study))
+        study, shared = values.pop("study"), values.pop("shared")
+        return cls(
+            **values,
+            study=None if study is None else StudyRef(**study),
+            shared=None if shared is None else SharedJob(**shared),
+        )
 
 
 class Channel:
@@ -122,14 +132,25 @@ def main() -> int:
         channel.send(refused=str(error), in_use=isinstance(error, StudyInUseError))
         return error.exit_code
     channel.send(ready=True, confirmed=confirmed.offset)
-    os.nice(NICENESS)  # only now: until the store is open the sweep waits for us
+    os.nice(job.niceness)  # only now: until the store is open the sweep waits for us
     gc.freeze()  # MLflow's modules, by the hundred thousand objects, are never garbage
     gc.enable()
     # It reads the log up to where MLflow is: a second after 10,000 trials, while others train.
     keep = KeepCheckpoints(job.checkpoints)
-    study = StudyDelivery(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials)
+    study = StudyDelivery(
+        *(log, confirmed, runs, keep, job.fresh_from, job.study, job.n_known_trials),
+        division=_division(job.shared),
+    )
     _Loop(study, channel, draining).run()
     return 0
+
+
+def _division(job: SharedJob | None) -> Division | None:
+    if job is None:
+        return None
+    from automl.tracking.divided import Divided
+
+    return Divided(job)
 
 
 class _Loop:
@@ -150,9 +171,20 @@ class _Loop:
             if not self._deliver(everything=draining):
                 self._back_off(draining)
             elif draining and not more:
-                return
+                if self._has_ended():
+                    return
+                time.sleep(TICK_SECONDS)
             elif not more:
                 self._draining.wait(max(0.0, TICK_SECONDS - (time.monotonic() - begun)))
+
+    def _has_ended(self) -> bool:
+        """Where others deliver, too, when they have, or do not."""
+        if (rest := self._study.may_end()) is None:
+            return False
+        self._study.end()
+        if rest:
+            self._channel.send(trouble=rest)
+        return True
 
     def _deliver(self, *, everything: bool) -> bool:
         from automl.tracking.answers import NotTakenError

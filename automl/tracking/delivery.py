@@ -25,7 +25,8 @@ from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import opener
 from automl.record.files import StudyFiles
 from automl.tracking.confirmed import delivered_to
-from automl.tracking.deliver import DRAIN, Job
+from automl.tracking.deliver import DRAIN, NICENESS, Job
+from automl.tracking.division import SharedJob
 from automl.tracking.lines import LineCounter
 from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say, say_on_stdout
@@ -85,11 +86,13 @@ class Delivery:
         study: StudyRef | None = None,
         n_known_trials: int = 0,
         before_trials: bool = False,
+        shared: SharedJob | None = None,
+        niceness: int = NICENESS,
     ) -> Delivery:
         """Start delivering `events.log` of the study directory; returns at once.
 
         `warm`, if given, is a process from `spawn`, which is this delivery's from now on. `study`
-        is whose runs they are (None: what the log says); for the last two see `deliver.Job`.
+        is whose runs they are (None: what the log says); for the last three see `deliver.Job`.
         Raises ConfigError when nothing could ever be delivered to that URI.
         """
         uri = resolve_uri(config)
@@ -104,6 +107,8 @@ class Delivery:
             n_known_trials=n_known_trials,
             study=study,
             before_trials=before_trials,
+            shared=shared,
+            niceness=niceness,
         )
         delivery = cls(log, uri, job, warm or spawn(Path.cwd(), uri))
         delivery._follower.start()
@@ -179,8 +184,10 @@ class Delivery:
                 if time.monotonic() - begun >= timeout_seconds:
                     break
                 self._changed.wait(0.5)
+            has_ended = self._ended and self._trouble is None
         self.stop()
-        return self.lag() == 0
+        # Of a shared study the log grows while others work on it.
+        return has_ended if self._job.shared else self.lag() == 0
 
     def stop(self) -> None:
         """End the process at once; what it had not confirmed stays in the log. Idempotent."""
@@ -312,6 +319,7 @@ def deliver_all(
     config: TrackingConfig,
     say: Say = say_on_stdout,
     study: StudyRef | None = None,
+    shared: SharedJob | None = None,
 ) -> int:
     """Deliver what a study's event log still holds for MLflow; returns the exit code.
 
@@ -324,7 +332,7 @@ def deliver_all(
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
             f"{study_directory.parent}, or name another folder with study.dir=…"
         )
-    with Delivery.start(study_directory, config, study=study) as delivery:
+    with Delivery.start(study_directory, config, study=study, shared=shared) as delivery:
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):

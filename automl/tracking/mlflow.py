@@ -179,6 +179,12 @@ class MlflowRuns:
         self._artifacts.note(run_id, run.info.artifact_uri)
         return run_id
 
+    def delete(self, run_id: str) -> None:
+        """Of a run that was made twice."""
+        with translated(self._uri):
+            self._client.delete_run(run_id)
+        self._artifacts.forget(run_id)
+
     def write(self, run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
         """Write what is new; a run just `created` has its tags and lacks its params.
 

@@ -6,44 +6,39 @@ again. A run is never made twice: where an earlier attempt may have made it, it 
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from automl.config import KeepCheckpoints
 from automl.record.events import read_events
-from automl.record.files import PLOT_NAMES, StudyFiles
-from automl.record.study import StudyFold, fold
-from automl.tracking.answers import DeletedError, GoneError, NotTakenError
+from automl.record.files import StudyFiles
+from automl.record.study import StudyFold
+from automl.tracking.answers import GoneError, NotTakenError
 from automl.tracking.confirmed import Confirmed
-from automl.tracking.ensembled import of_ensemble
-from automl.tracking.evaluated import of_study, of_trial
-from automl.tracking.mlflow import MlflowRuns, is_below
+from automl.tracking.division import Division, Whole
+from automl.tracking.mlflow import MlflowRuns
 from automl.tracking.own_files import with_own_files
 from automl.tracking.run_update import RunUpdate, StudyRef
+from automl.tracking.run_writer import RunWriter
 from automl.tracking.shared_view import VIEW_TAG
 from automl.tracking.study_run import StudyRun
+from automl.tracking.study_values import StudyValues, newest_study, user
 from automl.tracking.trial_run import TrialRun
-from automl.tracking.tuned import of_tuning
 from automl.tracking.writers import write_all
 from automl.trial import (
-    Ensembled,
-    Evaluated,
     Event,
     Outcome,
     SweepEnded,
     SweepStarted,
     TrialEvent,
-    Tuned,
 )
 
-"""Beside the event log: the settings of its last sweep, without credentials."""
 MAX_EVENTS_AT_ONCE = 2000
 """Read, delivered and confirmed in one go."""
 MAX_EVENTS_PENDING = 10_000
@@ -73,15 +68,21 @@ class StudyDelivery:
         fresh_from: int | None = None,
         study: StudyRef | None = None,
         n_known_trials: int = 0,
+        division: Division | None = None,
     ) -> None:
-        """For the last three see `deliver.Job`; None: the log's end, and what the log says."""
+        """For the three before the last see `deliver.Job`; None: the log's end, what the log says,
+        and all of it."""
         self._log = log
-        self._ref = study or _newest_study(log)
+        self._ref = study or newest_study(log)
         self._confirmed = confirmed
         self._runs = runs
         self._keep = keep
         self._n_known_trials = n_known_trials
-        self._reviving = threading.Lock()
+        self._is_shared = division is not None
+        self._division: Division = Whole() if division is None else division
+        self._writer = RunWriter(runs, confirmed, self._division, log.parent)
+        self._done: list[int] = []
+        """Trials that are delivered whole, which the division does not know."""
         self._begin(fresh_from)
 
     def _begin(self, fresh_from: int | None = None) -> None:
@@ -89,11 +90,7 @@ class StudyDelivery:
         self._sweeps = StudyFold()
         """Of the events of sweeps alone; trials that have ended are not kept."""
         self._study_open = False
-        self._study_events: list[SweepStarted | SweepEnded] = []
-        self._evaluations: list[Evaluated | Tuned] = []
-        """To deliver, and what was measured of exports."""
-        self._ensemble: Ensembled | None = None
-        """To deliver, as the evaluations are; of several the newest."""
+        self._values = StudyValues(StudyFiles(self._log.parent))
         self._trials: dict[int, TrialRun] = {}
         self._trial_events: dict[int, list[TrialEvent]] = {}
         self._pending_from: dict[int, int] = {}
@@ -104,11 +101,15 @@ class StudyDelivery:
         """Trials whose run an earlier process has made, and perhaps brought to its end."""
         self._doubles_due = False
         """Trials have ended since doubles were looked for that a network made."""
+        self._left: dict[int, bool] = {}
+        """Trials that others deliver, of which nothing is kept here; whether they had ended."""
         if self._ref is not None:
             self._confirmed.forget_others(self._ref.uuid)
         size = self._log.stat().st_size if self._log.exists() else 0
         self._fresh_from = size if fresh_from is None else fresh_from
-        if self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
+        if self._is_shared:  # what is done the database knows
+            self._confirmed.confirm(0)
+        elif self._confirmed.offset > min(size, self._fresh_from):  # the disk lost what it promised
             self._confirmed.reset()
             self._fresh_from = sys.maxsize  # MLflow may have runs that the log knows nothing of
         self._offset = 0
@@ -122,18 +123,15 @@ class StudyDelivery:
 
     def read(self) -> bool:
         """Take new events from the log; whether there may be more."""
+        if self._division.begin_round([n for n, ended in self._left.items() if ended]):
+            self._begin()
         if self._n_pending() >= MAX_EVENTS_PENDING:
             return True  # MLflow takes nothing now: the rest can stay on disk
         n_read = 0
         for event, offset in islice(read_events(self._log, self._offset), MAX_EVENTS_AT_ONCE):
             self._learn(event)
-            if isinstance(event, SweepStarted | SweepEnded):
-                self._study_events.append(event)
-            elif isinstance(event, Evaluated | Tuned):
-                self._evaluations.append(event)
-            elif isinstance(event, Ensembled):
-                self._ensemble = event
-            elif isinstance(event, TrialEvent):
+            self._values.take(event)
+            if isinstance(event, TrialEvent):
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
@@ -150,25 +148,36 @@ class StudyDelivery:
         if self._ref is None or not (sweeps := self._sweeps.record()).sweeps:
             return  # no sweep has begun; nothing comes before its SweepStarted
         study = StudyRun(sweeps, self._ref)
+        if self._is_shared and not self._learn_standing(study.ref.uuid):
+            return  # who is elected makes the study's run
         try:
-            experiment, parent = self._open_study(study)
-            self._resolve_doubts(study, experiment)
-            numbers = self._trials_to_deliver(everything)
-            self._doubles_due |= any(self._trials[number].ended for number in numbers)
-            self._deliver_trials(numbers, study, experiment, parent)
-            if self._study_events:
-                self._doubles_due = True
-                self._deliver_study(study, experiment, parent)
-            self._deliver_ensemble(study, experiment, parent)
-            self._deliver_evaluations(study, experiment, parent)  # whose trials have their runs now
-            if self._doubles_due and self._runs.may_double:
-                self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
-            self._doubles_due = False
+            self._give(study, *self._open_study(study), everything=everything)
         except GoneError as error:
+            self._division.forget(self._confirmed.parent)
             self._confirmed.reset()
             self._begin()
             raise NotTakenError(f"runs have vanished, all is delivered again: {error}") from error
         self._confirmed.confirm(min(self._pending_from.values(), default=self._offset))
+
+    def _give(self, study: StudyRun, experiment: str, parent: str, *, everything: bool) -> None:
+        numbers = self._claimed(self._trials_to_deliver(everything))
+        self._resolve_doubts(numbers, study, experiment)
+        self._doubles_due |= any(self._trials[number].ended for number in numbers)
+        self._deliver_trials(numbers, study, experiment, parent)
+        self._deliver_study(study, experiment, parent)  # whose trials have their runs now
+        self._division.note_round(self._done, self._offset)
+        self._done.clear()
+        if self._doubles_due and (self._runs.may_double or self._is_shared):
+            self._runs.delete_doubles(experiment, study.ref.uuid, self._confirmed.runs)
+        self._doubles_due = False
+
+    def may_end(self) -> str | None:
+        """Whether all that was read is delivered, or others will: see `Division`."""
+        return self._division.may_end(self._offset, waits=bool(self._trial_events))
+
+    def end(self) -> None:
+        """Leave to others what was left to them; `events.delivered` has all runs."""
+        self._confirmed.note_runs(self._division.end())
 
     @property
     def offset(self) -> int:
@@ -208,9 +217,9 @@ class StudyDelivery:
         if not self._study_open:
             experiment, parent = self._find_study(study)
             if parent is None:
-                update = study.update([study.first], _user())
-                parent = self._runs.create(experiment, update)
-                self._runs.write(parent, update, created=True, study=self._log.parent)
+                parent = self._make_study(study, experiment)
+            else:
+                parent = self._division.note_study(experiment, parent)
             confirmed.note_study(study.ref.uuid, experiment, parent)
             if study.refit_of is None:
                 self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
@@ -218,6 +227,21 @@ class StudyDelivery:
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
         return confirmed.experiment, confirmed.parent
+
+    def _learn_standing(self, uuid: str) -> bool:
+        """Whether the study's own run is known, or is to be made here."""
+        standing, confirmed = self._division.standing, self._confirmed
+        if standing is None:
+            raise NotTakenError("the database of the study does not answer")
+        if standing.parent != confirmed.parent:
+            self._study_open = False
+            if standing.parent is None or standing.experiment is None:
+                confirmed.experiment = confirmed.parent = None
+            else:
+                confirmed.note_study(uuid, standing.experiment, standing.parent)
+        if not standing.elected:  # should it be, it reads them again
+            self._values.clear()
+        return standing.elected or standing.parent is not None
 
     def _find_study(self, study: StudyRun) -> tuple[str, str | None]:
         """Its experiment, renamed if the study was, and its run if that is there."""
@@ -237,50 +261,57 @@ class StudyDelivery:
         experiment = self._runs.open_experiment(study.experiment)
         return experiment, self._runs.find(experiment, study.key)
 
+    def _make_study(self, study: StudyRun, experiment: str) -> str:
+        update = study.update([study.first], user())
+        parent = self._runs.create(experiment, update)
+        self._runs.write(parent, update, created=True, study=self._log.parent)
+        kept = self._division.note_study(experiment, parent)
+        if kept != parent:  # another has made it meanwhile
+            self._runs.delete(parent)
+        return kept
+
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
-        update = study.update(self._study_events, _user(), self._own_file(self._files.config))
-        self._write(experiment, parent, update, created=False)
-        self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
-        self._study_events.clear()
+        def write(run_id: str, update: RunUpdate) -> None:
+            self._writer.write(experiment, run_id, update, created=False)
 
-    def _deliver_evaluations(self, study: StudyRun, experiment: str, parent: str) -> None:
-        while self._evaluations:
-            event = self._evaluations[0]
-            if isinstance(event, Tuned):
-                self._write(experiment, parent, of_tuning(event, study.ref), created=False)
-                del self._evaluations[0]
-                continue
-            self._write(experiment, parent, of_study(event, study.ref), created=False)
-            for number in event.trials:
-                update = of_trial(event, number, study.ref.uuid)
-                run_id = self._confirmed.runs.get(number)
-                run_id = run_id or self._runs.find(experiment, update.key)
-                if run_id is not None:  # a stranger's log may name any trial
-                    self._write(experiment, run_id, update, created=False)
-            del self._evaluations[0]
+        def find(number: int, update: RunUpdate) -> str | None:
+            return self._confirmed.runs.get(number) or self._runs.find(experiment, update.key)
 
-    def _deliver_ensemble(self, study: StudyRun, experiment: str, parent: str) -> None:
-        if self._ensemble is not None:
-            file = self._own_file(self._files.ensemble)
-            plots = [p for n in PLOT_NAMES for p in self._own_file(self._files.plots / n)]
-            update = of_ensemble(self._ensemble, study.ref, file, plots)
-            self._write(experiment, parent, update, created=False)
-            self._ensemble = None
-
-    @property
-    def _files(self) -> StudyFiles:
-        return StudyFiles(self._log.parent)
-
-    def _own_file(self, path: Path) -> Sequence[str]:
-        """A file of the study; a link could name any file of ours in one that was given to us."""
-        below = path.relative_to(self._files.path).as_posix()
-        return (below,) if path.is_file() and is_below(self._files.path, below) else ()
+        if self._values.sweeps:
+            self._doubles_due = True
+            write(parent, self._values.sweeps_update(study))
+            self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
+            self._values.sweeps.clear()
+        self._values.deliver_ensemble(study, parent, write)
+        self._values.deliver_evaluations(study, parent, find, write)
 
     # --- its trials ------------------------------------------------------------------------------
 
-    def _resolve_doubts(self, study: StudyRun, experiment: str) -> None:
+    def _claimed(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Those that are to be delivered here; of what others deliver nothing is kept."""
+        if (claims := self._division.claim(numbers)) is None:
+            return numbers
+        ready, runs = [], self._confirmed.runs
+        for number in numbers:
+            if (claim := claims.get(number)) is None:
+                trial = self._trials.pop(number)
+                self._left[number] = trial.ended or self._left.get(number, False)
+                del self._trial_events[number], self._pending_from[number]
+            elif number in self._left:  # its beginning is not kept
+                self._division.read_again()
+            else:
+                self._trials[number].fresh = claim.fresh
+                self._trials[number].elsewhere = not claim.held
+                if claim.run is None:
+                    runs.pop(number, None)
+                elif runs.get(number) != claim.run:
+                    self._note_found(number, claim.run)
+                ready.append(number)
+        return ready
+
+    def _resolve_doubts(self, numbers: Sequence[int], study: StudyRun, experiment: str) -> None:
         """List all runs at once where many trials may have one that we do not know."""
-        doubtful = [n for n in self._trial_events if self._in_doubt(n)]
+        doubtful = [n for n in numbers if self._in_doubt(n)]
         if len(doubtful) <= MAX_SINGLE_SEARCHES:
             return
         found = self._runs.find_trials(experiment, study.ref.uuid)
@@ -316,6 +347,7 @@ class StudyDelivery:
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]
+                self._done.append(number)
 
         write_all(numbers, write, self._runs.n_writers)
 
@@ -325,54 +357,26 @@ class StudyDelivery:
             run_id = self._runs.find(experiment, update.key)
             if run_id is not None:
                 self._note_found(number, run_id)
+        if trial.elsewhere:  # its files may lie on another machine
+            there = (path for path in update.artifacts if (self._log.parent / path).exists())
+            update = replace(update, artifacts=tuple(there))
         if trial.ended and number in self._found:
             update = self._runs.not_yet_ended(runs[number], update)
-        created = number not in runs
-        if created:
-            self._create(trial, update, experiment)
-        self._write(experiment, runs[number], update, created=created)
+        created = number not in runs and self._create(trial, update, experiment)
+        self._writer.write(experiment, runs[number], update, created=created)
         if trial.ended and number in self._with_doubles:
             self._runs.find(experiment, update.key, keep=runs[number])
             self._with_doubles.discard(number)
 
     def _note_found(self, number: int, run_id: str) -> None:
-        self._confirmed.note_run(number, run_id)
+        self._confirmed.note_run(number, self._division.note_run(number, run_id))
         self._found.add(number)
 
-    def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> None:
+    def _create(self, trial: TrialRun, update: RunUpdate, experiment: str) -> bool:
+        """Have a run for the trial; whether it is this one."""
         try:
-            run_id = self._runs.create(experiment, update)
-        except DeletedError:
-            self._revive(experiment, None)
-            run_id = self._runs.create(experiment, update)
+            return self._writer.create(experiment, trial.number, update)
         except NotTakenError:
             trial.fresh = False
             self._with_doubles.add(trial.number)
             raise
-        self._confirmed.note_run(trial.number, run_id)
-
-    def _write(self, experiment: str, run_id: str, update: RunUpdate, *, created: bool) -> None:
-        try:
-            self._runs.write(run_id, update, created=created, study=self._log.parent)
-        except DeletedError:
-            self._revive(experiment, run_id)
-            self._runs.write(run_id, update, created=created, study=self._log.parent)
-
-    def _revive(self, experiment: str, run_id: str | None) -> None:
-        with self._reviving:  # what another writer has restored meanwhile is not restored again
-            self._runs.revive(experiment, run_id)
-
-
-def _newest_study(log: Path) -> StudyRef | None:
-    """The study that the log's last sweep worked on; None: no sweep has begun."""
-    study = fold(event for event, _ in read_events(log) if isinstance(event, SweepStarted))
-    if not study.sweeps:
-        return None
-    return StudyRef(study.uuid, study.name, study.former_names)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return "unknown"

@@ -74,6 +74,8 @@ class TrialRun:
         self.number = first.trial
         self.fresh = fresh
         """No earlier process can have made it."""
+        self.elsewhere = False
+        """It was held by another sweep, on whose disk its files may lie."""
         self._fold = TrialFold(first.trial, first.time)
         self._infinite: set[str] = set()
 

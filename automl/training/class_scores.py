@@ -92,9 +92,10 @@ MAX_CLASSES = 2**20
 """In a file that is read: each row gets a score for each."""
 
 
-def shares(data: Dataset) -> Floats:
-    """(C,) logarithms of the classes' shares of the training rows, none being impossible: all that
-    can be said where they are of one class."""
+def of_one_class(data: Dataset) -> tuple[ClassScores, Floats]:
+    """The scores, and what a fit would have given for any row, (n_given,), where all training rows
+    are of one class: logarithms of shares, none being impossible, are all that can be said."""
+    classes = ClassScores.of(data, np.arange(data.n_outputs))
     counts = np.bincount(data.train.y, minlength=data.n_outputs) + 1.0
     logs: Floats = np.log(counts / counts.sum())
-    return logs
+    return classes, logs[1:] - logs[:1] if classes.n_given == 1 else logs

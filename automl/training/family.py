@@ -140,6 +140,9 @@ class Family(ModelConfig, ABC):
         `n_rows` are those of an epoch."""
         return training.patience_epochs
 
+    most_rows: ClassVar[int | None] = None
+    """On more, `model=auto` leaves it out where nobody chose the families; None: on none."""
+
     library: ClassVar[str] = "torch"
     """What it trains with. A process that trains families of other libraries alone never loads
     torch; only torch trains on GPUs."""
@@ -175,6 +178,10 @@ class Family(ModelConfig, ABC):
         """The space as it is searched, of what was written; `n_rows` are those of an epoch, None:
         not known yet, which changes no name."""
         return entries
+
+    def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
+        """Lines for people about what `whole_space` makes of these entries."""
+        return ()
 
     def portfolio(self) -> Sequence[Params]:
         """Params that did well on many tables, the best first: tried before what a sampler

@@ -89,3 +89,12 @@ class TrialSpec:
     entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
     """Of an objective that asks for its params: as it is known to ask for those that are in
     `params`. One that it asks for in this way is answered, and no question."""
+    attempt: int = 0
+    """Of a study that several sweeps share; 0: nobody else can have the trial."""
+    n_starts: int = 0
+    """Times that it was started before, as far as this sweep knows."""
+
+    @property
+    def is_first(self) -> bool:
+        """Nobody has begun it before."""
+        return self.attempt <= 1 and not self.n_starts

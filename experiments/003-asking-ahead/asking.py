@@ -28,7 +28,9 @@ from objectives import SPACE, Objective, make_objective
 from automl.config import (
     StudyConfig,
 )
+from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
+from automl.search.rules import Rules
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
@@ -109,12 +111,8 @@ def run_study(job: Job) -> Measured:
     with tempfile.TemporaryDirectory(prefix="asking-ahead-") as folder:
         study = Study.open(
             StudyConfig(name="asking-ahead", seed=job.seed),
-            space=SPACE,
-            sampler=sampler,
-            pruner=NoPruner(),
-            identity={},
-            defaults={},
-            directory=Path(folder),
+            Rules(SPACE, sampler, NoPruner(), Identity({}, {})),
+            Path(folder),
         )
         try:
             ended = drive(study, n_to_ask, opened(job.objective, job.n_epochs), job)

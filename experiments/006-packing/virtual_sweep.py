@@ -60,7 +60,7 @@ class Exact(Durations):
         super().__init__()
         self._trials = trials
 
-    def of(self, waiting: Waiting) -> float:
+    def of(self, waiting: Waiting, share: float = 0.5) -> float:
         return self._trials[waiting.trial.number].seconds
 
     def left(self, running: Running, now_seconds: float) -> float:

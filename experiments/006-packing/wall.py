@@ -21,7 +21,9 @@ from typing import Any
 
 from automl.admission.excess import excess_of_ran_out
 from automl.config import StudyConfig
+from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
+from automl.search.rules import Rules
 from automl.search.samplers.tpe import TPE
 from automl.search.samplers.wall import place
 from automl.search.space import parse_space
@@ -108,12 +110,8 @@ def run(way: str, where: str, seed: int, room: int) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         study = Study.open(
             StudyConfig(name="wall", seed=seed),
-            space=SPACE,
-            sampler=kind(n_startup_trials=N_STARTUP),
-            pruner=NoPruner(),
-            identity={},
-            defaults={},
-            directory=Path(folder),
+            Rules(SPACE, kind(n_startup_trials=N_STARTUP), NoPruner(), Identity({}, {})),
+            Path(folder),
         )
         for number in range(N_STARTUP + N_TRIALS):
             asked = study.ask()

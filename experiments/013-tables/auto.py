@@ -16,7 +16,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 import automl
-from automl.api.fit import FittedStudy
+from automl.cli.api.fit import FittedStudy
 from automl.training.predictor import load_of_table
 
 ONE_FAMILY = ("linear", "boosting", "trees", "mlp")

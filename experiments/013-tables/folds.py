@@ -89,8 +89,8 @@ def compare(table: Table, seeds: range) -> None:
     ways = [load_with_test(replace(table.config, folds=k), table.config.test_path) for k in (1, 5)]
     for params in SOME:
         one, folds = (
-            [train(data, test, params, table.epochs, seed) for seed in seeds]
-            for data, test, _ in ways
+            [train(way.dataset, way.test, params, table.epochs, seed) for seed in seeds]
+            for way in ways
         )
         cpu, value, test = (
             [fmean(getattr(ended, name) for ended in way) for way in (one, folds)]

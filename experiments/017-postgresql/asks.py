@@ -18,7 +18,9 @@ from automl.record.sharing import tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.holder import this_holder
 from automl.record.sharing.shared import Shared
+from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
+from automl.search.rules import Rules
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
@@ -92,17 +94,10 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
     config = StudyConfig(name="asked", dir=str(folder), storage=url, n_trials=1_000_000)
     shared = Shared.open(config, folder)
     try:
-        study = SharedStudy.open(
-            config,
-            space=parse_space(SPACE),
-            sampler=SAMPLERS[sampler](),
-            pruner=NoPruner(),
-            identity=IDENTITY,
-            defaults=IDENTITY,
-            directory=folder,
-            opened=open_shared(shared, "config"),
-        )
-        shared.start(frozenset, lambda standing: None, lambda: None, lambda error: None)
+        identity = Identity(IDENTITY, IDENTITY)
+        rules = Rules(parse_space(SPACE), SAMPLERS[sampler](), NoPruner(), identity)
+        study = SharedStudy.open(config, rules, folder, open_shared(shared, "config"))
+        shared.start(frozenset, lambda standing: None, lambda error: None)
         yield study
     finally:
         shared.close()

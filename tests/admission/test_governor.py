@@ -162,6 +162,13 @@ def test_where_fewer_are_faster_on_the_host_there_are_fewer() -> None:
     assert Device(up_to(5, 0.1), CPU, n_most=8).run(3000).at_last == pytest.approx(5, abs=0.3)
 
 
+def test_a_machine_that_has_no_place_yet_is_used_wholly_when_it_has_some() -> None:
+    governor = Governor()
+    for n_places in (0, 1, 4):
+        governor.observe(shared(CPU, n_places, {}), 0.0)
+        assert governor.limit(HOST) is None, "as many as it has"
+
+
 def test_a_device_that_nobody_has_seen_has_no_limit() -> None:
     assert Governor().limit(GPU.address) is None
 

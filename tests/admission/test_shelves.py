@@ -132,6 +132,9 @@ class States:
         few = Sharing(random.choice([1, 2]), "they are faster so")
         sharing = {device: few for device in self.totals if random.random() < 0.3}
         self.limits = replace(self.limits, sharing=sharing)
+        if random.random() < 0.5:  # what is held of the machines of a cluster changes
+            hosts = [d for d in self.totals if d.on_host and d != HOST]
+            self.limits = replace(self.limits, on_hosts={d: random.randint(0, 2) for d in hosts})
         self.idle = {
             (device,): [
                 p for p in self.processes if p.node == device.node and random.random() < 0.5

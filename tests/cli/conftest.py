@@ -27,6 +27,13 @@ class Refuse(Protocol):
 
 
 @pytest.fixture(autouse=True)
+def in_an_empty_folder(request: pytest.FixtureRequest) -> None:
+    """The tests beside this file; those of the calls from Python have folders of their own."""
+    if request.path.parent == Path(__file__).parent:
+        request.getfixturevalue("folder")
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """An empty working directory; composing writes nothing into it, ever."""
     before = os.getcwd()

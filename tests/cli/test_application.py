@@ -238,6 +238,7 @@ def test_a_file_of_the_applications_before_one_of_ours_is_named(
 TABLE = ("data@tuning.automl.data=csv", "tuning.automl.data.path=a", "tuning.automl.data.target=b")
 
 
+@pytest.mark.slow
 def test_a_table_gets_any_family_where_the_application_chose_no_model(
     application: Application,
 ) -> None:

@@ -156,7 +156,7 @@ def test_a_whole_space_replaces_one_written_into_a_config(
     assert composed(*words).config.space == {"x": 1}
 
 
-@pytest.mark.parametrize("model", ["linear", "trees", "boosting"])
+@pytest.mark.parametrize("model", ["linear", "kernel", "trees", "boosting"])
 def test_a_model_takes_the_space_of_its_name(composed: Compose, model: str) -> None:
     own = composed(f"model={model}").config.space
     assert own == composed("model=mlp", f"space={model}").config.space
@@ -207,7 +207,7 @@ def test_a_model_of_a_config_of_ones_own_takes_its_space(composed: Compose, fold
         ("space=3", "the search space is a mapping"),
         (
             "space=wide",
-            "Options of space: auto, boosting, doubling, empty, grid, linear, mlp, mlp_full, tabm",
+            "Options of space: auto, boosting, doubling, empty, grid, kernel, linear, mlp, ",
         ),
         ("~space.nope", "'space.nope' does not exist"),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from automl.config import (
     DataKind,
+    RefitAtEnd,
 )
 from automl.record.studies import study_names
 from automl.running.settings import flat_settings
@@ -45,6 +46,18 @@ def study(composed: Compose, folder: Path) -> Path:
         "tracking.uri=sqlite:///mine.db",
     )
     return store(folder, "a", found.stored_config)
+
+
+def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
+    composed: Compose, study: Path
+) -> None:
+    assert composed("resume", "study.name=a").config.study.refit is RefitAtEnd.auto
+    text = study.read_text()
+    study.write_text(text.replace("  refit: auto\n", ""))
+    assert study.read_text() != text
+    assert composed("resume", "study.name=a").config.study.refit is RefitAtEnd.none
+    wanted = composed("resume", "study.name=a", "study.refit=auto").config
+    assert wanted.study.refit is RefitAtEnd.auto
 
 
 def test_nothing_to_retype(composed: Compose, study: Path) -> None:

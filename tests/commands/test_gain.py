@@ -30,6 +30,7 @@ def store_study(folder: Path, *words: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from automl.commands.which_model import (
     TableModel,
     choose,
     choose_several,
-    ensemble_of,
     outdated,
     trial_of,
 )
@@ -35,6 +34,7 @@ from automl.record.events import EventLog
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study
 from automl.record.study import fold
+from automl.running.refit.begin import ensemble_of
 from automl.training.refitted import Refitted
 from automl.trial import Ensembled, Event, Failed, Finished, Pruned, Reported, Started, SweepStarted
 
@@ -173,9 +173,9 @@ def test_the_ensemble_is_refitted_where_it_is_the_best(
     config = replace(joined(searched, members, **scores), refit=refit)
     files = StudyFiles(Path(config.study.dir) / "s")
     record = read_study(files.path)
-    assert ensemble_of(record, config) == (record.ensemble if is_it else None)
+    assert ensemble_of(record, config, files.path) == (record.ensemble if is_it else None)
     files.ensemble.unlink()
-    assert ensemble_of(record, config) is None
+    assert ensemble_of(record, config, files.path) is None
 
 
 def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,6 +69,30 @@ def test_a_study_that_kept_no_rows_is_scored_on_those_that_chose(config: DataCon
     np.testing.assert_array_equal(found.part.rows.numbers, data.validation.rows.numbers)
     event = score(found.judged(), {0: np.zeros((len(found.part), 2))}, n_resamples=100, seed=0)
     assert event.rows == "60 rows of validation, by which trials were chosen"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        (RowsKind.KEPT, {}),
+        (RowsKind.GIVEN, {}),
+        (RowsKind.VALIDATION, {"test_fraction": 0.0}),
+        (RowsKind.OUT_OF_FOLD, {"test_fraction": 0.0, "folds": 3}),
+    ],
+)
+def test_rows_are_there_as_they_came_in_the_same_order(
+    config: DataConfig, kind: RowsKind, changed: dict[str, Any]
+) -> None:
+    later = kind is RowsKind.GIVEN
+    asked = given(config, "b,y,a", "9,u,7.5", "9,v,-7.5", "9,,3") if later else config
+    found = open_evaluation(replace(asked, **changed), None)
+    assert found.kind is kind
+    assert found.frame()["a"].tolist() == found.part.rows.numbers[:, 0].tolist()
+
+
+def test_rows_of_the_disc_come_as_a_table() -> None:
+    found = open_evaluation(DataConfig(), None)
+    np.testing.assert_array_equal(found.frame()[["x1", "x2"]], found.part.rows.numbers)
 
 
 def test_rows_that_trained_are_told(config: DataConfig) -> None:

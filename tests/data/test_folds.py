@@ -151,9 +151,9 @@ def numbers(dataset: Dataset) -> list[float]:
 
 
 def test_all_rows_but_the_test_part_train_and_judge(table: DataConfig) -> None:
-    one, test, _ = load_with_test(table, None)
-    folds, same_test, _ = load_with_test(replace(table, folds=5), None)
-    assert test.rows.numbers.tolist() == same_test.rows.numbers.tolist()
+    single, divided = (load_with_test(replace(table, folds=k), None) for k in (1, 5))
+    assert single.test.rows.numbers.tolist() == divided.test.rows.numbers.tolist()
+    one, folds = single.dataset, divided.dataset
     assert len(folds.folds) == 5
     assert not len(folds.validation)
     assert len(folds.train) == len(one.train) + len(one.validation) == 240
@@ -170,10 +170,11 @@ def test_all_rows_but_the_test_part_train_and_judge(table: DataConfig) -> None:
 
 
 def test_no_test_part_is_kept_where_none_is_wanted(table: DataConfig) -> None:
-    dataset, test, _ = load_with_test(replace(table, folds=5, test_fraction=0.0), None)
-    assert (len(dataset.train), len(test)) == (N, 0)
-    single, test, _ = load_with_test(replace(table, test_fraction=0.0), None)
-    assert (len(single.train), len(single.validation), len(test)) == (240, 60, 0)
+    found = load_with_test(replace(table, folds=5, test_fraction=0.0), None)
+    assert (len(found.dataset.train), len(found.test)) == (N, 0)
+    found = load_with_test(replace(table, test_fraction=0.0), None)
+    single = found.dataset
+    assert (len(single.train), len(single.validation), len(found.test)) == (240, 60, 0)
 
 
 def test_few_rows_are_divided_several_times(table: DataConfig) -> None:
@@ -204,7 +205,8 @@ def test_what_is_not_set_changes_no_digest(table: DataConfig) -> None:
 def test_groups_stay_together_in_all_parts(table: DataConfig, folds: int) -> None:
     config = replace(table, group="shop", folds=folds)
     shops = pd.read_csv(str(table.path)).set_index("n")["shop"]
-    dataset, test, _ = load_with_test(config, None)
+    found = load_with_test(config, None)
+    dataset, test = found.dataset, found.test
     assert [column.name for column in dataset.columns.all] == ["n"], "days do not repeat"
     parts = [test, dataset.validation, dataset.train] if folds == 1 else [test, dataset.train]
     held = [{int(shops[n]) for n in part.rows.numbers[:, 0]} for part in parts]
@@ -221,7 +223,8 @@ def test_groups_stay_together_in_all_parts(table: DataConfig, folds: int) -> Non
 @pytest.mark.parametrize("folds", [1, 3])
 def test_order_is_kept_in_all_parts(table: DataConfig, folds: int) -> None:
     days = pd.read_csv(str(table.path)).set_index("n")["day"]
-    dataset, test, _ = load_with_test(replace(table, time="day", folds=folds), None)
+    found = load_with_test(replace(table, time="day", folds=folds), None)
+    dataset, test = found.dataset, found.test
     parts = [dataset.train, dataset.validation, test]
     spans = [sorted(days[n] for n in part.rows.numbers[:, 0]) for part in parts if len(part)]
     assert [len(span) for span in spans] == ([180, 60, 60] if folds == 1 else [240, 60])

@@ -48,7 +48,7 @@ def sizes(data: Dataset) -> tuple[int, int]:
 def test_of_a_table(
     rows: str, hold_out: float | None, expected: tuple[int, int], table: DataConfig
 ) -> None:
-    before, test = load_dataset(table), load_with_test(table, None)[1]
+    before, test = load_dataset(table), load_with_test(table, None).test
     data = load_dataset(table, RefitRows(rows, hold_out))
     assert sizes(data) == expected
     of = {"train": (before.train,), "train+validation": (before.train, before.validation)}
@@ -88,7 +88,7 @@ def test_of_the_disc(rows: str, hold_out: float | None, expected: tuple[int, int
         whole = [
             load_dataset(DISC).train,
             load_dataset(DISC).validation,
-            load_with_test(DISC, None)[1],
+            load_with_test(DISC, None).test,
         ]
         assert numbers(joined(data.train, data.validation)) == numbers(joined(*whole))
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.config import DataConfig
+from automl.data.folds import MANY_ROWS
 from automl.data.split import split_rows
 from automl.errors import ConfigError
 
@@ -109,3 +110,21 @@ def test_what_is_no_part_is_refused(sweep_rows: float) -> None:
 def test_what_is_no_number_of_rows_is_refused(sweep_rows: float) -> None:
     with pytest.raises(ConfigError, match="must be a number of rows"):
         DataConfig(sweep_rows=sweep_rows)
+
+
+@pytest.mark.parametrize(
+    ("folds", "fraction", "n_rows", "n_judged"),
+    [
+        ("auto", None, MANY_ROWS + 10, 2_001),
+        ("auto", 0.2, MANY_ROWS + 10, 4_002),
+        (1, None, MANY_ROWS + 10, 4_002),
+        (1, None, 100, 20),
+    ],
+    ids=["many rows", "as it is said", "no folds", "few rows"],
+)
+def test_of_many_rows_a_tenth_judges(
+    folds: object, fraction: float | None, n_rows: int, n_judged: int
+) -> None:
+    config = DataConfig(folds=folds, validation_fraction=fraction, test_fraction=0.0)
+    split = split_rows(np.arange(n_rows) % 2, config)
+    assert (len(split.validation), len(split.train)) == (n_judged, n_rows - n_judged)

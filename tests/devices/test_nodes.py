@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automl.devices.device import DeviceReadError, DeviceSnapshot, HostState, Reading
-from automl.devices.nodes import NodeReading, NodesReader, merged, of_node
+from automl.devices.nodes import NodeReading, NodesReader, as_held, merged, of_node
 from automl.devices.reader import take_reading
 from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
 
@@ -56,3 +56,23 @@ def test_devices_may_come_and_go() -> None:
     there.append(reading_of("a", 1.0, heard=1e12))
     assert {address.node for address in reader.addresses} == {"a"}
     assert take_reading(reader, dict).reserved_before, "as the node saw it"
+
+
+def test_of_a_shared_cluster_what_is_held_takes_trials() -> None:
+    one = reading_of("a", 1.0).reading
+    gpu, host = DeviceId("a", "GPU-a"), DeviceId("a", "host")
+    found = {
+        name: [(d.max_processes, d.n_places, d.closed is None) for d in as_held(one, held).devices]
+        for name, held in {
+            "nothing": {},
+            "a GPU": {DeviceId("a", "gpu-A"): 1},
+            "shares": {host: 2, DeviceId("b", "GPU-a"): 1},
+            "more than it has": {gpu: 1, host: 9},
+        }.items()
+    }
+    assert found == {
+        "nothing": [(None, 0, False), (0, None, False)],
+        "a GPU": [(None, 0, False), (None, None, True)],
+        "shares": [(None, 2, True), (0, None, False)],
+        "more than it has": [(None, 3, True), (None, None, True)],
+    }

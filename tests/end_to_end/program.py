@@ -78,8 +78,10 @@ class Running:
         return self._stderr.read_text()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the program alone, as `kill` does."""
+        """To the program alone, as `kill` does; who is stopped does nothing more by then."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
         """`kill -9`, and its end."""

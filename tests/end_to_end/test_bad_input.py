@@ -187,6 +187,7 @@ def test_it_is_refused(line: str, key: str, remedy: str, inside: Path, call: Cal
     assert refused.stdout in ("", STARTING)
 
 
+@pytest.mark.slow
 def test_a_process_says_at_once_what_it_does_and_once_what_is_wrong(program: Program) -> None:
     write_files(program.folder)
     refused = program.run(*split(f"{PYTHON}=broken:train"))

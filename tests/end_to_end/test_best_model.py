@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from automl.record.studies import read_study
 from automl.trial import SweepEnded
 from tests.end_to_end.conftest import Call
@@ -55,6 +57,7 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
     return Best(number, value, order)
 
 
+@pytest.mark.slow
 def test_a_pruned_trial_that_reported_the_best_value_is_the_best_model(
     folder: Path, call: Call
 ) -> None:
@@ -67,6 +70,7 @@ def test_a_pruned_trial_that_reported_the_best_value_is_the_best_model(
     assert said_everywhere(folder, done.stdout, call) == Best(1, 0.2, [1, 3, 2, 0])
 
 
+@pytest.mark.slow
 def test_where_the_objective_returns_its_value_only_finished_trials_count(
     folder: Path, call: Call
 ) -> None:

@@ -15,7 +15,9 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.troubled import BEGAN, BROKE, HELD_AT_EXIT
-from tests.execution.test_workers import is_alive
+from tests.execution.supervised import is_alive
+
+pytestmark = pytest.mark.slow
 
 TROUBLED = "tests.end_to_end.troubled"
 WORDS = (

@@ -17,6 +17,8 @@ from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
 from tests.plugins import write_entry_points
 
+pytestmark = pytest.mark.slow
+
 PYTHON = shlex.quote(sys.executable)
 TRAIN = """
 import argparse, os, sys, time
@@ -149,7 +151,6 @@ print("val_loss: 1")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["follow", "redirect"])
 def test_what_a_program_of_another_environment_logs_is_joined_where_that_is_wanted(
     inside: str, program: Program

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
@@ -29,6 +31,7 @@ def uuids(records: Records) -> set[str]:
     return {run.data.tags["automl.study"] for run in records.runs()}
 
 
+@pytest.mark.slow
 def test_a_copy_is_asked_for_and_then_has_runs_of_its_own(folder: Path, call: Call) -> None:
     first, second = Records(folder, "first"), Records(folder, "second")
     assert call("study.name=first", "study.n_trials=2", *WORDS).code == 0
@@ -69,6 +72,7 @@ def test_a_copy_is_asked_for_and_then_has_runs_of_its_own(folder: Path, call: Ca
     first.check_exact(3, 3, LOSSES)
 
 
+@pytest.mark.slow
 def test_a_renamed_study_keeps_its_runs_and_its_experiment(folder: Path, call: Call) -> None:
     old, new = Records(folder, "old"), Records(folder, "new")
     assert call("study.name=old", "study.n_trials=2", *WORDS).code == 0
@@ -96,6 +100,7 @@ def test_a_renamed_study_keeps_its_runs_and_its_experiment(folder: Path, call: C
     assert set(moved.trial_runs()) == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_copy_killed_while_it_becomes_a_study_of_its_own_becomes_one(
     program: Program, folder: Path, call: Call
 ) -> None:

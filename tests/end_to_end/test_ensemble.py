@@ -13,6 +13,8 @@ from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 FEW = (
     *("study.name=a", "devices=host", "study.n_trials=3", "training.epochs=2"),
     *("data.n_train=200", "data.n_validation=100", "pruner=none", "execution=inline"),

@@ -98,6 +98,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     assert model.metrics["val_loss"] == pytest.approx(best.value)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_rows_is_compared_with_parts_of_it(study: Records, call: Call) -> None:
     done = call("evaluate", *MOVED, "evaluate.trials=[2,0,1]")
     assert (done.code, done.stderr) == (0, "")
@@ -113,6 +114,7 @@ def test_a_part_of_the_rows_is_compared_with_parts_of_it(study: Records, call: C
     assert said[4].startswith(("their order", "trial ", "on 75 rows"))
 
 
+@pytest.mark.slow
 def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: Path) -> None:
     frame = write_table(folder / "later.csv", seed=9, n_rows=80)
     done = call("evaluate", *MOVED, "data.test_path=later.csv")
@@ -146,6 +148,7 @@ def test_it_is_the_same_from_python(study: Records, folder: Path) -> None:
     assert "test_auc" in study.trial_runs()[second].data.metrics
 
 
+@pytest.mark.slow
 def test_a_running_sweep_keeps_its_log_to_itself(study: Records, call: Call) -> None:
     call("sync", *MOVED)
     before = study.n_lines()
@@ -255,6 +258,7 @@ def test_a_study_without_a_finished_trial_says_how_to_go_on(folder: Path, call: 
     assert "python -m automl resume study.name=disc" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_study_that_had_a_test_table_and_has_it_no_more(folder: Path, call: Call) -> None:
     write_table(folder / "table.csv")
     write_table(folder / "test.csv", seed=1, n_rows=60)

@@ -17,6 +17,8 @@ from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_evaluate import write_table
 
+pytestmark = pytest.mark.slow
+
 WORDS = (
     *("study.name=f", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y"),
     *("data.folds=3", "data.test_fraction=0", "space.width=8", "space.depth=1"),

@@ -52,6 +52,7 @@ def fill(disk: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_named_and_the_study_goes_on(program: Program, disk: Path) -> None:
     records = Records(program.folder, "full")
     sweep = program.start("study.name=full", *WORDS)

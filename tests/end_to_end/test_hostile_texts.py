@@ -14,6 +14,8 @@ from tests.end_to_end.hostile import LONG_WORD, WORDS
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 
 def mine(name: str) -> tuple[str, ...]:
     return ("objective=python", f"objective.target=tests.end_to_end.hostile:{name}", "devices=host")

@@ -17,6 +17,8 @@ from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 from tests.flips import one_bit_flipped
 
+pytestmark = pytest.mark.slow
+
 N_TRIALS = 8
 WORDS = (
     "study.name=lost",
@@ -50,7 +52,14 @@ def cut(ended: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reco
     return records
 
 
-@pytest.mark.parametrize("what", ["events.delivered is there", "it is lost too", "MLflow is new"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "events.delivered is there",
+        pytest.param("it is lost too", marks=pytest.mark.slow),
+        pytest.param("MLflow is new", marks=pytest.mark.slow),
+    ],
+)
 def test_what_the_log_has_lost_is_put_back(
     what: str, ended: Program, cut: Records, call: Call, empty_database: Path
 ) -> None:

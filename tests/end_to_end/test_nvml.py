@@ -110,6 +110,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
     assert any(begin < end for (_, end), (begin, _) in pairwise(spans)) is together
 
 
+@pytest.mark.slow
 def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
     program: Program, nvml_stub: NvmlStub
 ) -> None:
@@ -197,6 +198,7 @@ IN_RANKS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loaded_nvml_stub")
 def test_a_trial_has_two_gpus_and_trains_in_a_process_for_each(folder: Path, call: Call) -> None:
     """DistributedDataParallel with Gloo: torch cannot use the stub's GPUs."""

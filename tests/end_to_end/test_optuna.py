@@ -12,6 +12,8 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 N_TRIALS = 7
 WORDS = (
     "study.name=asks",

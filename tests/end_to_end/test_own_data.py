@@ -18,6 +18,9 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
+
 SOURCE = """
 import torch
 from torch import nn
@@ -79,7 +82,6 @@ exec(SOURCE, SPACE)
 images, bars_network = SPACE["bars"], SPACE["build"]
 
 
-@pytest.mark.slow
 def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
     Path(program.folder, "mine.py").write_text(SOURCE)
     running = program.start(*WORDS)

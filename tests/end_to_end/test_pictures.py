@@ -44,6 +44,7 @@ def unheard(program: Program, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_that_nobody_can_look_at_ends_as_any_other(program: Program) -> None:
     records = Records(program.folder, "unseen")
     for name in ("status.json", "sweep.log"):  # what cannot be written by anyone

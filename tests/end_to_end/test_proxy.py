@@ -17,6 +17,8 @@ from tests.end_to_end.proxy import Proxy
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port, serve, start_proxy
 
+pytestmark = pytest.mark.slow
+
 N_TRIALS = 4
 LOSSES = ["train_loss", "val_loss"]
 

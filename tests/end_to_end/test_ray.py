@@ -38,6 +38,7 @@ def agents() -> list[psutil.Process]:
     return [process for process in ours if "AgentActor" in "".join(process.cmdline())]
 
 
+@pytest.mark.slow
 def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     program: Program, cluster: Any
 ) -> None:

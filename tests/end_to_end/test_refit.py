@@ -107,6 +107,7 @@ def test_its_run_stands_beside_those_of_the_study(swept: Path, call: Call) -> No
     assert "params.`lr`" in view, "the view is the study's"
 
 
+@pytest.mark.slow
 def test_several_seeds_are_one_model_by_their_mean(swept: Path, call: Call) -> None:
     done = call(*OF_SWEPT, "refit.n_seeds=3", "refit.rows=all")
     assert (done.code, done.stderr) == (0, "")
@@ -134,6 +135,7 @@ def test_held_out_rows_tell_where_to_stop(swept: Path, call: Call) -> None:
     assert checkpoint.load(study(swept) / "refit.pt")["step"] == best
 
 
+@pytest.mark.slow
 def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     numbers = np.random.default_rng(1).normal(size=(120, 2))
     table = pd.DataFrame(numbers, columns=["a", "b"])
@@ -155,6 +157,7 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     assert "data.digest" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Call) -> None:
     numbers = np.random.default_rng(1).normal(size=(200, 2))
     table = pd.DataFrame(numbers, columns=["a", "b"]).assign(y=numbers @ [3, -1] + 0.5)
@@ -188,6 +191,7 @@ def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Cal
     assert automl.load("studies/a/refit.pt").params == best
 
 
+@pytest.mark.slow
 def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     folder: Path, call: Call
 ) -> None:
@@ -205,6 +209,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_to_the_same_bits(program: Program, call: Call) -> None:
     assert call(*LONG).code == 0
     running = program.start(*REFIT)
@@ -285,6 +290,7 @@ def test_what_is_refused(words: tuple[str, ...], said: str, swept: Path, call: C
     assert not (study(swept) / "refits").exists()
 
 
+@pytest.mark.slow
 def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
     words = ("study.n_trials=1", *mine("refits_at_the_second_try"), "execution=inline")
     assert call(*FEW, *words).code == 0

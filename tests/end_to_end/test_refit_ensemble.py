@@ -19,6 +19,8 @@ from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 from tests.end_to_end.tables import AUTO, wine_like
 
+pytestmark = pytest.mark.slow
+
 NAME = "study.name=a"
 MOVED = (NAME, "study.copy=false")
 REFIT = ("refit", *MOVED)
@@ -27,7 +29,7 @@ REFIT = ("refit", *MOVED)
 @pytest.fixture(scope="module")
 def searched(story: Program) -> Path:
     wine_like().to_csv(story.folder / "wine.csv", index=False)
-    done = story.run(NAME, *AUTO)
+    done = story.start(NAME, *AUTO).wait()
     assert (done.code, done.stderr) == (0, "")
     return story.folder
 
@@ -112,7 +114,6 @@ def test_the_best_trial_alone_where_that_is_wanted(study: Records, call: Call) -
     assert folder.name.startswith(f"trial-{best.number:05d}-")
 
 
-@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_with_what_is_left(
     study: Records, program: Program, call: Call
 ) -> None:

@@ -16,6 +16,8 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 NAME = "study.name=a"
 MOVED = (NAME, "study.copy=false")
 SMALL = (

@@ -154,6 +154,7 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     assert shown_on(study.trial_runs()[other]) == []
 
 
+@pytest.mark.slow
 def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> None:
     study = with_version
     _, other = best_and_other(study)
@@ -166,6 +167,7 @@ def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> N
     assert [version.aliases for version in versions(study)] == [["champion"], ["challenger"]]
 
 
+@pytest.mark.slow
 def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> None:
     _, other = best_and_other(study)
     assert call("register", *MOVED, f"register.trial={other}").code == 0
@@ -174,6 +176,7 @@ def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> No
     assert [version.aliases for version in versions(study)] == [[], ["champion"]]
 
 
+@pytest.mark.slow
 def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) -> None:
     client(study).create_registered_model("theirs")
     client(study).create_registered_model("t", tags={"automl.study": "another"})
@@ -193,6 +196,7 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
     assert len(versions(study)) == 1
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_down_is_gone_on_with(
     study: Records, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +225,7 @@ def test_what_cannot_be_served_is_refused_before_anything(
     assert not (study.path / "exports").exists()
 
 
+@pytest.mark.slow
 def test_one_registers_at_a_time(study: Records, call: Call) -> None:
     assert call("evaluate", *MOVED).code == 0
     with StudyDirectory.open(StudyConfig(name="t"), must_exist=True):

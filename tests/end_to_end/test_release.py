@@ -102,6 +102,7 @@ def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
     assert "2 of 5: refit\n" in fourth.stdout, "it is not there any more"
 
 
+@pytest.mark.slow
 def test_a_refit_that_is_worse_stops_before_anything_is_exported(
     study: Records, call: Call
 ) -> None:
@@ -159,6 +160,7 @@ def test_another_model_than_the_refit_is_refused(
     assert not (study.path / "release.json").exists()
 
 
+@pytest.mark.slow
 def test_a_copied_study_does_not_count_the_export_of_the_other(
     study: Records, call: Call, folder: Path
 ) -> None:

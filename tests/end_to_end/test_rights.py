@@ -17,6 +17,8 @@ from automl.cli.compose import compose
 from automl.running.view import SweepView, write_view
 from tests.end_to_end.program import PATIENCE_SECONDS, Done, Program
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def study(program: Program) -> Path:

@@ -7,9 +7,12 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
+from automl.record.events import read_events
+from automl.trial import Checkpointed, CheckpointKind
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
@@ -34,6 +37,10 @@ class Machines:
         return self._programs[name]
 
     def words(self, n_trials: int, *more: str) -> tuple[str, ...]:
+        return (*self.shared(n_trials), *mine("counts"), *more)
+
+    def shared(self, n_trials: int) -> tuple[str, ...]:
+        """Of any objective."""
         return (
             "study.name=shared",
             f"study.n_trials={n_trials}",
@@ -42,8 +49,6 @@ class Machines:
             "pruner=none",
             "devices=host",
             "admission.max_concurrent_trials=2",
-            *mine("counts"),
-            *more,
         )
 
     def records(self, name: str) -> Records:
@@ -60,15 +65,7 @@ class Machines:
         """All leases end, by the database's clock."""
         with psycopg.connect(self._database) as connection:
             connection.execute("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
-
-    def lapse_deliverer(self, name: str) -> None:
-        """Its lease ends, if the sweep of that folder is the one that delivers."""
-        (own,) = (self.records(name).path / "outbox").iterdir()
-        with psycopg.connect(self._database) as connection:
-            connection.execute(
-                "UPDATE automl_deliverers SET lease_until = '-infinity' WHERE sweep = %s",
-                (own.stem,),
-            )
+            connection.execute("UPDATE automl_deliverers SET lease_until = '-infinity'")
 
     def end_all(self) -> None:
         for program in self._programs.values():
@@ -100,6 +97,7 @@ def values(records: Records) -> dict[tuple[int, int], float]:
     return {key: metrics["val_loss"] for key, metrics in records.losses().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # four programs, three of them at once
 def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
     n_trials = 24
@@ -107,7 +105,6 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
     records = {name: machines.records(name) for name in "abc"}
     sweeps["b"].wait_until(lambda: len(records["b"].outcomes()) > 3, "four trials have ended")
     sweeps["b"].kill()
-    machines.lapse_deliverer("b")
     for name in "ac":
         done = sweeps[name].wait()
         assert (done.code, done.stderr) == (0, "")
@@ -121,26 +118,79 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, True], ids=["alone", "with all its processes"])
 def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
-    machines: Machines,
+    machines: Machines, *, whole: bool
 ) -> None:
     n_trials = 60
     stopped = machines["a"].start(*machines.words(n_trials))
     records = machines.records("a")
     stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    processes = psutil.Process(stopped.process.pid).children(recursive=True) if whole else []
     stopped.signal(signal.SIGSTOP)
+    for process in processes:
+        process.suspend()
     assert machines.held(), "it holds trials"
     machines.lapse()
     other = machines["b"].start(*machines.words(n_trials))
     done = other.wait()
     assert (done.code, done.stderr) == (0, "")
+    check_exact(machines.records("b"), n_trials)
     stopped.signal(signal.SIGCONT)
+    for process in processes:
+        process.resume()
     late = stopped.wait()
     assert (late.code, late.stderr) == (0, "")
     check_exact(machines.records("b"), n_trials)
     assert values(records) == values(machines.records("b"))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
+    machines: Machines, tmp_path: Path
+) -> None:
+    """The machines share no folder but that."""
+    n_trials, bucket = 60, f"study.checkpoints=file://{tmp_path}/bucket"
+    words = machines.words(n_trials, bucket, "training.checkpoint_every_seconds=0")
+    killed = machines["a"].start(*words)
+    records = machines.records("a")
+    killed.wait_until(lambda: len(records.losses()) >= 8, "trials report")
+    kept: dict[int, int] = {}
+
+    def has_kept_some() -> bool:
+        killed.signal(signal.SIGSTOP)
+        kept.update(kept_of(records.path, set(machines.held())))
+        if not kept:
+            killed.signal(signal.SIGCONT)
+        return bool(kept)
+
+    killed.wait_until(has_kept_some, "a trial that it holds has a checkpoint")
+    killed.kill()
+    machines.lapse()
+    done = machines["b"].start(*words).wait()
+    assert (done.code, done.stderr) == (0, "")
+    assert "begin again" not in done.stdout
+    check_exact(machines.records("b"), n_trials)
+    for number, step in kept.items():
+        trained = machines.records("b").path / f"checkpoints/trial-{number:05d}/trained"
+        if trained.exists():  # else all was trained, and only its end was to be told
+            assert int(trained.read_text().split()[0]) > step, "what was told of as written counts"
+
+
+def kept_of(study: Path, trials: set[int]) -> dict[int, int]:
+    """The last step of each of these trials of which its sweep has said that it is written."""
+    (own,) = (study / "outbox").iterdir()
+    return {
+        event.trial: event.step
+        for event, _ in read_events(own)
+        if isinstance(event, Checkpointed)
+        and event.trial in trials
+        and event.kind is CheckpointKind.LAST
+    }
+
+
+@pytest.mark.slow
 def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> None:
     n_trials = 40
     stopped = machines["a"].start(*machines.words(n_trials))
@@ -159,6 +209,7 @@ def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> Non
     check_exact(machines.records("b"), n_trials)
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
     n_trials = 40
     first = machines["a"].start(*machines.words(n_trials))
@@ -172,6 +223,7 @@ def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
     check_exact(machines.records("b"), n_trials)
 
 
+@pytest.mark.slow
 def test_a_raised_total_is_seen_by_who_runs(machines: Machines) -> None:
     first = machines["a"].start(*machines.words(24))
     records = machines.records("a")
@@ -194,6 +246,7 @@ def test_other_settings_are_refused_as_in_resume(machines: Machines) -> None:
     assert not (machines["b"].folder / "studies" / "shared").exists()
 
 
+@pytest.mark.slow
 def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database: str) -> None:
     assert machines["a"].call(*machines.words(3)).code == 0
     known = ("study.name=shared", f"study.storage='{database}'")
@@ -208,6 +261,7 @@ def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database:
     assert (unknown.code, "it has: shared" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_delays_and_loses_nothing(
     machines: Machines, postgres: Server
 ) -> None:

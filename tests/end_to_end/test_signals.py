@@ -34,6 +34,7 @@ def n_hanging(records: Records) -> int:
     return path.read_text().count("again") if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_trials_that_hang_hold_nobody_up(program: Program, call: Call) -> None:
     records = Records(program.folder, "stuck")
     first = program.start(*WORDS)
@@ -69,6 +70,7 @@ def processes_of(running: Running) -> list[psutil.Process]:
     return [sweep, *sweep.children(recursive=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_batch_system_s_signal_to_every_process_stops_it_in_order(
     program: Program, number: signal.Signals

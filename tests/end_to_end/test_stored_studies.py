@@ -15,7 +15,13 @@ STORED = Path(__file__).parents[1] / "stored_studies"
 N_TRIALS = 8
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (STORED / "studies").iterdir()))
+NAMES = sorted(path.name for path in (STORED / "studies").iterdir())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "table" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES],
+)
 def test_a_study_of_before_goes_on(name: str, folder: Path, call: Call) -> None:
     shutil.copytree(STORED, folder, dirs_exist_ok=True)
     assert "interrupted" in call("status", f"study.name={name}").stdout

@@ -17,6 +17,8 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import OBJECTIVES, Program
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 STRANGER = 12345
 WORDS = (
     "study.name=theirs",

@@ -201,6 +201,7 @@ def ask(port: int, path: str, body: object = None, host: str | None = None) -> t
         connection.close()
 
 
+@pytest.mark.slow
 def test_the_ui_answers_with_the_runs_in_it(ui: int) -> None:
     status, page = ask(ui, "/")
     assert status == 200
@@ -213,6 +214,7 @@ def test_the_ui_answers_with_the_runs_in_it(ui: int) -> None:
     assert names == {"whole", *(f"trial-{n:05d}" for n in range(4))}
 
 
+@pytest.mark.slow
 def test_the_ui_refuses_a_foreign_host(ui: int) -> None:
     assert ask(ui, "/", host="10.evil.example")[0] == 403
     assert ask(ui, "/", host=f"localhost:{ui}")[0] == 200
@@ -246,6 +248,7 @@ def best_first(records: Records) -> list[Run]:
     return sorted(runs, key=lambda run: float(run.data.metrics["value"]))
 
 
+@pytest.mark.slow
 def test_the_address_leads_to_the_study_s_runs_best_first(
     ui: int, address: str, records: Records
 ) -> None:
@@ -274,6 +277,7 @@ def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records
     assert params == {"params.`lr`"}
 
 
+@pytest.mark.slow
 def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
     uri = f"tracking.uri=http://127.0.0.1:{ui}"
     done = story.call(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)

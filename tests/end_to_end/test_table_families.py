@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,10 @@ from tests.training.tables import TARGET, mixed_frame
 
 TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
 NAMES = ("linear", "trees", "boosting")
+ONE_AND_MORE = [
+    pytest.param(name, marks=[] if name == "trees" else pytest.mark.slow) for name in NAMES
+]
+"""The others go the same way, and their suites of families, exports and refits are their own."""
 REFUSED = """
 from pathlib import Path
 Path({marker!r}).touch()
@@ -30,20 +36,24 @@ def table(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def each(story: Program) -> Path:
-    """A folder with a study of each, by its name."""
+def each(story: Program) -> Callable[[str], Path]:
+    """A folder with a study of each that was asked for, by its name."""
     mixed_frame(2).to_csv(story.folder / "table.csv", index=False)
     inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
-    for name in NAMES:
+
+    @cache
+    def sweep(name: str) -> Path:
         words = (f"model={name}", f"study.name={name}", "study.n_trials=2", "training.epochs=3")
         assert story.call(*words, *TABLE, *inline).code == 0
-    return story.folder
+        return story.folder
+
+    return sweep
 
 
 @pytest.fixture
-def swept(each: Path, folder: Path) -> Path:
-    """The test's own folder, with those studies in it."""
-    shutil.copytree(each, folder, dirs_exist_ok=True)
+def swept(name: str, each: Callable[[str], Path], folder: Path) -> Path:
+    """The test's own folder, with the study of its name in it."""
+    shutil.copytree(each(name), folder, dirs_exist_ok=True)
     return folder
 
 
@@ -70,6 +80,7 @@ def test_no_process_of_a_sweep_loads_torch(name: str, table: Path, program: Prog
     assert not marker.exists()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program) -> None:
     words = (
         *("model=trees", "study.n_trials=2", "training.epochs=12", *TABLE),
@@ -86,7 +97,8 @@ def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program
     assert killed.losses() == whole.losses()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ONE_AND_MORE)
 def test_a_model_is_scored_explained_and_trained_again(name: str, swept: Path, call: Call) -> None:
     moved = (f"study.name={name}", "study.copy=false")
     done = call("evaluate", *moved)
@@ -112,7 +124,7 @@ def test_a_model_is_scored_explained_and_trained_again(name: str, swept: Path, c
     assert n_steps == {0: n_best, 1: n_best}, "as long as the trial trained to its best"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_AND_MORE)
 def test_a_model_is_exported_and_registered(name: str, swept: Path, call: Call) -> None:
     moved = (f"study.name={name}", "study.copy=false")
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
@@ -128,6 +140,7 @@ def test_a_model_is_exported_and_registered(name: str, swept: Path, call: Call) 
     assert "champion" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_several_families_found_is_exported_and_released(table: Path, call: Call) -> None:
     """Trials of folds, and their ensemble."""
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")

@@ -24,6 +24,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 def test_a_resume_knows_who_died_and_who_ran_out_of_memory(program: Program) -> None:
     records = Records(program.folder, "known")
     first = program.start(*WORDS)

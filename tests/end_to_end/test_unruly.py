@@ -14,6 +14,8 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 
+pytestmark = pytest.mark.slow
+
 
 def unruly_one(name: str) -> tuple[str, ...]:
     """The words for a function of `unruly.py`, one trial at a time."""

@@ -26,7 +26,7 @@ WORDS = (
 def searched(story: Program) -> Path:
     """A folder with a study `t`, of which nobody chose model, folds or test rows."""
     mixed_frame(2, n_rows=240).to_csv(story.folder / "table.csv", index=False)
-    done = story.run("study.name=t", *TABLE, *WORDS)
+    done = story.start("study.name=t", *TABLE, *WORDS).wait()
     assert (done.code, done.stderr) == (0, "")
     (story.folder / "said.txt").write_text(done.stdout)
     return story.folder

@@ -80,7 +80,7 @@ def _closed_cluster() -> Iterator[None]:
     _cluster.close()
 
 
-RAYS_OWN = pytest.mark.filterwarnings("ignore")
+RAYS_OWN = (pytest.mark.filterwarnings("ignore"), pytest.mark.slow)
 
 
 ALL = ["inline", "workers", pytest.param("ray", marks=RAYS_OWN)]

@@ -13,7 +13,7 @@ from automl.training import checkpoint
 from automl.training.folds.estimator import FoldsEstimator
 from automl.trial import Finished, Placement
 from tests.training.conftest import Listener, make_spec
-from tests.training.folds.test_trials import PARAMS, CallByCall, assert_same, plan_of, session
+from tests.training.folds.conftest import PARAMS, CallByCall, assert_same, plan_of, session
 
 pytestmark = pytest.mark.gpu
 

@@ -1,14 +1,11 @@
-"""The event log: nothing lost, nothing twice, whole lines only, whatever happens to its process."""
+"""The event log: nothing lost, nothing twice, whole lines only, in their order."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import math
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,81 +18,23 @@ from automl.record.events import EventLog, read_events
 from automl.record.study import fold
 from automl.tracking.lines import LineCounter
 from automl.trial import (
-    Checkpointed,
-    CheckpointKind,
-    DeviceKind,
-    Difference,
-    Ensembled,
-    Evaluated,
     Event,
     Failed,
-    Finished,
-    Interrupted,
-    Interval,
     Logged,
     LoggedPoint,
     MemoryPeak,
-    Outcome,
     OutOfMemory,
-    Paced,
-    Pruned,
     Reported,
-    RequestSource,
-    RowsKind,
-    Started,
-    SweepEnded,
     SweepStarted,
     Tagged,
-    TooLarge,
-    TrialState,
-    Tuned,
 )
-from tests.flips import one_bit_flipped, unsealed
-from tests.lossy_disk import LossyDisk, no_room_beyond
+from tests.record.every_event import EVENTS, events_of
 from tests.tracking.scenes import begin, finish, interrupt, report, sweep_started, trial
-
-EVENTS: list[Event] = [
-    Started(3, 1.5, params={"lr": 0.1, "n": 2, "kind": "ä", "on": True, "no": None}, device="cpu"),
-    Reported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
-    Tagged(3, 2.6, name="data", text="ä: 3 rows"),
-    Logged(
-        3, 2.7, (LoggedPoint("a/b", math.inf, -2, 17), LoggedPoint("c", 0.5, 3, 18)), {"p": "ä"}
-    ),
-    Checkpointed(3, 2.75, step=4, path="/tmp/ö/last.pt", kind=CheckpointKind.LAST),
-    MemoryPeak(3, 2.75, peak_bytes=2**40),
-    MemoryPeak(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
-    MemoryPeak(3, 2.75, 2**40, on_each_bytes=(2**40, 2**30)),
-    Finished(3, 3.5, value=-0.5),
-    Pruned(4, 3.5, step=2, value=1.0),
-    Interrupted(5, 3.5, cause="killed", by_worker_death=True),
-    Failed(6, 3.5, cause="ValueError: x", details="line\nline", hopeless=True),
-    OutOfMemory(7, 3.5, cause="no room"),
-    TooLarge(8, 3.5, cause="does not fit", excess=0.25, at_least=True),
-    SweepStarted(0.5, "s", "u", {"a.b": "1"}),
-    SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
-    Paced(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
-    Paced(10.5, DeviceKind.GPU, 1e9, 0.25),
-    Evaluated(
-        11.5,
-        RowsKind.GIVEN,
-        n_rows=60,
-        digest="ab",
-        trials=(7, 3),
-        scores={"trial-00007": {"loss": Interval(0.25, 0.125, math.inf)}},
-        differences={"linear": {"loss": Difference(0.5, 0.25, 0.75, "worse")}},
-    ),
-    Tuned(12.5, "trial-00003", "onnx, 1 thread", {"onnx, 1 thread": {"p50_seconds": 1e-5}}),
-    Ensembled(12.5, 300, {7: 0.75, 3: 0.25}, {"loss": 0.5, "auc": math.inf}, {7: 2e6}),
-]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "events.log"
-
-
-def events_of(path: Path) -> list[Event]:
-    return [event for event, _ in read_events(path)]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -312,169 +251,12 @@ def test_no_thread_looks_a_step_up_while_another_writes_it(path: Path) -> None:
     assert len(events_of(path)) == 1
 
 
-def test_what_append_has_taken_survives_kill_9(path: Path) -> None:
-    code = (
-        "import sys, pathlib\n"
-        "from automl.record.events import EventLog\n"
-        "from tests.tracking.scenes import report\n"
-        "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
-        "for step in range(10**6):\n"
-        "    log.append(report(0, step))\n"
-        "    print(step, flush=True)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        for line in writer.stdout:
-            if int(line) == 500:
-                writer.kill()
-                break
-        last = int((line + writer.stdout.read()).split()[-1])
-    steps = [event.step for event in events_of(path) if isinstance(event, Reported)]
-    assert steps == list(range(len(steps)))
-    assert len(steps) > last
-
-
-def test_a_full_disk_is_told_and_stays_told(path: Path) -> None:
-    """No byte beyond 4,000 can be written to a file in that process."""
-    code = (
-        "import sys, pathlib, resource\n"
-        "from automl.errors import StorageError\n"
-        "from automl.record.events import EventLog\n"
-        "from tests.tracking.scenes import begin, report\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
-        "log = EventLog.open(pathlib.Path(sys.argv[1]))\n"
-        "n, told = 0, []\n"
-        "for event in [*(report(0, step) for step in range(99)), begin(1)]:\n"
-        "    try:\n"
-        "        n += log.append(event)\n"
-        "    except StorageError as error:\n"
-        "        told.append(str(error))\n"
-        "log.close()\n"
-        "import json; print(json.dumps([n, told]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
-    )
-    n_taken, told = json.loads(done.stdout)
-    assert 0 < n_taken < 99
-    assert len(told) == 100 - n_taken
-    assert all("make room" in message and str(path) in message for message in told)
-    assert len(events_of(path)) == n_taken
-    with EventLog.open(path) as log:  # room was made: the torn line is cut, and on it goes
-        assert log.append(report(0, n_taken))
-    assert len(events_of(path)) == n_taken + 1
-
-
 def test_a_closed_log_takes_nothing(path: Path) -> None:
     log = EventLog.open(path)
     log.close()
     log.close()
     with pytest.raises(StorageError, match="closed"):
         log.append(begin(0))
-
-
-# --- what a power cut leaves, and a disk that fails -----------------------------------------------
-
-
-def left_of(disk: LossyDisk, path: Path) -> list[Event]:
-    """The events that are still there after a power cut now."""
-    return events_of(disk.after_power_cut() / path.name)
-
-
-@pytest.mark.parametrize(
-    "event", [event for event in EVENTS if isinstance(event, Outcome | SweepStarted | SweepEnded)]
-)
-def test_what_must_not_be_lost_is_on_disk_when_append_returns(
-    event: Event, path: Path, lossy_disk: LossyDisk
-) -> None:
-    with EventLog.open(path) as log:
-        log.append(report(0, 0))
-        log.append(event)
-        assert left_of(lossy_disk, path) == [report(0, 0), event]
-
-
-def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> None:
-    with EventLog.open(path) as log:
-        for step in range(3):
-            log.append(report(0, step))
-            while lossy_disk.flushed.get(timeout=10) != path:
-                pass
-            assert lossy_disk.content(path) == path.read_bytes()
-
-
-def test_a_write_that_failed_refuses_everything_after(path: Path) -> None:
-    """There is room again, but half of a line is in the file: nothing may be glued onto it."""
-    with EventLog.open(path) as log:
-        log.append(report(0, 0))
-        with (
-            no_room_beyond(path.stat().st_size + 20),
-            pytest.raises(StorageError, match=r"File too large.*make room"),
-        ):
-            log.append(report(0, 1))
-        for event in (report(0, 1), report(0, 0), finish(0), sweep_started()):
-            with pytest.raises(StorageError, match="File too large"):
-                log.append(event)
-    assert events_of(path) == [report(0, 0)]
-    with EventLog.open(path) as log:
-        log.append(report(0, 1))
-    assert events_of(path) == [report(0, 0), report(0, 1)]
-
-
-def test_an_outcome_whose_flush_failed_is_not_taken(path: Path, lossy_disk: LossyDisk) -> None:
-    with EventLog.open(path) as log:
-        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
-        for _ in range(2):
-            with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
-                log.append(finish(0))
-
-
-def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: LossyDisk) -> None:
-    with EventLog.open(path) as log:
-        lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
-        log.append(report(0, 0))
-        (thread,) = (thread for thread in threading.enumerate() if thread.name == "events.log")
-        thread.join(timeout=10)  # it ends with the first failure
-        with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
-            log.append(report(0, 1))
-
-
-def test_a_last_flush_that_failed_is_told_by_close(path: Path, lossy_disk: LossyDisk) -> None:
-    log = EventLog.open(path)
-    lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
-    log.append(report(0, 0))
-    with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
-        log.close()
-    log.close()
-
-
-# --- flipped bits ---------------------------------------------------------------------------------
-
-
-def test_a_flipped_bit_costs_its_line_and_changes_none(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with EventLog.open(path) as log:
-        for event in EVENTS:
-            log.append(event)
-    for content in one_bit_flipped(path.read_bytes(), 300):
-        path.write_bytes(content)
-        with caplog.at_level(logging.WARNING):
-            events = events_of(path)
-        left = iter(EVENTS)
-        assert all(event in left for event in events), "in their order, and none is another"
-        if len(events) < len(EVENTS) - 1:  # a lost newline costs the line after it, too
-            assert "is no event and is left out" in caplog.text
-        caplog.clear()
-
-
-def test_a_flipped_bit_of_a_log_without_checksums_is_no_error(path: Path) -> None:
-    with EventLog.open(path) as log:
-        for event in EVENTS:
-            log.append(event)
-    assert unsealed(path.read_bytes()) != path.read_bytes()
-    for content in one_bit_flipped(unsealed(path.read_bytes()), 300):
-        path.write_bytes(content)
-        EventLog.open(path).close()
 
 
 def test_texts_of_any_length_are_bounded_in_the_log_and_when_they_are_read(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Choosers for tests that know how long trials take."""
+"""What chooses and waits in tests that know how long trials take."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from automl.running.chooser import Chooser
-from automl.running.messages import Waiting
+from automl.running.durations import Durations
+from automl.running.messages import Running, Waiting
 from automl.trial import DeviceKind, Work
-from tests.running.simulated_machine import Plan
+from tests.running.simulated_machine import RELEASED_AFTER, Plan
 
 
 class Known(Chooser):
@@ -21,3 +22,19 @@ class Known(Chooser):
 
     def seconds(self, waiting: Waiting, kind: DeviceKind) -> float | None:
         return self._plans[waiting.trial.number].seconds_on(kind)
+
+
+class Told(Durations):
+    """How long trials take, from admission to the reservation's return; or about so long."""
+
+    def __init__(self, plans: Sequence[Plan], rough: float) -> None:
+        super().__init__()
+        self._plans, self._rough = plans, rough
+
+    def of(self, waiting: Waiting, share: float = 0.5) -> float:
+        plan = self._plans[waiting.trial.number]
+        seconds = plan.seconds_on(waiting.where or DeviceKind.GPU)
+        return self._rough * (plan.hosted_after + seconds + RELEASED_AFTER)
+
+    def left(self, running: Running, now_seconds: float) -> float:
+        return running.since_seconds + self.of(running.waiting) - now_seconds

@@ -12,13 +12,28 @@ from dataclasses import dataclass, field
 
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HeldBytes
 from automl.running.messages import Kind
-from automl.trial import HOST, LOCAL_NODE, DeviceId, DeviceKind, Placement, ProcessId, Share
+from automl.trial import (
+    HOST,
+    LOCAL_NODE,
+    DeviceId,
+    DeviceKind,
+    Failed,
+    Finished,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    Placement,
+    ProcessId,
+    Share,
+)
 from tests.places import device_id
 
 SWEEP = ProcessId(LOCAL_NODE, 1)
 """The process of the sweep, where trials run in its threads."""
 CONTEXT_BYTES = 560 * 1024**2
 """What CUDA takes of a device in each process, as much as was ever measured."""
+RELEASED_AFTER = 0.1
+"""From the end of an execution until its reservation is returned."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,20 @@ class Lane:
     number: int
     plan: Plan
     began: float
+
+    def outcome(self, now: float, n_starts: int, *, too_large: bool, dies: bool) -> Outcome:
+        """Its end, as it was planned; it has started so often."""
+        number, ends = self.number, self.plan.ends
+        if too_large:
+            return OutOfMemory(number, now, "CUDA out of memory")
+        if dies:
+            return Interrupted(number, now, "killed by SIGSEGV", by_worker_death=True)
+        if ends == "loses nodes" and n_starts <= 3:
+            return Interrupted(number, now, "node lost", node_lost=True)
+        if ends in ("failed", "failed alike", "hopeless"):
+            cause = f"ValueError: {number}" if ends == "failed" else "ValueError: no"
+            return Failed(number, now, cause, hopeless=ends == "hopeless")
+        return Finished(number, now, 0.0)
 
 
 @dataclass(eq=False)

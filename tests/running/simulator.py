@@ -1,7 +1,7 @@
-"""The main loop's decisions on a simulated machine: its ports, its messages and the checks.
+"""The main loop's decisions on a simulated machine: its ports and its messages.
 
 The main thread hears of everything a moment late, as from a queue. What must always hold is
-checked from the machine's own books, never by the code under test.
+checked throughout: `simulated_checks.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from automl.admission.policy import Idle
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
 from automl.running.chooser import Chooser
-from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
@@ -30,21 +29,16 @@ from automl.running.messages import (
     Kind,
     Message,
     Released,
-    Running,
     Signalled,
     StopReason,
     Tick,
-    Waiting,
 )
 from automl.trial import (
     UNKNOWN,
     DeviceId,
-    DeviceKind,
     Failed,
-    Finished,
     Interrupted,
     Outcome,
-    OutOfMemory,
     Params,
     Placement,
     ProcessId,
@@ -53,9 +47,11 @@ from automl.trial import (
     TooLarge,
 )
 from tests.places import device_id
-from tests.running.plain_ports import PlainPorts
+from tests.running.choosers import Told
+from tests.running.simulated_checks import Checked
 from tests.running.simulated_machine import (
     CONTEXT_BYTES,
+    RELEASED_AFTER,
     SWEEP,
     Fault,
     Hosted,
@@ -68,29 +64,12 @@ from tests.running.simulated_machine import (
 
 _DIES_AFTER = 0.05
 """What starts on a device that has failed, dies so soon."""
-RELEASED_AFTER = 0.1
 _STOPS_AFTER = 0.4
 """Until the next report of any trial, at which it learns that the sweep stops."""
 
 
-class Told(Durations):
-    """How long trials take, from admission to the reservation's return; or about so long."""
-
-    def __init__(self, plans: Sequence[Plan], rough: float) -> None:
-        super().__init__()
-        self._plans, self._rough = plans, rough
-
-    def of(self, waiting: Waiting) -> float:
-        plan = self._plans[waiting.trial.number]
-        seconds = plan.seconds_on(waiting.where or DeviceKind.GPU)
-        return self._rough * (plan.hosted_after + seconds + RELEASED_AFTER)
-
-    def left(self, running: Running, now_seconds: float) -> float:
-        return running.since_seconds + self.of(running.waiting) - now_seconds
-
-
 @dataclass
-class World(PlainPorts):
+class World(Checked):
     """A machine, and the loop's ports into it."""
 
     sizes: Mapping[str, int]
@@ -320,20 +299,8 @@ class World(PlainPorts):
         peak = min(lane.plan.peak_bytes, self.machine.can_get(execution, lane, self.now))
         seen = 0 if in_pack else peak
         self.ledger.observe_peak(execution.key, *[seen] * len(execution.placement.shares))
-        self._tell_end(execution, self._outcome(lane, too_large=too_large, dies=dies))
-
-    def _outcome(self, lane: Lane, *, too_large: bool, dies: bool) -> Outcome:
-        number = lane.number
-        if too_large:
-            return OutOfMemory(number, self.now, "CUDA out of memory")
-        if dies:
-            return Interrupted(number, self.now, "killed by SIGSEGV", by_worker_death=True)
-        if lane.plan.ends == "loses nodes" and self.attempts[number] <= 3:
-            return Interrupted(number, self.now, "node lost", node_lost=True)
-        if lane.plan.ends in ("failed", "failed alike", "hopeless"):
-            cause = f"ValueError: {number}" if lane.plan.ends == "failed" else "ValueError: no"
-            return Failed(number, self.now, cause, hopeless=lane.plan.ends == "hopeless")
-        return Finished(number, self.now, 0.0)
+        n_starts = self.attempts[lane.number]
+        self._tell_end(execution, lane.outcome(self.now, n_starts, too_large=too_large, dies=dies))
 
     def _dissolve(self, execution: Hosted) -> None:
         """The pack breaks: its trials are to go on alone; what it was fed it never took."""
@@ -429,75 +396,3 @@ class World(PlainPorts):
 
     def _held(self) -> HeldBytes:
         return {} if self.blind else self.machine.held_bytes(self.now)
-
-    # --- what must always hold ---
-
-    def _check_admission(self, new: Hosted) -> None:
-        """On each device admitted to: all promises, all contexts, strangers as they were read, and
-        the headroom fit into it; a trial of unknown size is alone there."""
-        plan = self.plans[new.key]
-        cap = self.limits.max_concurrent_trials
-        assert cap is None or len(self.machine.executions) <= cap
-        assert len(new.placement.shares) == plan.n_devices, "all or nothing"
-        assert {device.kind for device in new.placement.devices} <= plan.kinds
-        for device in new.placement.devices:
-            assert len(self.machine.on(device)) <= self.limits.on(device)
-            self._check_mode(device)
-            self._check_room(device)
-
-    def _check_room(self, device: DeviceId) -> None:
-        reading, there = self.loop.reading, self.machine.on(device)
-        assert reading is not None
-        assert len(there) == 1 or not any(e.placement.exclusive for e in there), "not alone"
-        strangers = self.machine.strangers_bytes(device, reading.begun_seconds)
-        taken = self.promised_bytes(device) + strangers
-        too_much = taken + self.limits.headroom_bytes - self.totals[device]
-        assert too_much <= 0, f"over-committed by {too_much}"
-
-    def promised_bytes(self, device: DeviceId) -> int:
-        """All promises and all contexts of ours."""
-        there = self.machine.on(device)
-        busy = {e.process for e in there if not e.over}  # of the others some have been ended
-        ours = {p for p in self.machine.processes if device in p.devices and p.has_context} | busy
-        taken = 0 if device.on_host else sum(p.context_bytes for p in ours)
-        for execution in there:
-            shares = execution.placement.shares
-            taken += sum(s.reservation_bytes for s in shares if s.device == device)
-        return taken
-
-    def _check_mode(self, device: DeviceId) -> None:
-        """No more processes than the device's compute mode allows."""
-        there = [p for p in self.machine.processes if device in p.devices]
-        most = None if device.on_host else self.max_processes
-        assert most is None or len(there) <= most, "more processes than may be"
-
-    def _check_promise(self, execution: Hosted) -> None:
-        """What was reserved is at least what its trials ask for."""
-        if execution.placement.exclusive:
-            return
-        numbers = [*execution.lanes, *execution.fed]
-        asked = [self.plans[number].request_bytes for number in numbers]
-        assert execution.placement.on_host or None not in asked, "of unknown size, and not alone"
-        for share in execution.placement.shares:
-            too_little = sum(size or 0 for size in asked) - share.reservation_bytes
-            assert too_little <= 0, f"promised {too_little} less than its trials ask for"
-
-    def _check_books(self) -> None:
-        """Every trial that was asked for is in one place (until the study takes nothing more)."""
-        loop = self.loop
-        if loop.error is not None:
-            return
-        known = {n for e in loop.executions.values() for n in e.members}
-        known |= {waiting.trial.number for waiting in (*loop.waiting, *loop.held_back)}
-        known |= set(loop.running)
-        known |= set(self.told) | self.interrupted
-        assert known == set(range(self._n_asked)), "a trial got lost"
-        assert not set(self.told) & {w.trial.number for w in loop.waiting}, "told and waiting"
-
-    def _check_memory(self) -> None:
-        """The real memory of no device is ever exceeded (unless a stranger grew into it)."""
-        if any(s.from_seconds > 0 for s in self.strangers):
-            return
-        for device, total in self.totals.items():
-            most = max(total, self.machine.strangers_bytes(device, self.now))
-            assert self.machine.used_bytes(device, self.now) <= most, "out of memory"

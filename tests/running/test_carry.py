@@ -13,6 +13,7 @@ from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.execution.executor import Capabilities
 from automl.execution.inline import InlineExecutor
+from automl.execution.stored import Stored
 from automl.execution.workers import WorkersExecutor
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
@@ -22,6 +23,8 @@ from automl.running.viewer import seconds_left, seconds_per_step
 from automl.search.pruners.median import Median
 from automl.search.study import Study
 from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
     Entry,
     Feed,
     Finished,
@@ -86,6 +89,7 @@ class Scene:
         request: Request = PREDICTED,
         can: Capabilities = WorkersExecutor.can,
         program_peaks: ProgramPeaks | None = None,
+        stored: Stored | None = None,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
@@ -106,12 +110,15 @@ class Scene:
                 ledger=self.ledger,
                 post=self.messages.append,
                 program_peaks=program_peaks,
+                stored=stored,
             )
             self.carrier = carrier
             if stopping:
                 carrier.stopping.set()
             self.ledger.reserve(KEY, GPU)
-            feed = carrier.open_feed([TrialSpec(KEY, {"lr": 0.1}, "", 0)], GPU)
+            feed = carrier.open_feed(
+                [TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)], GPU
+            )
             carrier.carry(KEY, feed, GPU, request)
         return executor
 
@@ -139,6 +146,20 @@ def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) ->
     assert scene.logged == [Started, Reported, Finished]
     assert scene.messages == [Ended(FINISHED), Released(KEY)]
     assert scene.carrier.latest == {}
+
+
+def test_a_checkpoint_is_kept_elsewhere_before_it_is_logged(scene: Scene, tmp_path: Path) -> None:
+    last = scene.log_path.with_name("last.pt")
+    last.write_text("epoch 3")
+    stored = Stored(f"file://{tmp_path}/bucket", "1234")
+    written = Checkpointed(KEY, 1.0, 3, str(last), CheckpointKind.LAST)
+    scene.carry(written, FINISHED, stored=stored)
+    assert [path.read_text() for path in (tmp_path / "bucket").rglob("last.pt")] == ["epoch 3"]
+    last.unlink()
+    scene.log_path.unlink()
+    gone = scene.carry(written, stored=stored)
+    assert scene.logged == [Started]
+    assert not gone.answers, "what is not there was not written"
 
 
 def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:

@@ -29,6 +29,11 @@ def test_a_new_trial_takes_as_long_as_the_median_of_those_that_finished() -> Non
     assert after(9.0, 1.0, 4.0).of(WAITING) == 4.0
 
 
+def test_a_smaller_chance_is_that_of_the_quicker_ones() -> None:
+    known = after(9.0, 1.0, 7.0, 4.0)
+    assert [known.of(WAITING, share) for share in (0.5, 0.25, 0.125)] == [7.0, 4.0, 1.0]
+
+
 def test_a_trial_that_reports_how_far_it_is_goes_on_as_fast_as_so_far() -> None:
     running = Running(WAITING, HERE, 100.0, Request(0))
     assert after(5.0, progress=0.25).left(running, 110.0) == 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.config import Config, ObjectiveConfig, ObjectiveKind, StudyConfig
+from automl.config import Config, DataConfig, ObjectiveConfig, ObjectiveKind, StudyConfig
 from automl.errors import ConfigError
 from automl.running.going_on import (
     how_to_go_on,
@@ -16,6 +16,7 @@ from automl.running.settings import flat_settings, identity_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
 from automl.training.called import CalledFunction
+from automl.training.linear.family import LinearFamily
 from automl.training.mlp.family import MLPFamily
 
 PYTHON = ObjectiveConfig(ObjectiveKind.python, "m:train")
@@ -62,3 +63,14 @@ def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
         "parts": {"source": "3 lines, 1f", "closure a": "int, 2"},
     }
     assert "objective.parts" not in flat_settings(config)
+
+
+def test_a_share_that_nobody_says_is_that_of_studies_of_before() -> None:
+    """Of many rows it is another, and so is the data's digest."""
+    unsaid, before = (identity_of(of_share(share))["data"] for share in (None, 0.2))
+    assert unsaid == before
+    assert identity_of(of_share(0.3))["data"] != before
+
+
+def of_share(share: float | None) -> Config:
+    return Config(data=DataConfig(validation_fraction=share), model=LinearFamily())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.api.composing import composed
+from automl.cli.api.composing import composed
 from automl.config import Ensemble
 from automl.record.files import StudyFiles
 from automl.running.growing import PAUSE_SECONDS, SHARE, GrowingEnsemble, row_of, wait_seconds
@@ -20,6 +20,7 @@ from automl.search.standings import RankedTrial
 from automl.training.ensemble.words import EnsembleFile, Grown
 from automl.training.predictor import load
 from automl.trial import CheckpointKind, TrialState
+from tests.fork_server import fork_server_with
 from tests.training.test_ensemble import model_file
 
 RANKING = [
@@ -32,6 +33,11 @@ RANKING = [
     )
 ]
 GROWN = Grown({0: 0.5, 4: 0.3, 2: 0.2}, {"loss": 0.19, "error": 0.05}, 1.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    fork_server_with()
 
 
 def test_each_family_has_its_best_and_its_share_the_best_first() -> None:
@@ -108,6 +114,7 @@ def test_it_grows_and_is_written_in_the_end(
     assert load(StudyFiles(tmp_path).ensemble).params
 
 
+@pytest.mark.slow
 def test_where_its_process_was_killed_another_writes_it(
     prepared: Prepared, ranking: list[RankedTrial], tmp_path: Path
 ) -> None:

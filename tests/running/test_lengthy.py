@@ -53,6 +53,15 @@ def test_it_is_said_with_what_is_quicker(model: Any, dataset: Dataset, said: lis
         assert words in line
 
 
+def test_of_families_that_are_left_out_nothing_is_said() -> None:
+    """Of a space without them."""
+    dataset = table(300, 10_000, 15)
+    ends: dict[str, Any] = {"family": ("linear", "trees")}
+    (line,) = lengthy(Config(model=AutoFamily(), data=TABLE), dataset, ends)
+    assert "boosting" not in line
+    assert "trees" in line
+
+
 @pytest.mark.parametrize(
     ("model", "dataset"),
     [

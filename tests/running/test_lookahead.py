@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import Limits
 from automl.running.messages import Asked, DevicesRead, Kind, Message, TakenOver
 from automl.trial import DeviceId, Placement
-from tests.running.simulated_machine import CONTEXT_BYTES, Plan
-from tests.running.simulator import RELEASED_AFTER, World
-from tests.running.test_loop import plans
+from tests.running.planned import plans
+from tests.running.simulated_machine import CONTEXT_BYTES, RELEASED_AFTER, Plan
+from tests.running.simulator import World
 
 GB = 1000**3
 GPU = {"GPU-a": 24 * GB}
@@ -159,6 +160,7 @@ def lognormal(seed: int, n: int = 40) -> list[Plan]:
     return [of(size, 30 * math.exp(random.gauss(0, 1))) for size in sizes]
 
 
+@pytest.mark.slow
 def test_on_one_gpu_the_large_ones_are_not_left_for_the_end() -> None:
     """With exact requests small ones that pass would leave the large ones to run one by one."""
     seconds = {0: 0.0, 16: 0.0}
@@ -177,7 +179,7 @@ def exact_plans(draw: st.DrawFn) -> Plan:
     return of(size, draw(st.floats(1, 30)), appears_after=draw(st.floats(0, 2)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     planned=st.lists(exact_plans(), min_size=3, max_size=12),
     totals=st.lists(st.integers(23, 40).map(lambda n: n * GB), min_size=1, max_size=3),

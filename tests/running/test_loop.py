@@ -14,43 +14,17 @@ from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.limits import Limits
 from automl.errors import ConfigError
-from automl.running.loop import MAX_SAME_FAILURES
 from automl.running.messages import (
     Asked,
-    Broke,
     DevicesRead,
-    Kind,
-    Signalled,
-    StopReason,
     TakenOver,
-    Tick,
 )
 from automl.trial import Failed, Finished, TooLarge
+from tests.running.planned import GB, GPU, A, n_gb, of, plans
 from tests.running.simulated_machine import Plan, Stranger
 from tests.running.simulator import World
 
 CONTEXT = 600 * 1024**2
-GB = 1000**3
-GPU = {"GPU-a": 24 * GB}
-
-
-def n_gb(low: int, high: int) -> st.SearchStrategy[int]:
-    return st.integers(low, high).map(lambda n: n * GB)
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    request = draw(st.one_of(st.none(), n_gb(0, 30)))
-    return Plan(
-        request_bytes=request,
-        peak_bytes=draw(n_gb(0, 26)) if draw(st.booleans()) else (request or 0),
-        appears_after=draw(st.floats(0, 4)),
-        seconds=draw(st.floats(0, 6)),
-        ends=draw(st.sampled_from(["finished", "finished", "failed", "dies", "dies twice"])),
-        kind=draw(st.sampled_from([None, Kind("a", 2), Kind("b", 4)])),
-        hosted_after=draw(st.floats(0, 2)),
-        reports_after=draw(st.floats(0, 4)),
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,21 +61,6 @@ def test_a_stranger_that_comes_and_goes_is_never_admitted_upon(
     world.run(left=range(len(planned)))
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    members=st.lists(
-        st.tuples(st.none() | st.integers(1, 8), st.floats(0, 9)), min_size=2, max_size=12
-    ),
-    own_processes=st.booleans(),
-    told_after=st.floats(0, 2),
-)
-def test_packs_of_unequal_members_are_promised_what_they_ask_for(
-    members: list[tuple[int | None, float]], **how: Any
-) -> None:
-    planned = [of(A, seconds, n_gb=size) for size, seconds in members]
-    World(GPU, planned, limits=Limits(2, GB, 5.0), **how).run()
-
-
 def test_without_a_cap_every_device_is_filled_to_its_own_limit() -> None:
     two = {"GPU-a": 24 * GB, "GPU-b": 24 * GB}
     world = World(two, [Plan(GB, GB, seconds=9.0)] * 8, limits=Limits(None, GB, 5.0, 3))
@@ -109,13 +68,6 @@ def test_without_a_cap_every_device_is_filled_to_its_own_limit() -> None:
     assert len(world.loop.executions) == 6
     assert world.loop.refusal is not None
     assert "max_trials_per_device=3" in world.loop.refusal.reason
-
-
-def test_the_last_trials_are_divided_among_the_cores_not_the_places() -> None:
-    limits = Limits(None, 0, 5.0, max_per_gpu=16, max_on_host=2)
-    world = World(GPU, [of(Kind("a", 8))] * 8, limits=limits)
-    world.loop.handle(DevicesRead(world._reading()), 0.0)
-    assert [len(pack) for pack in world.packs.values()] == [4, 4]
 
 
 def test_memory_that_appears_late_is_not_promised_twice() -> None:
@@ -250,197 +202,6 @@ def test_memory_that_ran_out_before_is_asked_for_again(
 def test_a_trial_that_died_or_ran_out_of_memory_before_goes_on_alone() -> None:
     world = taken_over([of(A), of(A), of(A), of(A)], (1, 0), (0, 1))
     assert world.packs == {0: [0], 1: [1], 2: [2, 3]}
-
-
-def one_by_one(*ends: str) -> World:
-    """A world in which trials end so, one after the other."""
-    return World(GPU, [Plan(GB, GB, ends=end) for end in ends], limits=Limits(1, 0, 5.0))
-
-
-def test_the_same_error_ten_times_in_a_row_stops_the_sweep() -> None:
-    world = one_by_one(*["failed alike"] * 30)
-    world.run()  # the rest is never asked for
-    assert world.loop.stop is StopReason.FAILING
-    assert len(world.told) == MAX_SAME_FAILURES
-
-
-@pytest.mark.parametrize("between", ["finished", "failed"])
-def test_failures_that_are_not_in_a_row_stop_nothing(between: str) -> None:
-    almost = ["failed alike"] * (MAX_SAME_FAILURES - 1)
-    world = one_by_one(*almost, between, *almost)
-    world.run()
-    assert world.loop.stop is None
-    assert len(world.told) == 2 * MAX_SAME_FAILURES - 1
-
-
-def test_an_objective_that_cannot_work_is_not_tried_again() -> None:
-    world = one_by_one(*["hopeless"] * 3)
-    world.run()
-    assert world.loop.stop is StopReason.FAILING
-    assert list(world.told) == [0]
-
-
-def test_after_a_signal_nothing_starts() -> None:
-    world = World(GPU, [Plan(GB, GB)] * 3)
-    world.loop.handle(Signalled(StopReason.INTERRUPTED), 0.0)
-    assert world.loop.done
-    assert world.started == []
-
-
-def test_a_defect_stops_the_sweep_and_keeps_its_first_error() -> None:
-    world = World(GPU, [Plan(GB, GB)])
-    first = OSError("no space left on device")
-    world.loop.handle(Broke(first), 0.0)
-    world.loop.handle(Broke(ValueError("later")), 0.0)
-    assert (world.loop.stop, world.loop.error) == (StopReason.BROKEN, first)
-
-
-def test_what_ends_after_a_defect_is_not_told_and_nothing_is_decided_on_it() -> None:
-    plans = [Plan(GB, GB), Plan(GB, 9 * GB), Plan(GB, GB, ends="dies"), Plan(GB, GB, ends="failed")]
-    world = World(GPU, plans)
-    world.loop.handle(DevicesRead(world._reading()), 0.0)
-    assert world.started == [0, 1, 2, 3]
-    world.loop.handle(Signalled(StopReason.INTERRUPTED), 0.0)
-    world.loop.handle(Broke(OSError("no space left on device")), 0.0)
-    world.run()
-    assert (world.told, list(world.loop.waiting)) == ({}, [])
-    assert world.loop.stop is StopReason.BROKEN, "even after Ctrl-C the error is said"
-
-
-def test_the_deadline_admits_nothing_new() -> None:
-    world = World(GPU, [Plan(GB, GB)] * 3)
-    world.loop.deadline_seconds = 2.0
-    world.loop.handle(DevicesRead(world._reading()), 1.5)
-    assert world.started == [0, 1, 2]
-    late = World(GPU, [Plan(GB, GB)] * 3)
-    late.loop.deadline_seconds = 2.0
-    late.loop.handle(DevicesRead(late._reading()), 2.0)
-    assert late.started == []
-    assert late.loop.stop is StopReason.TIMEOUT
-
-
-def test_a_study_that_ends_in_time_stops_what_runs_once_there_is_a_result() -> None:
-    found: list[int] = []
-    world = World(GPU, [Plan(GB, GB)])
-    world.loop.deadline_seconds = 2.0
-    world.loop.ends_in_time = lambda: bool(found)
-    world.loop.handle(DevicesRead(world._reading()), 1.0)
-    world.loop.handle(Tick(), 2.0)
-    assert world.started == [0]
-    assert not world.stopping, "nothing was found yet"
-    found.append(7)
-    world.loop.handle(Tick(), 3.0)
-    assert (world.loop.stop, world.stopping) == (StopReason.TIMEOUT, True)
-    world.stopping = False
-    world.loop.handle(Tick(), 4.0)
-    assert not world.stopping, "it was told once"
-    world.loop.handle(Signalled(StopReason.INTERRUPTED), 5.0)
-    assert world.loop.stop is StopReason.INTERRUPTED
-
-
-def test_the_first_reason_to_stop_counts_but_for_the_deadline() -> None:
-    late, early = World(GPU, [Plan(GB, GB)]), World(GPU, [Plan(GB, GB)])
-    late.loop.deadline_seconds = early.loop.deadline_seconds = 2.0
-    late.loop.handle(Tick(), 2.0)
-    assert late.loop.stop is StopReason.TIMEOUT
-    assert not late.stopping, "running trials may end"
-    late.loop.handle(Signalled(StopReason.TERMINATED), 3.0)
-    assert (late.loop.stop, late.stopping) == (StopReason.TERMINATED, True)
-    early.loop.handle(Signalled(StopReason.INTERRUPTED), 1.0)
-    early.loop.handle(Tick(), 2.0)
-    early.loop.handle(Signalled(StopReason.TERMINATED), 3.0)
-    assert early.loop.stop is StopReason.INTERRUPTED
-
-
-A, B = Kind("a", 4), Kind("b", 4)
-
-
-def of(
-    kind: Kind | None, seconds: float = 3.0, ends: str = "finished", n_gb: int | None = 1
-) -> Plan:
-    request = None if n_gb is None else n_gb * GB
-    return Plan(request, request or 0, seconds=seconds, kind=kind, ends=ends)
-
-
-def test_trials_of_the_heads_kind_start_as_one_pack() -> None:
-    world = World(GPU, [of(A), of(B), of(A), of(None), of(A), of(A), of(A)])
-    world.run()
-    assert world.packs[0][:4] == [0, 2, 4, 5]
-
-
-def test_a_free_lane_takes_the_next_of_its_kind() -> None:
-    world = World(GPU, [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(A)], limits=Limits(1, 0, 5.0))
-    world.run()
-    assert world.packs == {0: [0, 1, 2, 3, 4]}
-
-
-def test_a_lane_stays_free_while_another_kind_waits_at_the_head() -> None:
-    planned = [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(None), of(A)]
-    world = World(GPU, planned, limits=Limits(1, 0, 5.0))
-    world.run()
-    assert world.packs == {0: [0, 1, 2, 3], 4: [4], 5: [5]}
-
-
-def test_a_pack_that_dies_is_dissolved_without_a_strike() -> None:
-    world = World(GPU, [of(A), of(A, ends="dies"), of(A), of(A)], limits=Limits(1, 0, 5.0))
-    world.run()
-    assert {n: type(o) for n, o in world.told.items()} == dict.fromkeys(range(4), Finished)
-    assert world.packs[2] == [2], "alone"
-    assert world.started == [0, 1, 2, 3, 1, 1, 2, 3], "in their order; 1 dies once more, alone"
-
-
-def test_samplers_that_learn_are_not_asked_too_far_ahead() -> None:
-    world = World(GPU, [of(A)] * 8, limits=Limits(1, 0, 5.0))
-    world.most_pending = 3
-    world.run()
-    assert len(world.packs[0]) > 3, "refilled one by one"
-    assert world.started[:3] == [0, 1, 2]
-
-
-def test_the_rest_is_divided_among_those_that_could_run_it() -> None:
-    world = World(GPU, [of(A)] * 4, limits=Limits(2, 0, 5.0))
-    world.run()
-    assert world.packs == {0: [0, 1], 2: [2, 3]}
-
-
-def test_after_ctrl_c_a_free_lane_takes_nobody() -> None:
-    """A trial may well end between the signal and its next report."""
-    planned = [of(A, 0.7), of(A, 9), of(A, 9), of(A, 9), of(A)]
-    world = World(GPU, planned, limits=Limits(1, 0, 5.0), stop_at=0.5)
-    world.run()  # checks that nothing starts
-    assert (list(world.told), world.interrupted) == ([0], {1, 2, 3})
-
-
-def test_a_trial_fed_to_a_pack_that_had_just_ended_starts_elsewhere() -> None:
-    """The main thread hears of the first end when the second has come already."""
-    planned = [of(A, 1.0), of(A, 1.1), of(A)]
-    world = World(GPU, planned, limits=Limits(1, 0, 5.0), told_after=0.5)
-    world.most_pending = 2
-    world.run()
-    assert world.packs == {0: [0, 1, 2], 2: [2]}
-
-
-def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
-    planned = [of(A, n_gb=1), of(A, n_gb=5), of(A, n_gb=2)]
-    world = World(GPU, planned, limits=Limits(1, 0, 5.0))
-    world.loop.handle(DevicesRead(world._reading()), 0.0)
-    (reservation,) = world.ledger.snapshot().reservations
-    assert [s.reservation_bytes for s in reservation.placement.shares] == [3 * 5 * GB]
-
-
-@pytest.mark.parametrize("second", [None, 1])
-def test_a_pack_of_unknown_size_has_a_device_to_itself(second: int | None) -> None:
-    planned = [of(A, n_gb=None), of(A, n_gb=second)]
-    World(GPU, planned, limits=Limits(1, 0, 5.0)).run()  # checks it
-
-
-@pytest.mark.parametrize("third", [None, 9])
-def test_a_lane_takes_no_trial_larger_than_what_its_pack_was_promised(third: int | None) -> None:
-    planned = [of(A, 1), of(A, 9), of(A, n_gb=third)]
-    world = World(GPU, planned, limits=Limits(1, 0, 5.0))
-    world.most_pending = 2
-    world.run()
-    assert world.packs == {0: [0, 1], 2: [2]}
 
 
 # --- workers: a process for each execution, known late and kept warm ---

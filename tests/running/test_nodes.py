@@ -8,15 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from automl.admission.accounts import Accounts
+from automl.admission.ledger import LedgerSnapshot
 from automl.admission.limits import Limits
+from automl.admission.policy import place
+from automl.admission.reasons import Refusal
 from automl.devices.device import DeviceSnapshot, Reading
-from automl.running.messages import DevicesRead, Kind
+from automl.running.messages import DevicesRead, Kind, Lack
 from automl.trial import (
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
     Failed,
     Finished,
+    Request,
     kind_of_label,
     node_of_label,
 )
@@ -152,6 +157,59 @@ def test_each_machine_of_a_cluster_trains_as_many_as_it_says() -> None:
     limits = Limits(None, GB, 5.0, max_on_host=2).by(devices)
     assert [limits.on(host) for host in hosts] == [3, 0]
     assert (limits.on(DeviceId("c", "host")), limits.n_cores) == (2, 3)
+
+
+def test_a_head_that_waits_for_devices_lacks_them() -> None:
+    world = Watched(
+        {"node-1/GPU-a": 24 * GB},
+        [Plan(20 * GB, 20 * GB, seconds=9.0, kinds=GPU)] * 3,
+        own_processes=True,
+    )
+    world.loop.handle(DevicesRead(Reading(0.0, world.machine.snapshots(0.0))), 0.0)
+    assert world.loop.running, "the first has started"
+    assert world.loop.lack == Lack(GPU, 2)
+    world.run()
+    assert world.loop.lack is None
+
+
+def test_more_devices_do_not_help_where_as_many_run_as_may() -> None:
+    limits = Limits(1, GB, 5.0)
+    world = Watched({"node-1/GPU-a": 24 * GB}, [Plan(GB, GB)] * 2, limits=limits)
+    world.loop.handle(DevicesRead(Reading(0.0, world.machine.snapshots(0.0))), 0.0)
+    assert world.loop.running
+    assert world.loop.lack is None
+
+
+def test_devices_that_are_not_held_take_nothing_and_refuse_nothing_for_good() -> None:
+    closed = [
+        DeviceSnapshot(
+            DeviceId("a", uuid), "A10", 24 * GB, 24 * GB, max_processes=0, closed="not held"
+        )
+        for uuid in ("GPU-a", "GPU-b")
+    ]
+    world = Watched({"a/GPU-a": 24 * GB}, [Plan(20 * GB, 20 * GB)] * 2, own_processes=True)
+    world.loop.handle(DevicesRead(Reading(0.0, tuple(closed))), 0.0)
+    assert not world.loop.running
+    assert world.loop.lack is not None
+    refusal = world.loop.refusal or world.loop.waiting[0].refusal
+    assert refusal.reason.startswith("waiting: GPU-a… (A10) of a is not held; GPU-b… (A10) of a is")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_on_a_machine_without_a_place_nothing_trains_alone_either(alone: bool) -> None:
+    host = DeviceId("a", "host")
+    shown = (DeviceSnapshot(host, "cpu", 8 * GB, 8 * GB, n_places=0),)
+    limits = Limits(None, GB, 5.0).by(shown)
+    for accounts in (Accounts(), None):
+        found = place(
+            Request(None, alone=alone, kinds=CPU),
+            Reading(0.0, shown),
+            LedgerSnapshot(),
+            limits,
+            now_seconds=0.0,
+            accounts=accounts,
+        )
+        assert isinstance(found, Refusal)
 
 
 def test_what_runs_where_is_told_by_its_label() -> None:

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.account import CONTEXT_BOUND_BYTES
 from automl.admission.limits import Limits
+from automl.running.durations import Durations
 from automl.running.messages import Message
 from automl.trial import Placement
 from tests.running.simulated_machine import Plan
@@ -84,6 +86,26 @@ def test_four_devices_are_kept_for_one_that_wants_them_while_small_ones_pass() -
     world.run()
     order = [plans[number] for number in world.started[8:]]
     assert order == [small, head, late]
+
+
+@pytest.mark.parametrize(("n_devices", "passes"), [(1, False), (4, True)])
+def test_a_head_that_wants_several_devices_is_passed_on_a_smaller_chance(
+    n_devices: int, passes: bool
+) -> None:
+    """One of four was over in 2 s, the others took 30; the head is promised some 20 s from now, and
+    beside what it wants there is no room."""
+    plans = [
+        Plan(12 * GB, 12 * GB, seconds=20.0),
+        Plan(20 * GB, 20 * GB, seconds=5.0, n_devices=n_devices),
+        Plan(4 * GB, 4 * GB, seconds=2.0),
+    ]
+    world = Several(dict([*EIGHT.items()][:n_devices]), plans, n_ahead=4)
+    learned = Durations()
+    for seconds in (2.0, 30.0, 30.0, 30.0):
+        learned.finished(seconds)
+    world.loop.durations.of = learned.of  # type: ignore[method-assign]
+    world.run()
+    assert (world.started == [0, 2, 1]) is passes
 
 
 def test_an_idle_process_of_four_devices_is_used_again() -> None:

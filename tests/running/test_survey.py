@@ -101,6 +101,7 @@ def test_one_that_eats_memory_fails_by_itself(tmp_path: Path) -> None:
     assert answer.reason.startswith(("MemoryError", "it took more than 0.5 GiB"))
 
 
+@pytest.mark.slow
 def test_one_whose_children_eat_memory_is_ended(tmp_path: Path) -> None:
     limits = replace(PATIENT, memory_bytes=2**30)
     answer = surveyed_as("eats_memory_in_children", tmp_path, limits=limits)

@@ -12,8 +12,10 @@ import pytest
 from automl.config import (
     StudyConfig,
 )
+from automl.search.identity import Identity
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
+from automl.search.rules import Rules
 from automl.search.samplers.random import Random
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
@@ -55,16 +57,20 @@ class Studies:
         space = self.space if entries is None else parse_space(entries)
         study = Study.open(
             StudyConfig(**{"name": "toy"} | settings),
-            space=space,
-            sampler=sampler or Random(),
-            pruner=pruner or NoPruner(),
-            identity={"space": space.plain()} if identity is None else identity,
-            defaults=defaults or {},
-            directory=directory or self.directory,
-            may_change=may_change,
-            asks_for_params=asks_for_params,
-            choice=choice,
-            portfolio=portfolio,
+            Rules(
+                space=space,
+                sampler=sampler or Random(),
+                pruner=pruner or NoPruner(),
+                identity=Identity(
+                    {"space": space.plain()} if identity is None else identity,
+                    defaults or {},
+                    may_change,
+                ),
+                asks_for_params=asks_for_params,
+                choice=choice,
+                portfolio=portfolio,
+            ),
+            directory or self.directory,
         )
         self._open.append((study, space))
         return study

@@ -41,6 +41,12 @@ class Deaf:
         if not self.mended.is_set():
             raise NotTakenError("refused")
 
+    def may_end(self) -> str:
+        return ""
+
+    def end(self) -> None:
+        """It has no others."""
+
 
 def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a store that answers again would be waited for by nobody when the sweep ends."""

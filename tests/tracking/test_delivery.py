@@ -87,6 +87,7 @@ def test_a_store_that_failed_for_long_is_tried_once_more_at_the_end(study: Path)
         assert delivery.drain(READY_SECONDS)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
     study: Path, shown: Shown
 ) -> None:
@@ -144,6 +145,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent(study: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, study], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -180,6 +182,7 @@ def test_sync_delivers_what_is_left_and_says_so(study: Path, shown: Shown) -> No
     assert len(shown.runs()) == 2
 
 
+@pytest.mark.slow
 def test_sync_of_a_study_that_is_being_delivered_is_refused(study: Path) -> None:
     write(study, sweep_started())
     confirmed = Confirmed.open(study / "events.log", wait_seconds=0.0)

@@ -56,6 +56,7 @@ def test_the_plugin_of_others_may_need_all(modules: Path) -> None:
         assert importlib.import_module("heavy_extra") is not None
 
 
+@pytest.mark.slow
 def test_a_store_is_opened_and_written_without_them(folder: Path) -> None:
     """In a process of its own: in this one they are loaded already."""
     code = """

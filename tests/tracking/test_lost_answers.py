@@ -244,6 +244,7 @@ def killed_often(study: Path, longest_seconds: float, server: str = "") -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_neither_loses_nor_doubles(study: Path, shown: Shown) -> None:
     n_trials = 40
     events = [event for number in range(n_trials) for event in trial(number, 4)]

@@ -42,6 +42,7 @@ from tests.tracking.scenes import (
 from tests.tracking.test_delivery import READY_SECONDS
 from tests.tracking.test_lost_answers import killed_often
 
+pytestmark = pytest.mark.slow  # two servers start; `test_proxy.py` has one in the way of a sweep
 API = "/api/2.0/mlflow/"
 
 
@@ -117,7 +118,6 @@ def test_four_writers_are_at_it_over_http_and_one_in_a_database(
     check_exact(Shown(server), 12, 4)
 
 
-@pytest.mark.slow
 def test_kill_9_of_several_writers_neither_loses_nor_doubles(study: Path, server: str) -> None:
     n_trials = 10 * MAX_WRITERS
     events = [event for number in range(n_trials) for event in trial(number, 4)]
@@ -176,7 +176,6 @@ def test_a_proxy_that_passes_no_files_is_told_before_the_first_trial(
         assert [request.split()[0] for request in files] == ["PUT", "DELETE"]
 
 
-@pytest.mark.slow
 def test_a_process_that_begins_again_refuses_no_artifacts(
     study: Path, port: int, server: str
 ) -> None:
@@ -196,7 +195,6 @@ def test_a_process_that_begins_again_refuses_no_artifacts(
     check_exact(Shown(server), 1, 4)
 
 
-@pytest.mark.slow
 def test_a_server_with_artifacts_on_its_own_disk(study: Path, tmp_path: Path) -> None:
     """They are written where this machine has that disk; where it has not, that is told first."""
     folder = tmp_path / "server"

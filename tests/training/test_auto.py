@@ -11,7 +11,8 @@ from automl.data.dataset import Dataset
 from automl.errors import ConfigError
 from automl.running.prepare import prepare
 from automl.search.space import parse_space
-from automl.training.auto.family import AutoFamily
+from automl.training.auto.family import DEFAULT, AutoFamily
+from automl.training.kernel.family import MOST_ROWS
 from automl.training.mlp.family import MLPFamily
 from automl.trial import Params
 
@@ -76,3 +77,26 @@ def test_a_loss_of_ones_own_is_for_networks_alone() -> None:
     with pytest.raises(ConfigError, match=r"linear, .*would descend theirs: take model.families"):
         AutoFamily().check_training(own)
     AutoFamily(families=["mlp"]).check_training(own)
+
+
+ENTRIES = {"kernel_l2": {"low": 0.1, "high": 1.0}, "mlp_depth": {"low": 1, "high": 4}}
+
+
+def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
+    auto = AutoFamily()
+    few, many = (parse_space(auto.whole_space(ENTRIES, MOST_ROWS + n)) for n in (0, 1))
+    assert few.names == ("family", "kernel_l2", "mlp_depth")
+    assert few.has({"family": "kernel", "kernel_l2": 0.5})
+    assert many.names == ("family", "mlp_depth")
+    assert many.has({"family": "boosting"})
+    assert not many.has({"family": "kernel"})
+    assert "kernel (for up to 10,000 rows; 10,001 train)" in auto.notes(MOST_ROWS + 1, ENTRIES)[0]
+    assert not auto.notes(MOST_ROWS, ENTRIES)
+
+
+def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:
+    chosen, all_of_them = AutoFamily(families=["mlp", "kernel"]), {"choices": [*DEFAULT]}
+    assert "kernel_l2" in parse_space(chosen.whole_space(ENTRIES, 10**6)).names
+    written = AutoFamily().whole_space({"family": all_of_them, **ENTRIES}, 10**6)
+    assert "kernel_l2" in parse_space(written).names
+    assert not chosen.notes(10**6, ENTRIES)

@@ -16,7 +16,7 @@ from automl.training.checks import check_conditions, check_space
 from automl.training.declaration import Declaration
 from automl.training.objective import TrialContext
 from tests.training.conftest import Listener
-from tests.training.test_reports import make_trial
+from tests.training.reporting import make_trial
 
 
 def trial_of(folder: Path, **params: Any) -> TrialContext:

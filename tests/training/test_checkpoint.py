@@ -176,6 +176,7 @@ assert n_remains, "no kill came while a file was written"
 """
 
 
+@pytest.mark.slow
 def test_a_kill_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
     """A process that writes in a loop is killed 25 times, at any instant."""
     code = KILLED.replace("SAVE", 'lambda content: checkpoint.save(folder, {"last.pt": content})')

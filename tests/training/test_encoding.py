@@ -46,6 +46,7 @@ def train(folder: Path, dataset: Dataset, params: dict[str, Any] = PARAMS) -> Pa
     return folder / "trial-00000" / "best.pt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [1, 3])
 def test_a_model_says_what_it_was_trained_to_and_its_export_does(
     tmp_path: Path, n_classes: int

@@ -16,6 +16,7 @@ from automl.data.dataset import Dataset
 from automl.training.auto.family import AutoFamily
 from automl.training.boosting.family import BoostingFamily
 from automl.training.family import Family, families, name_of
+from automl.training.kernel.family import KernelFamily
 from automl.training.linear.family import LinearFamily
 from automl.training.mlp.family import MLPFamily
 from automl.training.plan import SessionSetup
@@ -35,6 +36,7 @@ CASES: dict[str, tuple[Family, Params]] = {
     "python": (PythonFamily(target="tests.training.networks:normed"), {"width": 8, "lr": 0.01}),
     "tabm": (TabMFamily(members=3), {"depth": 2, "width": 8, "dropout": 0.2, "batch_size": 50}),
     "linear": (LinearFamily(), {"l2": 0.5}),
+    "kernel": (KernelFamily(landmarks=50), {"kind": "matern", "l2": 2.0}),
     "trees": (TreesFamily(trees_per_epoch=3), {"kind": "random_forest", "min_samples_leaf": 2}),
     "boosting": (BoostingFamily(), {"max_leaf_nodes": 8, "max_features": 0.5}),
     "mean": (MeanFamily(), {"shrink": 0.1}),

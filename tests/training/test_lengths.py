@@ -17,7 +17,7 @@ from automl.data.load import load_dataset
 from automl.errors import ConfigError
 from automl.running.prepare import prepare
 from automl.running.prepared import Prepared
-from automl.training.auto.family import BATCH_SIZES, AutoFamily, batch_sizes
+from automl.training.auto.family import BATCH_SIZES, DEFAULT, AutoFamily, batch_sizes
 from automl.training.boosting.family import BoostingFamily
 from automl.training.mlp.family import MLPFamily
 from automl.training.network_family import MOST_EPOCHS, PATIENCE_STEPS
@@ -57,8 +57,8 @@ def test_networks_train_by_steps_and_others_by_reports() -> None:
     assert BoostingFamily().trained(replace(UNSAID, patience_epochs=7)).patience_epochs == 7
     plan = make_plan(family=AutoFamily(), training=UNSAID)
     assert plan.n_reports == MOST_EPOCHS
-    kinds: list[Params] = [{"family": kind} for kind in ("linear", "boosting", "trees", "mlp")]
-    assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS]
+    kinds: list[Params] = [{"family": kind} for kind in DEFAULT]
+    assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS, 1]
     assert TrainingPlan.of(Config(model=MLPFamily(), training=UNSAID)).training == own
 
 

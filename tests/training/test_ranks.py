@@ -113,6 +113,7 @@ def together(
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "n_train", "task", "n_ranks"),
     [

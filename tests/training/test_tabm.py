@@ -107,6 +107,7 @@ def train(folder: Path, dataset: Dataset, params: Params) -> tuple[Listener, Pat
     return listener, folder / "trial-00000" / "best.pt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_classes", "encoding"),
     [

@@ -91,7 +91,7 @@ def alone(of: Problem, params: ModuleParams, seed: int) -> Trainer:
 @pytest.mark.parametrize("name", ["normed", "Convolution"])
 @pytest.mark.parametrize(
     ("precision", "n_epochs", "within"),
-    [(Precision.float64, 20, 1e-6), (Precision.float32, 4, 1e-5)],
+    [(Precision.float64, 12, 1e-6), (Precision.float32, 4, 1e-5)],
 )
 def test_losses_are_those_of_training_alone(
     name: str, optimizer: str, precision: Precision, n_epochs: int, within: float

@@ -171,7 +171,9 @@ def test_a_family_that_lacks_a_loss_names_those_that_have_it() -> None:
             families()[name]().check_training(quantile)
     with pytest.raises(ConfigError, match=r"model=mlp does not have it. Those that do: boosting"):
         MLPFamily().check_training(poisson)
-    with pytest.raises(ConfigError, match=r"linear, trees cannot.*\.families=\[boosting,mlp\]"):
+    with pytest.raises(
+        ConfigError, match=r"linear, trees, kernel cannot.*\.families=\[boosting,mlp\]"
+    ):
         AutoFamily().check_training(quantile)
     AutoFamily(families=["boosting", "mlp"]).check_training(quantile)
 

@@ -14,6 +14,7 @@ from automl.record.directory import StudyDirectory, command_line
 from automl.record.opening import open_log
 from automl.record.place import Place
 from automl.tracking.delivery import deliver_all
+from automl.tracking.division import SharedJob
 from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say
 from automl.trial import Evaluated, Tuned
@@ -38,7 +39,8 @@ def deliver(directory: Path, config: Config, place: Place | None, say: Say) -> N
         return
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     try:
-        deliver_all(directory, config.tracking, say, study=ref)
+        shared = SharedJob.of(config.study, config.tracking)
+        deliver_all(directory, config.tracking, say, study=ref, shared=shared)
     except AutoMLError as error:
         again = command_line("sync", config.study)
         raise AutoMLError(

@@ -31,6 +31,7 @@ from automl.record.files import StudyFiles
 from automl.record.studies import study_path
 from automl.record.study import StudyRecord
 from automl.training.plan import TrainingPlan
+from automl.training.tested import outputs_on
 from automl.trial import Evaluated, RowsKind, refit_name, trial_name
 
 if TYPE_CHECKING:
@@ -84,14 +85,13 @@ def scored(
 def _score_table(
     config: Config, record: StudyRecord, choices: Sequence[Choice], judge: Judge
 ) -> Scoring:
-    table = open_evaluation(
-        config.data, record.settings.get("data.test_path"), config.training.value_loss
-    )
+    own_test_path = record.settings.get("data.test_path")
+    table = open_evaluation(config.data, own_test_path, config.training.value_loss)
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)
     repeated = _repeats(table, config)
-    outputs = [_outputs(model.predictor, table) for model in models]
+    outputs = [_outputs(model, table) for model in models]
     of = list(zip(models, outputs, strict=True))
     event = score(
         judge(table),
@@ -113,13 +113,14 @@ def _threshold(model: Predictor, outputs: Floats, table: Evaluation) -> float | 
     return thresholds_elsewhere(second_of_two(outputs), table.part.y)
 
 
-def _outputs(model: Predictor, table: Evaluation) -> Floats:
+def _outputs(model: TableModel, table: Evaluation) -> Floats:
     """What it says of the rows; out-of-fold, by those of its models that never saw them."""
-    if table.kind is not RowsKind.OUT_OF_FOLD:
-        return model.outputs(table.part.rows)
+    predictor = model.predictor
+    if model.refitted is not None or table.kind is not RowsKind.OUT_OF_FOLD:
+        return outputs_on(predictor, table.dataset, table.part, table.frame)
     from automl.training.folds.judged import judged_outputs
 
-    return judged_outputs(model.trained, table.dataset)
+    return judged_outputs(predictor.trained, table.dataset)
 
 
 def _score_arrays(config: Config, record: StudyRecord, choices: Sequence[Choice]) -> Scoring:

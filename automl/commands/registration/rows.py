@@ -16,7 +16,7 @@ from automl.config import Config
 from automl.config.refit import ALL
 from automl.data.bootstrap import bootstrap, difference
 from automl.data.evaluation import Evaluation
-from automl.data.raw import test_rows
+from automl.data.raw import rows_of
 from automl.data.scores import predictions
 from automl.record.studies import read_study, study_path
 from automl.training.export.scored import NotComparableError, outputs_of
@@ -52,8 +52,7 @@ def compared(
     """By how much the loss of the export in `package` is above that of the one that `download`
     brings into a folder; or why nobody can tell. Raises AutoMLError."""
     data, y = evaluation.dataset, evaluation.part.y
-    own = read_study(study_path(config.study)).settings.get("data.test_path")
-    rows = test_rows(config.data, own)
+    rows = rows_of(evaluation.frame())
     try:
         with tempfile.TemporaryDirectory() as folder:
             outputs = {

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from automl.commands.which_model import TableModel
-from automl.config import TrackingConfig
+from automl.config import Config, TrackingConfig
 from automl.errors import AutoMLError
 from automl.record.files import EVENTS, StudyFiles
 from automl.record.place import Place, read_place
 from automl.record.studies import read_study
 from automl.tracking.confirmed import delivered, is_delivered
 from automl.tracking.delivery import deliver_all
+from automl.tracking.division import SharedJob
 from automl.tracking.registry.words import RunRef
 from automl.tracking.run_update import StudyRef
 
@@ -22,12 +23,13 @@ def run_of(
     model: TableModel,
     directory: Path,
     place: Place | None,
-    tracking: TrackingConfig,
+    config: Config,
     has_run: Callable[[RunRef], bool],
 ) -> RunRef:
     """Deliver the runs, and find it; `has_run` asks the store. Raises AutoMLError where MLflow does
     not take them."""
-    _deliver(directory, place, tracking)
+    tracking = config.tracking
+    _deliver(directory, place, tracking, SharedJob.of(config.study, tracking))
     if model.refitted is None:
         return _found(directory, None if model.joined else model.trial)
     folder = refit_folder(directory, model)
@@ -63,9 +65,11 @@ def _of(settings: Mapping[str, str]) -> tuple[str, str]:
     return settings.get("refit.trial", ""), settings.get("refit.rows", "")
 
 
-def _deliver(directory: Path, place: Place | None, tracking: TrackingConfig) -> None:
+def _deliver(
+    directory: Path, place: Place | None, tracking: TrackingConfig, shared: SharedJob | None = None
+) -> None:
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
-    deliver_all(directory, tracking, lambda line: None, study=ref)
+    deliver_all(directory, tracking, lambda line: None, study=ref, shared=shared)
 
 
 def _found(directory: Path, trial: int | None) -> RunRef:

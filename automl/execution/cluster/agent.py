@@ -11,11 +11,14 @@ import itertools
 import logging
 import os
 import queue
+import select
+import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -68,7 +71,7 @@ class Agent:
     ) -> None:
         self._take_reading, self._interval_seconds = take_reading, interval_seconds
         self._leave = leave
-        self._parent = os.getppid()
+        self._parent = Parent()
         self._news = threading.Condition()  # guards the messages and the reading
         self._messages: list[m.ToSweep] = []
         self._n_acked = 0
@@ -242,11 +245,10 @@ class Agent:
     def _watch(self) -> None:
         """End what runs when the sweep is not heard any more, or what started this process died."""
         while self._ended is None:
-            time.sleep(_LOOK_SECONDS)
-            if time.monotonic() > self._lease_until:
-                self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
-            elif os.getppid() != self._parent:
+            if self._parent.has_ended(_LOOK_SECONDS):
                 self._end("what had started its agent died")
+            elif time.monotonic() > self._lease_until:
+                self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
         time.sleep(_LEAVE_SECONDS)
         self._leave()
 
@@ -259,6 +261,22 @@ class Agent:
             self._news.notify_all()
         for call, replies in [*self._calls.items()]:
             replies.put(m.Replied(call, error=cause))
+
+
+class Parent:
+    """What started this process. The kernel tells of its end at once where it can (Linux): Ray ends
+    the agent of a dead raylet within a second, and the sweep has to be told before that."""
+
+    def __init__(self) -> None:
+        self._pid = os.getppid()
+        self._poll = select.poll()
+        if sys.platform == "linux":
+            with suppress(OSError):  # an older kernel, or a sandbox
+                self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
+
+    def has_ended(self, timeout_seconds: float) -> bool:
+        """Waits for so long at the most."""
+        return bool(self._poll.poll(1000 * timeout_seconds)) or os.getppid() != self._pid
 
 
 class _Feed:
@@ -304,5 +322,5 @@ def _folder(work: m.NodeWork) -> SharedFolder | OwnFolder:
     except OSError:
         shared = False
     if shared:
-        return SharedFolder(work.study)
-    return OwnFolder(work.study, Path(tempfile.mkdtemp(prefix="automl-")))
+        return SharedFolder(work.study, work.stored if work.stores_shared else None)
+    return OwnFolder(work.study, Path(tempfile.mkdtemp(prefix="automl-")), work.stored)

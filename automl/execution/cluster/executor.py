@@ -18,6 +18,7 @@ from automl.execution.cluster.node import Lost, Node
 from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import Capabilities
 from automl.execution.process import WorkerLimits
+from automl.execution.stored import Stored
 from automl.record.texts import fit_line
 from automl.trial import (
     AnsweringFeed,
@@ -41,12 +42,24 @@ class NodesExecutor:
 
     can = Capabilities(own_process=True, timeouts=True, own_output=True, packs=True)
 
-    def __init__(self, nodes: Nodes, entry: Entry, study: Path, limits: WorkerLimits) -> None:
-        self._nodes, self._study = nodes, study
+    def __init__(
+        self,
+        nodes: Nodes,
+        entry: Entry,
+        study: Path,
+        limits: WorkerLimits,
+        *,
+        stored: Stored | None = None,
+        stores_shared: bool = False,
+    ) -> None:
+        """`stored` and the next are as `NodeWork` has them."""
+        self._nodes, self._study, self._stored = nodes, study, stored
         self._marker = study / _MARKER
         marked = secrets.token_hex(16)
         self._marker.write_text(marked)
-        nodes.set_up(entry, m.NodeWork(limits, str(study.absolute()), _MARKER, marked))
+        where = str(study.absolute())
+        work = m.NodeWork(limits, where, _MARKER, marked, stored, stores_shared)
+        nodes.set_up(entry, work)
 
     def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
         specs = [*map(_from_anywhere, feed.ahead())]
@@ -55,9 +68,26 @@ class NodesExecutor:
         if node is None:
             _Execution(feed, on_events).lost(f"node {placement.node} is lost")
             return
-        kept = {} if node.shares_folder else files.kept_of(self._study.absolute(), specs)
+        if not self._nodes.claims.use(key, placement.devices):
+            _Execution(feed, on_events).lost("its place was given back to the cluster meanwhile")
+            return
+        try:
+            self._carry(node, specs, feed, placement, on_events)
+        finally:
+            self._nodes.claims.over(key)
+
+    def _carry(
+        self,
+        node: Node,
+        specs: Sequence[TrialSpec],
+        feed: AnsweringFeed,
+        placement: Placement,
+        on_events: OnEvents,
+    ) -> None:
+        key = specs[0].number
+        execution = _Execution(feed, on_events, self._study, node, self._stored)
+        kept = execution.kept_of(specs)
         conversation = node.begin(m.Begin(key, specs, feed.n_lanes, placement, kept))
-        execution = _Execution(feed, on_events, self._study, node)
         try:
             while not isinstance(message := conversation.get(), m.Over | Lost):
                 execution.take(message)
@@ -116,9 +146,10 @@ class _Execution:
         on_events: OnEvents,
         study: Path | None = None,
         node: Node | None = None,
+        stored: Stored | None = None,
     ) -> None:
         self._feed, self._on_events = feed, on_events
-        self._study, self._node = study, node
+        self._study, self._node, self._stored = study, node, stored
         self._live: set[int] = set()
         self._error: BaseException | None = None
 
@@ -179,8 +210,18 @@ class _Execution:
             return m.Given(None)
         self._live.add(spec.number)
         spec = _from_anywhere(spec)
-        shared = self._node is not None and self._node.shares_folder
-        return m.Given(spec, {} if shared else files.kept_of(self._study.absolute(), [spec]))
+        return m.Given(spec, self.kept_of([spec]))
+
+    def kept_of(self, specs: Sequence[TrialSpec]) -> m.Files:
+        """What the node has to be sent of them. In the study's folder is all by then that is kept
+        of them anywhere. Raises StorageError."""
+        if self._stored is not None:
+            for spec in specs:
+                if not spec.is_first:
+                    self._stored.bring(spec)
+        if self._study is None or self._node is None or self._node.shares_folder:
+            return {}
+        return files.kept_of(self._study.absolute(), specs)
 
     def _reply(self, call: int, answer: Callable[[], object]) -> None:
         assert self._node is not None

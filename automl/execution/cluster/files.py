@@ -2,7 +2,7 @@
 
 A node then has a folder of its own that looks like the study's. What is kept of a trial goes to it
 before it begins; its checkpoints come back before they count as written, and what else it wrote
-with its outcome.
+with its outcome. With `study.checkpoints` they go there instead, and to the sweep with the outcome.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from automl.errors import StorageError
 from automl.execution.cluster.messages import Files
+from automl.execution.stored import Stored
 from automl.record.disk import flush_folder, make_folder, replacing
 from automl.record.files import LOGS, log_name
 from automl.trial import Checkpointed, Outcome, TrialEvent, TrialSpec
@@ -60,21 +61,29 @@ def _files(folder: Path) -> Iterable[Path]:
 class SharedFolder:
     """The node sees the study's folder: nothing has to travel."""
 
-    def __init__(self, study: str) -> None:
+    def __init__(self, study: str, stored: Stored | None = None) -> None:
         self.logs = Path(study) / LOGS
+        self._stored = stored
+        self._specs: dict[int, TrialSpec] = {}
 
     def arrived(self, spec: TrialSpec, files: Files) -> TrialSpec:
+        self._specs[spec.number] = spec
         return spec
 
     def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
+        """As `OwnFolder.told`. Raises StorageError."""
+        if self._stored is not None and isinstance(event, Checkpointed):
+            self._stored.keep(self._specs[event.trial], Path(event.path))
+        if isinstance(event, Outcome):
+            self._specs.pop(event.trial, None)
         return event, {}
 
 
 class OwnFolder:
     """The node has one of its own, where what its trials write waits to be sent."""
 
-    def __init__(self, study: str, here: Path) -> None:
-        self._there, self._here = Path(study), here
+    def __init__(self, study: str, here: Path, stored: Stored | None = None) -> None:
+        self._there, self._here, self._stored = Path(study), here, stored
         self.logs = here / LOGS
         self._specs: dict[int, TrialSpec] = {}
         self._sent: dict[Path, tuple[int, int]] = {}
@@ -91,10 +100,14 @@ class OwnFolder:
         return here
 
     def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
-        """The event as the sweep takes it, and the files to take before."""
+        """The event as the sweep takes it, and the files to take before. Raises StorageError."""
         if isinstance(event, Checkpointed):
             path = Path(event.path)
-            files = self._content([path])
+            files: Files = {}
+            if self._stored is not None:
+                self._stored.keep(self._specs[event.trial], path)
+            else:
+                files = self._content([path])
             there = self._there / path.relative_to(self._here)
             return replace(event, path=str(there)), files
         if isinstance(event, Outcome) and event.trial in self._specs:

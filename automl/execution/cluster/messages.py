@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from automl.execution.process import WorkerLimits
+from automl.execution.stored import Stored
 from automl.trial import (
     DeviceId,
     Placement,
@@ -33,6 +34,10 @@ class NodeWork:
     marker: str
     """A file there, and its content: who sees it shares the folder."""
     marked: str
+    stored: Stored | None = None
+    """Where checkpoints are kept that do not lie in a folder that all see."""
+    stores_shared: bool = False
+    """Keep there, too, what lies in the study's folder: other sweeps may not see that."""
 
 
 # --- the sweep to an agent ----------------------------------------------------------------------

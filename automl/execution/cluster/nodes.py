@@ -17,7 +17,8 @@ from typing import Protocol
 from automl.errors import AutoMLError, ConfigError
 from automl.execution.cluster import messages as m
 from automl.execution.cluster.node import EndedError, Node, SilentError, Wire
-from automl.trial import Entry
+from automl.execution.cluster.ours import Everything
+from automl.trial import DeviceId, Entry
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +63,18 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._lock = threading.Lock()  # guards all below
+        self.claims = Everything()
+        """What is ours of them; set before they are opened."""
+        self._changed = threading.Condition()  # guards all below, and never a wait for a node
         self._nodes: dict[str, Node] = {}
         self._names: dict[str, str] = {}
         """By the cluster's id; a name is never given twice."""
         self._n_agents: Counter[str] = Counter()
         self._work: tuple[object, m.NodeWork] | None = None
+        self._n_ending = 0
+        """Lost nodes whose agents are just being ended."""
+        self._given_back = False
+        """The cluster is: nothing more is to be ended there."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._look, name="nodes", daemon=True)
 
@@ -81,22 +88,37 @@ class Nodes:
         for error in errors:
             logger.warning("a node is not used: %s", error)
         self._thread.start()
+        self.claims.start()
 
     def set_up(self, entry: Entry, work: m.NodeWork) -> None:
         """From now on trials may come, to nodes that come later, too."""
         shared = self._cluster.share(entry)
-        with self._lock:
+        with self._changed:
             self._work = shared, work
         for node in self.present():
             node.set_up(shared, work)
 
     def present(self) -> Sequence[Node]:
-        with self._lock:
+        with self._changed:
             return [node for node in self._nodes.values() if node.lost is None]
 
     def by_name(self, name: str) -> Node | None:
         """None: it is lost."""
         return next((node for node in self.present() if node.name == name), None)
+
+    def name_of(self, machine_id: str) -> str | None:
+        """The node's, by the cluster's id; None: it has no agent yet."""
+        with self._changed:
+            node = self._nodes.get(machine_id)
+            return None if node is None else node.name
+
+    def end_idle(self, device: DeviceId) -> bool:
+        """Have idle processes leave a device; whether none is left there."""
+        node = self.by_name(device.node)
+        if node is None or not any(device in place for place in node.idle):
+            return True
+        node.tell(m.EndIdle(frozenset({device})))
+        return False
 
     def tell(self, command: m.ToAgent) -> None:
         """All of them."""
@@ -111,8 +133,11 @@ class Nodes:
         present = self.present()
         with ThreadPoolExecutor(max(1, len(present))) as pool:
             wait([pool.submit(node.close) for node in present])
-        with self._lock:  # nobody closes a lost one
-            self._cluster.close()
+        self.claims.close()
+        with self._changed:
+            self._given_back = True
+            self._changed.wait_for(lambda: not self._n_ending)
+        self._cluster.close()
 
     def _look(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
@@ -121,7 +146,7 @@ class Nodes:
 
     def _start_missing(self) -> list[Exception]:
         machines = self._cluster.machines()
-        with self._lock:
+        with self._changed:
             missing = [
                 machine
                 for machine in machines
@@ -142,17 +167,17 @@ class Nodes:
         return errors
 
     def _start(self, machine: Machine) -> None:
-        with self._lock:
+        with self._changed:
             self._n_agents[machine.id] += 1
             name = self._name(machine)
         wire = self._cluster.start(machine, name)
         node = Node(name, wire, lambda lost: self._lost(machine, lost))
-        with self._lock:
+        with self._changed:
             work = self._work
         if work is not None:
             node.set_up(*work)
         node.start()
-        with self._lock:
+        with self._changed:
             late, self._nodes[machine.id] = self._work, node
         if work is None and late is not None:
             node.set_up(*late)
@@ -167,7 +192,17 @@ class Nodes:
         return self._names[machine.id]
 
     def _lost(self, machine: Machine, node: Node) -> None:
+        """In the thread that hears the node. Ending its agent takes seconds, in which nobody waits
+        but the next agent of that machine, and the end of the cluster."""
         logger.warning("node %s is lost: %s; its trials go on elsewhere", node.name, node.lost)
-        with self._lock:
-            self._nodes.pop(machine.id, None)
+        with self._changed:
+            if self._given_back:
+                return
+            self._n_ending += 1
+        try:
             node.close()
+        finally:
+            with self._changed:
+                self._n_ending -= 1
+                self._nodes.pop(machine.id, None)
+                self._changed.notify_all()

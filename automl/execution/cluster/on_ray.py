@@ -1,11 +1,13 @@
-"""Ray as what carries processes and data: the only module that imports it.
+"""Ray as what carries processes and data. Beside this module and `on_ray_claims.py`,
+`on_ray_autoscaler.py` and `withdraw.py`, which are small, nothing imports it.
 
     ray.address=local       a cluster of our own, on loopback, gone with the sweep
     ray.address=auto        the one that this machine is a node of
     ray.address=HOST:PORT   the one with that head
 
 A bare `ray.init()` would join whatever a killed cluster has left behind. Ray counts none of what
-runs: admission is ours, and so agents ask it for no CPU and no GPU.
+runs: admission is ours, and so agents ask it for no CPU and no GPU. With `ray.claim` what admission
+may give away is held besides (`claims.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,11 +26,14 @@ from automl.config.ray import AUTO, LOCAL
 from automl.errors import ConfigError
 from automl.execution.cluster import messages as m
 from automl.execution.cluster.actor import AgentActor, began, this_boot, versions
+from automl.execution.cluster.claims import Claim
 from automl.execution.cluster.code import Code
 from automl.execution.cluster.node import DeadError, EndedError, SilentError, Wire
 from automl.execution.cluster.nodes import Machine, NotTheSameError
+from automl.execution.cluster.on_ray_autoscaler import RayAutoscaler
+from automl.execution.cluster.on_ray_claims import RayClaim
 from automl.record.texts import fit_line
-from automl.trial import Entry
+from automl.trial import DeviceKind, Entry
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +93,17 @@ class RayCluster:
         than that holds, and frees it with the last that stands for it."""
         return self._ray.put(entry)
 
+    def claim(
+        self, kind: DeviceKind, target: str, n_cpus: int, name_of: Callable[[str], str | None]
+    ) -> Claim:
+        """A GPU, or so many CPUs of one node. See `RayClaim`."""
+        return RayClaim(self._ray, kind, target, n_cpus, name_of)
+
+    @property
+    def autoscaler(self) -> RayAutoscaler:
+        """What adds nodes to it, if anything does."""
+        return RayAutoscaler(self._ray)
+
     def close(self) -> None:
         """See `Cluster.close`."""
         self._ray._private.worker.print_to_stdstream = self._printing
@@ -115,6 +131,8 @@ class _RayWire:
                 f"node {name}: no agent within {_START_SECONDS:g} s (its Ray workers' logs say why)"
             ) from None
         except RayError as error:
+            if not self._node_lives():
+                raise EndedError(f"node {name} died while its agent was started") from error
             raise NotTheSameError(
                 f"node {name} cannot run our agent: {_last_line(error)}. Install there what is "
                 "here: pip install 'automl-sweep[ray]', with the same versions."
@@ -168,6 +186,8 @@ class _RayWire:
 
     def _silent(self) -> Exception:
         """Nothing is known of what runs on a node that is only cut off."""
+        if self._is_gone():
+            return EndedError("its agent's process ended")
         if self._node_lives():
             return SilentError("no word from its agent")
         return self._dead("Ray says that it is dead")
@@ -179,15 +199,13 @@ class _RayWire:
         return self._dead(_last_line(error))
 
     def _dead(self, cause: str) -> Exception:
-        """Of a node on this machine the kernel knows more than Ray."""
+        return EndedError(cause) if self._is_gone() else DeadError(cause)
+
+    def _is_gone(self) -> bool:
+        """Of an agent on this machine the kernel knows more than Ray, and sooner."""
         about = self._about
-        if (
-            about.get("boot")
-            and about["boot"] == this_boot()
-            and began(about["pid"]) != about["began"]
-        ):
-            return EndedError(cause)
-        return DeadError(cause)
+        is_here = bool(about.get("boot")) and about["boot"] == this_boot()
+        return is_here and began(about["pid"]) != about["began"]
 
     def _node_lives(self) -> bool:
         return any(node["NodeID"] == self._node_id for node in _alive(self._ray))
@@ -244,8 +262,15 @@ def _connect(ray: Any, config: RayConfig, code: Code) -> None:
         raise ConfigError(
             f"ray.address={config.address}: no sweep can start on that cluster: "
             f"{_last_line(error)}. Start one with: ray start --head, and on each other node: ray "
-            "start --address=HEAD:6379; start the sweep on one of its nodes."
+            "start --address=HEAD:6379; start the sweep on one of its nodes." + _token_hint()
         ) from error
+
+
+def _token_hint() -> str:
+    """Ray says only that it cannot connect."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return " Is its token the one that RAY_AUTH_TOKEN or ~/.ray/auth_token has here?"
+    return " If it takes nobody without a token, set RAY_AUTH_MODE=token and the token here, too."
 
 
 def _look_for(address: str) -> None:

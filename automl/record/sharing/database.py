@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from automl.errors import ConfigError, StorageError
 from automl.record.credentials import mask_urls
@@ -22,6 +23,7 @@ except ImportError as missing:
         "pip install 'automl-sweep[postgres]'"
     ) from missing
 
+Cursor: TypeAlias = psycopg.Cursor
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 """For a statement, and for the network to carry it."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
@@ -32,8 +33,14 @@ class Fetched:
     """What the database says of a study now."""
 
     n_trials: int
-    at_work: Mapping[str, int] = field(default_factory=dict)
+    identity: Mapping[str, Any]
+    at_work: Mapping[str, int]
     """Trials that run, by the name of the machine."""
+
+    @property
+    def where_at_work(self) -> str:
+        """`2 on one, 4 on two`."""
+        return ", ".join(f"{n} on {host}" for host, n in sorted(self.at_work.items()))
 
 
 def fetch(study: StudyConfig) -> Fetched:
@@ -58,7 +65,7 @@ def fetch(study: StudyConfig) -> Fetched:
     finally:
         database.close()
     alive = [t.holder.host for t in opened if t.holder and not (t.lapsed or t.holder.is_gone(now))]
-    return Fetched(found.n_trials, Counter(alive))
+    return Fetched(found.n_trials, found.identity, Counter(alive))
 
 
 def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:

@@ -8,6 +8,8 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+LEASE_SECONDS = 60
+"""For so long a process that cannot be looked at is believed to live, by the database's clock."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

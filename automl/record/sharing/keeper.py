@@ -1,9 +1,10 @@
-"""The thread that keeps a sweep in touch with the others of its study; no trial waits for it.
+"""The threads that keep a sweep in touch with the others of its study; no trial waits for them.
 
 Every 0.2 s it ships what the sweep has logged, every second it looks what others have done, and
 every 10 s it renews the leases of the sweep's trials. While the database is away it tries again and
 again; what is logged meanwhile lies in the sweep's own file. Who could not renew for 50 s of a
-lease's 60 gives its trials up, so that none runs in two places.
+lease's 60 gives its trials up, so that none runs in two places: that is seen to by a second thread,
+since the first may be waiting for a database that has a question and never answers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ LOOK_SECONDS = 1.0
 RENEW_SECONDS = 10.0
 GIVE_UP_SECONDS = 50.0
 """Since the last renewal began, by this machine's clock."""
+ASK_SECONDS = 5.0
+"""So long a process that was stopped, and whose trials nobody may have taken, has to ask first."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class Duties:
     give_up: Callable[[], None]
     """All trials that are held; needs no database."""
     broke: Callable[[BaseException], None]
-    """Called with what is our own mistake, after which the thread does nothing more."""
+    """Called with what is our own mistake, after which nothing more is asked of the database."""
 
 
 class Keeper:
@@ -43,20 +46,25 @@ class Keeper:
 
     def __init__(self, duties: Duties, clock: Callable[[], float] = time.monotonic) -> None:
         self._duties, self._clock = duties, clock
-        self._renewed = self._looked = clock()
+        self._renewed = self._looked = self._watched = self._woken = clock()
         self._ending = threading.Event()
         self.trouble: str | None = None
         """Why the database takes nothing now; None: it does."""
-        self._thread = threading.Thread(target=self._run, name="sharing", daemon=True)
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in (("sharing", self._run), ("leases", self._watch))
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Return when it has ended."""
+        """Return when both have ended."""
         self._ending.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     def _run(self) -> None:
         try:
@@ -66,8 +74,21 @@ class Keeper:
             self._duties.give_up()
             self._duties.broke(error)
 
+    def _watch(self) -> None:
+        while not self._ending.wait(SHIP_SECONDS):
+            self.watch()
+
+    def watch(self) -> None:
+        """Give up what could not be renewed. Waits for nothing."""
+        now = self._clock()
+        if now - self._watched >= ASK_SECONDS:
+            self._woken = now
+        self._watched = now
+        if now - self._renewed >= GIVE_UP_SECONDS and now - self._woken >= ASK_SECONDS:
+            self._duties.give_up()
+
     def turn(self) -> None:
-        """Do what is due."""
+        """Do what is due. Waits for the database."""
         try:
             self._renew_if_due()  # first: nothing else may make it late
             self._duties.ship()
@@ -82,8 +103,6 @@ class Keeper:
             if self.trouble is not None:
                 logger.warning("the database answers again: what was kept here is shipped")
             self.trouble = None
-        if self._clock() - self._renewed >= GIVE_UP_SECONDS:
-            self._duties.give_up()
 
     def _renew_if_due(self) -> None:
         begun = self._clock()

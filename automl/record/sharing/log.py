@@ -115,6 +115,10 @@ class SharedLog(EventLog):
     def holds(self, trial: int) -> bool:
         return trial in self._attempts
 
+    def attempt(self, trial: int) -> int:
+        """See `EventLog.attempt`."""
+        return self._attempts.get(trial, 0)
+
     # --- what is written and heard ---
 
     def append(self, event: Event) -> bool:

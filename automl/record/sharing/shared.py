@@ -20,8 +20,9 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder
 from automl.record.files import StudyFiles
-from automl.record.sharing import tables
+from automl.record.sharing import deliveries, tables
 from automl.record.sharing.database import Database, DatabaseAwayError
+from automl.record.sharing.deliveries import Deliverer
 from automl.record.sharing.fetch import MAX_EVENTS, check_place, ship_left
 from automl.record.sharing.holder import here, this_holder
 from automl.record.sharing.keeper import Duties, Keeper
@@ -81,8 +82,7 @@ class Shared:
         """Guards the copy and the two below."""
         self._n_trials_heard = 0
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        self.log: SharedLog
-        """From `begin` on."""
+        self._log: SharedLog | None = None
         self._own_path = directory / OUTBOX / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
@@ -91,9 +91,10 @@ class Shared:
         self._gone: Sequence[str] = ()
         """Sweeps of this machine that have died."""
         self._once_held: set[int] = set()
+        self._delivers: Deliverer | None = None
+        """None: it delivers nothing to MLflow."""
         self._busy: Callable[[], Collection[int]] = frozenset
         self._stands: Callable[[Standing], None] = lambda standing: None
-        self._renewed: Callable[[], None] = lambda: None
         self._broke: Callable[[BaseException], None] = lambda error: None
         self.standing = Standing(config.total, n_left=0, others_run=True)
         duties = Duties(
@@ -145,21 +146,26 @@ class Shared:
             tables.add_sweep(cursor, study.id, self.sweep, this_holder())
         self._pull(self._asking)
         events = self._copy.events()
-        self.log = SharedLog(self._directory, self._own_path, events)
+        self._log = SharedLog(self._directory, self._own_path, events)
         trials = [trial for heard in self.heard() for trial in heard.trials]
         return trials, events
+
+    @property
+    def log(self) -> SharedLog:
+        """From `begin` on."""
+        assert self._log is not None, "it has begun"
+        return self._log
 
     def start(
         self,
         busy: Callable[[], Collection[int]],
         stands: Callable[[Standing], None],
-        renewed: Callable[[], None],
         broke: Callable[[BaseException], None],
     ) -> None:
         """From now on the keeper works: in its thread `stands` hears once a second how the study
-        stands, `renewed` is called when leases are due, and `broke` where it cannot go on. `busy`
-        are the trials that run or wait here, which are not taken over, whoever holds them."""
-        self._busy, self._stands, self._renewed, self._broke = busy, stands, renewed, broke
+        stands, and `broke` is called where it cannot go on. `busy` are the trials that run or wait
+        here, which are not taken over, whoever holds them."""
+        self._busy, self._stands, self._broke = busy, stands, broke
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
@@ -212,9 +218,14 @@ class Shared:
         while not self._heard.empty():
             yield self._heard.get()
 
-    def pull(self) -> None:
-        """Hear at once what others did. Raises StorageError."""
-        self._pull(self._asking)
+    def pull(self) -> bool:
+        """Hear at once what others did; whether the database answers. Raises StorageError."""
+        try:
+            self._pull(self._asking)
+        except DatabaseAwayError:
+            self._asked_in_vain = time.monotonic()
+            return False
+        return True
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -238,7 +249,7 @@ class Shared:
         stays in the folder. Raises StorageError when it could not be written."""
         self._keeper.close()
         try:
-            if hasattr(self, "log"):
+            if self._log is not None:
                 self._leave()
         finally:
             self._copy.close()
@@ -251,7 +262,7 @@ class Shared:
             self._ship()
             with self._keeping.transaction() as cursor:
                 tables.give_back(cursor, self._study.id, self.sweep)
-                tables.resign(cursor, self._study.id, self.sweep)
+                deliveries.resign(cursor, self._study.id, self.sweep)
             self._pull(self._keeping)
         except DatabaseAwayError:
             return  # leases end by themselves, and what is in the folder is shipped from there
@@ -259,11 +270,10 @@ class Shared:
 
     # --- delivery to MLflow -----------------------------------------------------------------------
 
-    def elect(self, store: str) -> bool:
-        """Whether this sweep is to deliver to that store for the time of a lease from now on.
-        Raises StorageError."""
-        with self._keeping.transaction() as cursor:
-            return tables.elect(cursor, self._study.id, store, self.sweep)
+    def attend(self, store: str) -> None:
+        """From now on this sweep delivers what it holds to that store. Raises StorageError."""
+        self._delivers = Deliverer(self._study.id, store, self.sweep)
+        self._attend()
 
     # --- the keeper's thread ----------------------------------------------------------------------
 
@@ -310,9 +320,9 @@ class Shared:
         if stored:
             self._copy.add(stored)
         events: Sequence[Taken] = ()
-        if hasattr(self, "log"):  # else all are read together, from the copy
+        if self._log is not None:  # else all are read together, from the copy
             events = [*read(event for event in stored if event.sweep != self.sweep)]
-            self.log.hear(taken.event for taken in events)
+            self._log.hear(taken.event for taken in events)
         if trials or events:
             self._heard.put(Heard(trials, events))
 
@@ -344,7 +354,12 @@ class Shared:
         with self._keeping.transaction() as cursor:
             still = tables.renew(cursor, self._study.id, self.sweep, held)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
-        self._renewed()
+        self._attend()
+
+    def _attend(self) -> None:
+        if self._delivers is not None:
+            with self._keeping.transaction() as cursor:
+                deliveries.attend(cursor, self._delivers, this_holder())
 
     def _give_up(self) -> None:
         self.log.let_go(self.log.held)

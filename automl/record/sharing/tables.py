@@ -19,11 +19,10 @@ from typing import Any
 import psycopg
 
 from automl.errors import ConfigError
-from automl.record.sharing.holder import Holder
+from automl.record.sharing import deliveries
+from automl.record.sharing.holder import LEASE_SECONDS, Holder
 
-VERSION = 1
-LEASE_SECONDS = 60
-"""By the database's clock."""
+VERSION = 2
 _LOCKS = 0x6175746D  # "autm": apart from the advisory locks of other programs
 
 _TABLES = """
@@ -64,13 +63,6 @@ CREATE TABLE IF NOT EXISTS automl_events (
     line text NOT NULL,
     PRIMARY KEY (study, place),
     UNIQUE (sweep, byte_offset)
-);
-CREATE TABLE IF NOT EXISTS automl_deliverers (
-    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
-    store text NOT NULL,
-    sweep text NOT NULL,
-    lease_until timestamptz NOT NULL,
-    PRIMARY KEY (study, store)
 );
 """
 
@@ -116,6 +108,7 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
     if _one(cursor)[0] is None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
+        cursor.execute(deliveries.TABLES)
         cursor.execute(
             "INSERT INTO automl_version SELECT %s WHERE NOT EXISTS (SELECT FROM automl_version)",
             (VERSION,),
@@ -355,26 +348,6 @@ def events_after(
 def _whole(line: str) -> bytes:
     """One line, whoever wrote it."""
     return line.encode("ascii", "replace").replace(b"\n", b"?") + b"\n"
-
-
-# --- delivery ---
-
-
-def elect(cursor: psycopg.Cursor, study: int, store: str, sweep: str) -> bool:
-    """Whether the sweep delivers to that store of MLflow for the time of a lease."""
-    cursor.execute(
-        "INSERT INTO automl_deliverers AS d (study, store, sweep, lease_until) "
-        f"VALUES (%s, %s, %s, {_LEASE}) ON CONFLICT (study, store) DO UPDATE "
-        "SET sweep = excluded.sweep, lease_until = excluded.lease_until "
-        "WHERE d.sweep = excluded.sweep OR d.lease_until < clock_timestamp() RETURNING sweep",
-        (study, store, sweep),
-    )
-    return cursor.fetchone() is not None
-
-
-def resign(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
-    """Somebody else may deliver."""
-    cursor.execute("DELETE FROM automl_deliverers WHERE study = %s AND sweep = %s", (study, sweep))
 
 
 def _one(cursor: psycopg.Cursor) -> tuple[Any, ...]:

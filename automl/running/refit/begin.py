@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.config import Config, DataKind, ObjectiveKind
+from automl.config import Config, DataKind, Members, ObjectiveKind
 from automl.errors import ConfigError
+from automl.record.files import StudyFiles
+from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.training.family import Family, name_of
 from automl.training.network_family import NetworkFamily
@@ -27,6 +29,18 @@ class Begun:
     """What is trained again in its place; None: it is the winner."""
     members: Sequence[TrialRecord] = ()
     """Of the ensemble, in its order."""
+    timeout_seconds: float | None = None
+    """After so many its trainings are stopped; None: they take what they take."""
+
+
+def ensemble_of(record: StudyRecord, config: Config, path: Path) -> Ensembled | None:
+    """The ensemble of the study at `path`, where it is what `refit` trains again; None: it is a
+    trial."""
+    refit = config.refit
+    if refit.trial is not None or refit.members is Members.none:
+        return None
+    there = StudyFiles(path).ensemble.exists()
+    return record.best_ensemble if there else None
 
 
 def refuse_unfit(config: Config) -> None:

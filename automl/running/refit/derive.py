@@ -19,6 +19,7 @@ from automl.config.refit import TRAIN
 from automl.record.files import REFITS
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.batch import batch_size_of, scaled
+from automl.running.refit.begin import Begun
 from automl.running.refit.devices import Taken
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
@@ -184,6 +185,11 @@ def small_study(config: Config, name: str, *, keeps_last: bool) -> Config:
         pruner=NoPruner(),
         refit=replace(config.refit, of=study.name),
     )
+
+
+def within(own: Config, begun: Begun) -> Config:
+    """The settings of a refit, in the time that there is for it."""
+    return replace(own, study=replace(own.study, timeout_seconds=begun.timeout_seconds))
 
 
 def name_of(again: Again, config: Config, identity: Mapping[str, Any]) -> str:

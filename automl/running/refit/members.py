@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from automl.config import Config, Ensemble, Parallel
 from automl.errors import ConfigError
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
+from automl.running.refit.begin import Begun, ensemble_of
 from automl.running.refit.derive import (
     Sizes,
     decay_of,
@@ -59,6 +61,16 @@ def refuse_unfit_members(config: Config) -> None:
                 "each other, a device for each: leave it out, or train the best trial again: "
                 "refit.members=none."
             )
+
+
+def begun_of(config: Config, path: Path, record: StudyRecord, winner: TrialRecord) -> Begun:
+    """A refit of what the study at `path` came to: the ensemble, else the winner. Raises
+    ConfigError."""
+    made = ensemble_of(record, config, path)
+    if made is None:
+        return Begun(config, path, winner)
+    refuse_unfit_members(config)
+    return Begun(config, path, winner, made, trials_of(made, record, config.study.name))
 
 
 def trials_of(made: Ensembled, record: StudyRecord, name: str | None) -> list[TrialRecord]:

@@ -24,11 +24,11 @@ from automl.running.prepare import described, prepare
 from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
-from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family
+from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family, within
 from automl.running.refit.devices import Machine, Taken, taken, users
 from automl.running.refit.keeping import keep, say_what_stands_for_it
 from automl.running.refit.run_members import refit_members
-from automl.running.sweep import run_sweep
+from automl.running.run import run_sweep
 from automl.search.study import Study
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
@@ -40,9 +40,19 @@ from automl.trial import CheckpointKind, Params, TrialState, trial_name
 
 def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) -> int:
     """Train the winner again, and write `refit.pt`; returns the exit code. Raises AutoMLError."""
-    config = begun.config
-    prepared = prepare(config)
+    prepared = prepare(begun.config)
     _refuse_changed(prepared, begun.path)
+    return trained_again(begun, prepared, stored_config, deliverer)
+
+
+def trained_again(
+    begun: Begun,
+    prepared: Prepared,
+    stored_config: str,
+    deliverer: DelivererProcess | None = None,
+) -> int:
+    """The same of a study that is `prepared`, and that nobody else changes meanwhile."""
+    config = begun.config
     dataset, facts, sizes = _rows(prepared)
     if begun.ensemble is not None:
         assert dataset is not None, "an ensemble is of the built-in training"
@@ -58,7 +68,7 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
     decided = again(config, winner, sizes, _taken(config, prepared, begun.winner.params))
     for note in decided.notes:
         say_on_stdout(note)
-    own = _with_more_tries(derived(config, decided, prepared.identity))
+    own = within(_with_more_tries(derived(config, decided, prepared.identity)), begun)
     rows = None if facts is None else _wanted(config)
     asked = Refit(replace(decided.plan, own_rows=rows), dataset, facts)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
@@ -70,24 +80,14 @@ def refit(begun: Begun, stored_config: str, deliverer: DelivererProcess | None) 
 def _refuse_changed(prepared: Prepared, path: Path) -> None:
     """Raises ConfigError where the table or a setting is not what the study was begun with, and
     StudyInUseError while a sweep works on it."""
-    with (
-        StudyDirectory.open(prepared.config.study, must_exist=True),
-        closing(
-            Study.open(
-                prepared.config.study,
-                space=prepared.space,
-                sampler=prepared.sampler,
-                pruner=prepared.pruner,
-                identity=prepared.identity,
-                defaults=prepared.identity_defaults,
-                directory=path,
-                asks_for_params=prepared.asks_for_params,
-                choice=prepared.choice,
-                portfolio=prepared.portfolio,
-            )
-        ),
-    ):
-        pass
+    study = prepared.config.study
+    if study.shared:
+        from automl.search.shared_study import refuse_changed  # with what speaks to the database
+
+        refuse_changed(study, prepared.rules)
+        return
+    with StudyDirectory.open(study, must_exist=True):
+        Study.open(study, prepared.rules, path).close()
 
 
 def _rows(prepared: Prepared) -> tuple[Dataset | None, DataFacts | None, Sizes | None]:

@@ -13,7 +13,7 @@ from automl.running.console import open_console
 from automl.running.going_on import how_to_go_on
 from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
-from automl.running.refit.derive import Sizes
+from automl.running.refit.derive import Sizes, within
 from automl.running.refit.keeping import keep, say_what_stands_for_it
 from automl.running.refit.members import (
     MembersAgain,
@@ -24,7 +24,7 @@ from automl.running.refit.members import (
     name_of,
 )
 from automl.running.refit.members_table import table_of
-from automl.running.sweep import run_sweep
+from automl.running.run import run_sweep
 from automl.tracking.delivery import DelivererProcess
 from automl.tracking.say import say_on_stdout
 from automl.training.refitted import RefitFile, Refitted
@@ -49,7 +49,7 @@ def refit_members(
     there = StudyFiles(folder).events.exists()
     known = read_study(folder).trials if there else {}
     given = given_to(members.params, config.refit.n_seeds, known)
-    own = derived_members(config, members, folder.name, given)
+    own = within(derived_members(config, members, folder.name, given), begun)
     plan = replace(members.plan, given=tuple(given))
     asked = Refit(plan, dataset, n_searched=sizes.before)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)

@@ -25,6 +25,10 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 """An entry of the space: those of these choices with so many steps in an epoch, and the first."""
 
 
+DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
+"""Families, the cheap ones first; on many rows those of them alone that take so many."""
+
+
 @dataclass(frozen=True)
 class FamilyKey:
     """A pack is of trials of one family."""
@@ -49,8 +53,8 @@ class AutoFamily(Family):
     weighs_classes = True
     says_length = True
 
-    families: list[str] = field(default_factory=lambda: ["linear", "boosting", "trees", "mlp"])
-    """Those that trials may be of, the cheap ones first."""
+    families: list[str] = field(default_factory=lambda: [*DEFAULT])
+    """Those that trials may be of."""
 
     def __post_init__(self) -> None:
         others = [name for name in families() if name not in ("auto", "python")]
@@ -148,13 +152,30 @@ class AutoFamily(Family):
 
         A condition of its own may name others of the family by the family's names.
         """
-        whole = {FAMILY: entries.get(FAMILY, {"choices": list(self.families)})}
+        left_out = self._left_out(n_rows, entries)
+        taken = [name for name in self.families if name not in left_out]
+        whole = {FAMILY: entries.get(FAMILY, {"choices": taken})}
         for name, entry in entries.items():
             family, _, _ = name.partition("_")
-            is_left_out = family in families() and family not in self.families
+            is_left_out = family in families() and family not in taken
             if name != FAMILY and not is_left_out:
                 whole[name] = self._hung(name, batch_sizes(n_rows) if entry == BY_ROWS else entry)
         return whole
+
+    def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
+        left_out = self._left_out(n_rows, entries)
+        if not left_out:
+            return ()
+        each = [f"{n} (for up to {most:,} rows; {n_rows:,} train)" for n, most in left_out.items()]
+        return (f"left out: {', '.join(each)}. model.families=[{','.join(left_out)},…] has it.",)
+
+    def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
+        """Families that are not for so many rows, and for how many they are; none where somebody
+        chose the families."""
+        if n_rows is None or FAMILY in entries or self.families != [*DEFAULT]:
+            return {}
+        most = {name: family.most_rows for name, family in self.by_choice.items()}
+        return {name: n for name, n in most.items() if n is not None and n_rows > n}
 
     def request(self, params: Params, dataset: Dataset, training: TrainingConfig) -> Request:
         if params.get(FAMILY) not in self.families:

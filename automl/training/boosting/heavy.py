@@ -27,7 +27,7 @@ from automl.training.boosting.family import (
     BoostingParams,
     width_of,
 )
-from automl.training.class_scores import ClassScores, shares
+from automl.training.class_scores import ClassScores, of_one_class
 from automl.training.model_file import check
 from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
 from automl.training.tree_arrays import NO_BORDERS, Borders, Nodes, Trees, joined, tree_of
@@ -127,9 +127,8 @@ def _begin(state: Mapping[str, Any]) -> tuple[int, Floats]:
 
 def _tell_constant(fitting: Fitting, on_round: OnRound) -> None:
     """The training rows are of one class, of which no tree can be made."""
-    data, logs = fitting.data, shares(fitting.data)
-    classes = ClassScores.of(data, np.arange(data.n_outputs))
-    base = logs[1:] - logs[:1] if classes.n_given == 1 else logs
+    data = fitting.data
+    classes, base = of_one_class(data)
     encoding = fitting.params.encoding
     width = width_of(encoding, data.columns)
     model = BoostingModel(base, None, width, classes, encoding)

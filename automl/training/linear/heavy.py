@@ -11,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.data.columns import Columns
-from automl.data.dataset import Rows
-from automl.data.one_hot import n_features, one_hot
 from automl.data.scores import Floats
-from automl.training.class_scores import ClassScores, shares
+from automl.training.class_scores import ClassScores, of_one_class
+from automl.training.feature_models import FeatureModel, FeatureSide, array_of
 from automl.training.model_file import check
-from automl.training.table_estimator import Fitting, Grown, OnCpu, OnRound, TableSide
+from automl.training.table_estimator import Fitting
 
 if TYPE_CHECKING:
     from automl.training.export.table_graph import TableGraph
@@ -27,7 +25,7 @@ _ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(OnCpu):
+class LinearModel(FeatureModel):
     """See `family.Model`."""
 
     weights: Floats
@@ -37,19 +35,14 @@ class LinearModel(OnCpu):
     classes: ClassScores
 
     @property
-    def n_outputs(self) -> int:
-        return self.classes.n_outputs
+    def n_features(self) -> int:
+        return len(self.weights)
 
-    def check_columns(self, columns: Columns) -> None:
-        check(n_features(columns) == len(self.weights), "not its columns", len(columns.all))
-
-    def outputs(self, columns: Columns, rows: Rows) -> Floats:
-        begins = range(0, max(1, len(rows)), _ROWS_AT_ONCE)  # encoded, all may be too many
-        parts = [one_hot(columns, rows[begin:][:_ROWS_AT_ONCE]) for begin in begins]
-        return np.concatenate([self.of_features(part) for part in parts])
+    @property
+    def n_rows_at_once(self) -> int:
+        return _ROWS_AT_ONCE
 
     def of_features(self, x: npt.NDArray[np.float32]) -> Floats:
-        """(N, n_outputs) of (N, D)."""
         return self.classes.outputs(x.astype(np.float64) @ self.weights + self.bias)
 
     def draw(self, graph: TableGraph) -> str:
@@ -61,29 +54,16 @@ class LinearModel(OnCpu):
         return {"weights": self.weights, "bias": self.bias, "classes_seen": self.classes.plain()}
 
 
-class LinearSide(TableSide):
+class LinearSide(FeatureSide):
     """See `family.HeavySide`."""
 
-    def fit(self, fitting: Fitting, on_round: OnRound) -> None:
-        data = fitting.data
-        x, x_validation = data.view(one_hot)
-        model = _solved(fitting, x)
-        on_round(
-            Grown(
-                round=0,
-                train=(model.of_features(x), data.train.y),
-                validation=model.of_features(x_validation),
-                get_model=model.plain,
-            )
-        )
+    def solved(self, fitting: Fitting, x: npt.NDArray[np.float32]) -> LinearModel:
+        return _solved(fitting, x)
 
     def model_of(self, state: Mapping[str, Any]) -> LinearModel:
         classes = ClassScores.from_plain(state["classes_seen"])
-        weights, bias = state["weights"], state["bias"]
-        for name, array, n_dimensions in (("weights", weights, 2), ("bias", bias, 1)):
-            fits = isinstance(array, np.ndarray) and array.dtype == np.float64
-            check(fits and array.ndim == n_dimensions, f"no {name}", type(array))
-            check(bool(np.isfinite(array).all()), f"{name} that are no numbers", array.shape)
+        weights = array_of(state, "weights", np.float64, 2)
+        bias = array_of(state, "bias", np.float64, 1)
         shape = (len(weights), classes.n_given)
         check(weights.shape == shape and bias.shape == shape[1:], "weights of", weights.shape)
         return LinearModel(weights, bias, classes)
@@ -101,10 +81,8 @@ def _solved(fitting: Fitting, x: npt.NDArray[np.float32]) -> LinearModel:
         )
     present = np.unique(y)
     if len(present) < 2:
-        every = ClassScores.of(data, np.arange(data.n_outputs))
-        logs = shares(data)
-        bias = logs[1:] - logs[:1] if every.n_given == 1 else logs
-        return _model(np.zeros((every.n_given, x.shape[1])), bias, every)
+        every, given = of_one_class(data)
+        return _model(np.zeros((every.n_given, x.shape[1])), given, every)
     with warnings.catch_warnings():
         # One that has not come to its end is a model, too; its loss says how good.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from automl.config import DevicesConfig, DevicesKind, RayConfig
 from automl.execution.cluster import messages as m
@@ -26,8 +33,8 @@ SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
 
 
 @contextmanager
-def ray_cluster(n_nodes: int) -> Iterator[Any]:
-    """Ray's own, of so many nodes with a CPU each."""
+def ray_cluster(n_nodes: int, **head: object) -> Iterator[Any]:
+    """Ray's own, of so many nodes with a CPU each; what its first one has besides."""
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["PYTHONPATH"] = str(ROOT)  # its workers import the tests' objectives
@@ -35,7 +42,9 @@ def ray_cluster(n_nodes: int) -> Iterator[Any]:
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
 
-        cluster: Any = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
+        cluster: Any = Cluster(
+            initialize_head=True, head_node_args={"include_dashboard": False, **head}
+        )
         for _ in range(n_nodes - 1):
             cluster.add_node()
     try:
@@ -105,3 +114,105 @@ def until(holds: Callable[[], object]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("not within a minute")
+
+
+_COMMANDS = (
+    "cluster_synced_files",
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+"""What the autoscaler has to be told of, and runs nowhere on nodes of this machine."""
+
+
+@contextmanager
+def growing_cluster(max_workers: int) -> Iterator[str]:
+    """A head with a CPU, and Ray's autoscaler, which adds nodes with one each; its address.
+
+    What `ray.cluster_utils.AutoscalingCluster` starts, whose configuration is not in Ray's wheel;
+    and that ends by `ray stop`, which would end every cluster of this machine.
+    """
+    port = _free_port()
+    types = {
+        "ray.head.default": {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0},
+        "cpu": {"resources": {"CPU": 1}, "node_config": {}, "max_workers": max_workers},
+    }
+    config = {
+        "cluster_name": "growing",
+        "max_workers": max_workers,
+        "idle_timeout_minutes": 0.1,
+        "upscaling_speed": 1.0,
+        "provider": {
+            "type": "fake_multinode",
+            "gcs_address": f"127.0.0.1:{port}",
+            "use_node_id_as_ip": True,  # all are on this one
+        },
+        **{key: {} for key in ("auth", "docker", "file_mounts")},
+        **{key: [] for key in _COMMANDS},
+        "available_node_types": types,
+        "head_node_type": "ray.head.default",
+    }
+    environment = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+    with short_folder() as folder:
+        (folder / "autoscaling.json").write_text(json.dumps(config))
+        word = f"--autoscaling-config={folder / 'autoscaling.json'}"
+        with started_head(folder, word, port=port, environment=environment) as address:
+            yield address
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Where Ray's sockets have names that are short enough."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def started_head(
+    folder: Path, *words: str, environment: Mapping[str, str], port: int | None = None
+) -> Iterator[str]:
+    """A node with a CPU that `ray start --head` makes; its address."""
+    address = f"127.0.0.1:{port or _free_port()}"
+    ours = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [
+        *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"),
+        *(f"--port={address.rpartition(':')[2]}", "--node-ip-address=127.0.0.1", "--num-cpus=1"),
+        *("--include-dashboard=false", "--dashboard-agent-listen-port=0"),
+        *(f"--temp-dir={folder / 'ray'}", *words),
+    ]
+    with (folder / "head.log").open("wb") as log:
+        head = subprocess.Popen(
+            command, env={**os.environ, **ours, **environment}, stdout=log, stderr=log
+        )
+    try:
+        until(lambda: "now block" in (folder / "head.log").read_text() or head.poll() is not None)
+        assert head.poll() is None, (folder / "head.log").read_text()
+        yield address
+    finally:
+        left = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
+        left += [process for process in psutil.process_iter() if is_of(process, address)]
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        head.wait()
+
+
+def is_of(process: psutil.Process, address: str) -> bool:
+    """A process of Ray's that was told the address of this cluster."""
+    with suppress(psutil.Error):
+        return any(address in word for word in process.cmdline())
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

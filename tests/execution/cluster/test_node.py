@@ -13,7 +13,7 @@ from automl.devices.device import Reading
 from automl.execution.cluster import messages as m
 from automl.execution.cluster.agent import Agent, ReadHeld
 from automl.execution.cluster.executor import NodesExecutor
-from automl.execution.cluster.node import SilentError
+from automl.execution.cluster.node import EndedError, SilentError
 from automl.execution.cluster.nodes import Machine, Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
@@ -159,3 +159,75 @@ def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
     assert isinstance(events[-1], Interrupted)
     assert events[-1].by_worker_death
     executor.close()
+
+
+class Dying:
+    """An agent that ends when it is told to, whose node then takes its time to be rid of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dies, self.is_killed, self.may_go = (threading.Event() for _ in range(3))
+
+    def set_up(self, entry: object, work: m.NodeWork) -> bool:
+        return True
+
+    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+        if self.dies.wait(0.05):
+            raise EndedError("it died")
+        return m.Polled(n_taken, (), 0.0, 0.0, None, {}, {}), 0.0
+
+    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+        pass
+
+    def close(self) -> None:
+        self.may_go.set()
+
+    def kill(self) -> None:
+        self.is_killed.set()
+        assert self.may_go.wait(60)
+
+
+class TwoMachines:
+    """Each agent that was started there, by name in the order of their starts."""
+
+    def __init__(self) -> None:
+        self.started: list[Dying] = []
+        self.given_back = threading.Event()
+
+    def machines(self) -> Sequence[Machine]:
+        return [Machine("0", "first", 1.0), Machine("1", "other", 1.0)]
+
+    def start(self, machine: Machine, name: str) -> Dying:
+        self.started.append(Dying(name))
+        return self.started[-1]
+
+    def share(self, entry: Entry) -> object:
+        return entry
+
+    def close(self) -> None:
+        self.given_back.set()
+
+    def first(self) -> Dying:
+        return next(dying for dying in self.started if dying.name == "first")
+
+
+def test_nobody_waits_for_the_end_of_a_lost_agent_but_the_next_one_and_the_cluster() -> None:
+    cluster = TwoMachines()
+    nodes = Nodes(cluster)
+    nodes.open()
+    lost = cluster.first()
+    lost.dies.set()
+    assert lost.is_killed.wait(60)
+    looked = threading.Thread(target=nodes.present, daemon=True)
+    looked.start()
+    looked.join(60)
+    assert not looked.is_alive(), "the main loop looks who is there"
+    assert [node.name for node in nodes.present()] == ["other"]
+    assert len(cluster.started) == 2, "no agent is begun beside one that may live"
+    closing = threading.Thread(target=nodes.close)
+    closing.start()
+    closing.join(0.5)
+    assert not cluster.given_back.is_set()
+    lost.may_go.set()
+    closing.join(60)
+    assert cluster.given_back.is_set()

@@ -17,8 +17,10 @@ from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
+from automl.execution.stored import Stored
 from automl.search.pruners.median import Median
 from automl.trial import (
+    Checkpointed,
     Entry,
     Finished,
     Hosted,
@@ -39,7 +41,7 @@ from tests.execution.cluster.clusters import (
     until,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 ENTRY = Entry("tests.execution.objectives:open_scripted")
 LIMITS = WorkerLimits(max_workers=8, judging=Judging("val_loss", Median(n_warmup_steps=0).rungs))
 
@@ -129,7 +131,6 @@ def test_a_node_whose_agent_is_killed_loses_its_trials_and_gets_another_agent(
     assert not stopped.node_lost
 
 
-@pytest.mark.slow
 def test_workers_end_though_their_agent_was_stopped(nodes: Nodes, tmp_path: Path) -> None:
     executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
     node = nodes.present()[0]
@@ -160,6 +161,33 @@ def test_checkpoints_arrive_before_they_are_told_of(cluster: Any, tmp_path: Path
         assert (study / "1" / "last.pt").read_text() == "state 42"
 
 
+@pytest.mark.slow
+def test_with_a_bucket_checkpoints_go_there_and_whoever_goes_on_has_them(
+    cluster: Any, tmp_path: Path
+) -> None:
+    study, bucket = tmp_path / "study", tmp_path / "bucket"
+    study.mkdir()
+    stored = Stored(f"file://{bucket}", "1234")
+    with nodes_of(cluster.address, Apart) as nodes:
+        entry = Entry("tests.execution.cluster.sessions:open_writing")
+        executor = NodesExecutor(nodes, entry, study, LIMITS, stored=stored)
+        for n, node in enumerate(nodes.present()):
+            spec = TrialSpec(0, {"act": "write"}, str(study / "0"), 0, n_starts=n)
+            found: list[bool] = []
+
+            def on_events(
+                events: Sequence[TrialEvent], n: int = n, found: list[bool] = found
+            ) -> Mapping[int, Verdict]:
+                kept = bucket / "1234" / "trial-00000" / f"00000-0000{n}" / "last.pt"
+                found += [kept.exists() for e in events if isinstance(e, Checkpointed)]
+                return {}
+
+            executor.execute(TrialFeed([spec], lambda taken: None), on(node), on_events)
+            assert found == [True], "before it counts"
+            assert (study / "0" / "last.pt").read_text() == f"state {n + 1}", "with the outcome"
+            (study / "0" / "last.pt").unlink()  # the sweep's machine is lost, too
+
+
 def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
     cluster: Any, nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -176,3 +204,30 @@ def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
     assert lost.node_lost
     has_ended(worker)
     assert {node.name for node in nodes.present()} == before
+
+
+def test_an_agent_that_dies_where_ray_cannot_say_so_is_seen_to_have_ended(
+    cluster: Any, nodes: Nodes, tmp_path: Path
+) -> None:
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+    before = {node.name for node in nodes.present()}
+    added = cluster.add_node()
+    until(lambda: len(nodes.present()) == 3)
+    (new,) = (node for node in nodes.present() if node.name not in before)
+    dying = Carried(executor, new.name, "until_stopped", [0])
+    worker = dying.until(Hosted).process.pid
+    os.kill(added.all_processes["raylet"][0].process.pid, signal.SIGSTOP)
+    os.kill(pid_of(new), signal.SIGKILL)
+    (lost,) = dying.outcomes()
+    assert isinstance(lost, Interrupted)
+    assert "its agent's process ended" in lost.cause
+    has_ended(worker)
+    cluster.remove_node(added, allow_graceful=False)
+
+
+def test_a_sweep_begins_beside_a_node_that_is_just_dying(cluster: Any) -> None:
+    """Ray still takes it for one that lives."""
+    added = cluster.add_node()
+    cluster.remove_node(added, allow_graceful=False)
+    with nodes_of(cluster.address) as nodes:
+        assert len(nodes.present()) == 2

@@ -82,6 +82,7 @@ def test_what_python_adds_by_itself_does_not(monkeypatch: pytest.MonkeyPatch) ->
     assert changed_names(before) == []
 
 
+@pytest.mark.slow
 def test_what_training_makes_torch_import_does_not_differ() -> None:
     """Its first optimizer, compiler and vmap; in a process that has none of them yet."""
     code = """

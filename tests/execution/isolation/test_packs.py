@@ -22,6 +22,7 @@ __all__ = ["disc"]
 PARAMS: Params = {"lr": 0.01, "batch_size": 100}
 
 
+@pytest.mark.slow
 def test_a_pack_is_put_back_or_ends_its_process(
     tmp_path: Path,
     disc: Dataset,

@@ -13,7 +13,7 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.trial import HOST, Finished
 from tests.execution.isolation.conftest import Trials
-from tests.execution.test_workers import is_alive, wait_until
+from tests.execution.supervised import is_alive, wait_until
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seen through /proc")
 
@@ -66,10 +66,10 @@ def test_a_process_that_waits_for_a_thread_of_the_users_is_not_waited_for(trials
 @pytest.mark.parametrize(
     "act",
     [
-        "use_libraries",
-        "use_mlflow",
+        pytest.param("use_libraries", marks=pytest.mark.slow),
+        pytest.param("use_mlflow", marks=pytest.mark.slow),
         "use_joblib",
-        "use_compiler",
+        pytest.param("use_compiler", marks=pytest.mark.slow),
         "drop_pools",
         "close_standard_streams",
         "load_what_cannot_be_pickled",
@@ -100,6 +100,7 @@ def test_what_a_fork_server_forked_for_a_trial_ends_with_it(trials: Trials) -> N
 
 
 @linux
+@pytest.mark.slow
 def test_processes_end_with_a_trial_whose_time_is_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +165,7 @@ def test_hooks_are_called_in_a_process_that_ends_for_a_thread(
     assert (tmp_path / "trial-00000" / "hook.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_hook_that_never_returns_is_cut_short_which_is_said(
     trials: Trials, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,9 +1,23 @@
-"""When the thread does what: time is given, and the database comes and goes."""
+"""When the threads do what: time is given, and the database comes and goes."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+
+import pytest
+
 from automl.errors import StorageError
-from automl.record.sharing.keeper import GIVE_UP_SECONDS, RENEW_SECONDS, Duties, Keeper
+from automl.record.sharing.database import Database
+from automl.record.sharing.keeper import (
+    ASK_SECONDS,
+    GIVE_UP_SECONDS,
+    RENEW_SECONDS,
+    Duties,
+    Keeper,
+)
 
 
 class Scene:
@@ -33,6 +47,7 @@ class Scene:
         self.done.clear()
         for _ in range(round(seconds * 5)):
             self.now += 0.2
+            self.keeper.watch()
             self.keeper.turn()
         return self.done
 
@@ -53,7 +68,7 @@ def test_who_cannot_renew_gives_up_before_the_lease_ends() -> None:
     assert scene.keeper.trouble == "away"
     assert "give up" in scene.turns(1.5)
     scene.away = False
-    assert scene.turns(0.2) == ["renew", "ship", "look"]
+    assert scene.turns(0.2)[1:] == ["renew", "ship", "look"]
     assert scene.keeper.trouble is None
 
 
@@ -61,4 +76,38 @@ def test_who_was_stopped_asks_before_it_gives_up() -> None:
     """Nobody may have taken the trials."""
     scene = Scene()
     scene.now = 180.0
-    assert scene.turns(0.2) == ["renew", "ship", "look"]
+    done = scene.turns(ASK_SECONDS + 1)
+    assert done[:3] == ["renew", "ship", "look"]
+    assert "give up" not in done
+    assert done.count("renew") == 1
+    scene.now, scene.away = 360.0, True
+    assert scene.turns(ASK_SECONDS - 0.4) == []
+    assert "give up" in scene.turns(1)
+
+
+@pytest.mark.slow
+def test_giving_up_waits_for_no_answer(database: str) -> None:
+    """Of a server that is stopped and still has the connection; the clock is ten times as fast."""
+    asks, answered, gave_up = threading.Event(), threading.Event(), threading.Event()
+    with Database(database) as connected:
+        with connected.transaction() as cursor:
+            ((server,),) = cursor.execute("SELECT pg_backend_pid()")
+
+        def renew() -> None:
+            asks.set()
+            with connected.transaction() as cursor:
+                cursor.execute("SELECT 1")
+            answered.set()
+
+        duties = Duties(*(lambda: None, lambda: None, renew, gave_up.set), broke=lambda error: None)
+        keeper = Keeper(duties, clock=lambda: 10 * time.monotonic())
+        os.kill(server, signal.SIGSTOP)
+        try:
+            keeper.start()
+            assert gave_up.wait(60)
+            assert asks.is_set()
+            assert not answered.is_set()
+        finally:
+            os.kill(server, signal.SIGCONT)
+            keeper.close()
+        assert answered.is_set()

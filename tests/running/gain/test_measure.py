@@ -60,6 +60,7 @@ def task(params: Params, *chosen: Way, name: str = "small") -> Task:
     return Task(HOST_DEVICE, Size(name, params), chosen)
 
 
+@pytest.mark.slow
 def test_every_way_of_every_size_has_its_time(disc: Dataset) -> None:
     plan = make_plan(training=TrainingConfig(epochs=30))
     tasks = [
@@ -79,6 +80,7 @@ def test_every_way_of_every_size_has_its_time(disc: Dataset) -> None:
         assert timing.trial_seconds > 0.3 * n_steps * timing.step_seconds
 
 
+@pytest.mark.slow
 def test_other_precisions_and_networks_of_the_users_are_timed_too(disc: Dataset) -> None:
     plan = make_plan(family=PythonFamily(target="tests.training.networks:normed"))
     params: Params = {"width": 64, "lr": 0.01, "batch_size": 20, "optimizer": "adam"}
@@ -124,6 +126,7 @@ def test_one_that_fails_says_why() -> None:
     assert row.timing.trouble == "ValueError: the rows are odd"
 
 
+@pytest.mark.slow
 def test_one_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     pids: list[int] = []

@@ -32,6 +32,7 @@ onnx = pytest.importorskip("onnxruntime", reason="needs pip install 'automl-swee
 ABOUT = {"study": "s", "trial": 3}
 
 
+@pytest.mark.slow
 def test_a_dict_becomes_a_label_where_neither_automl_nor_torch_can_be_imported(
     classifier: Predictor, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def dated(drop: str = "") -> tuple[Columns, list[dict[str, Any]]]:
     return Preprocessing.fit(frame, taken_for(frame, {}, detect=True)).columns, rows
 
 
+@pytest.mark.slow
 def test_dates_and_numbers_in_texts_are_read_without_this_package(tmp_path: Path) -> None:
     columns, rows = dated(drop="note")
     assert {reading.kind for reading in columns.readings} == {"date", "number", "frequency"}
@@ -158,6 +160,7 @@ def test_a_package_that_was_compiled_is_bound_to_this_cpu(columns: Columns, tmp_
     assert set(model.schema["bound_to"]) == {"system", "machine", "cpu_features", "torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [networks.normed, networks.Recurrent, networks.dropping, networks.Secret],
@@ -232,6 +235,7 @@ def test_nothing_is_written_where_the_export_says_something_else(
     assert [path.name for path in tmp_path.iterdir()] == ["out"] * before
 
 
+@pytest.mark.slow
 def test_an_export_of_before_is_replaced_and_nothing_else_is(
     classifier: Predictor, columns: Columns, tmp_path: Path
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_format_whose_libraries_are_missing_names_its_extra(
         FORMATS[ExportFormat.tensorrt].writer()
 
 
+@pytest.mark.slow
 def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path) -> None:
     program = (
         "from automl.errors import ConfigError\n"

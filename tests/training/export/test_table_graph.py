@@ -142,7 +142,7 @@ def test_a_mean_of_several_families_is_one_graph(
         states.append(read(predictor.path)["state"])
     if with_network:
         states.append({**states[0], **network(table.columns, predictor)})
-    weights = [0.1, 0.2, 0.3, 0.4] if with_network else [0.2, 0.3, 0.5]
+    weights = [0.1, 0.15, 0.2, 0.25, 0.3] if with_network else [0.1, 0.2, 0.3, 0.4]
     content = {"state": together(states, weights), "params": {}}
     mean = Predictor(content, tmp_path / "ensemble.pt", 2**30, linear)
     assert mean.export_formats == (ONNX,)

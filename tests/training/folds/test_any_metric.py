@@ -19,7 +19,8 @@ from automl.training.mlp.family import MLPFamily
 from automl.training.predictor import Predictor, load
 from automl.trial import Direction, Finished, Verdict
 from tests.training import networks
-from tests.training.folds.test_trials import FAMILIES, PARAMS, CallByCall, plan_of, run
+from tests.training.folds.conftest import PARAMS, CallByCall, plan_of, run
+from tests.training.folds.test_together import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

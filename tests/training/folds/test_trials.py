@@ -1,166 +1,29 @@
-"""Trials with folds as a sweep sees them: together or call by call the same, told at the end."""
+"""Trials with folds as a sweep sees them: judged, interrupted, pruned, told at the end."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from automl.config import DataConfig, Precision, TrainingConfig
-from automl.data.dataset import Dataset, Fold
+from automl.config import Precision, TrainingConfig
+from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
-from automl.data.load import load_dataset
-from automl.data.scores import predictions
 from automl.training import checkpoint
-from automl.training.auto.family import AutoFamily
 from automl.training.ensemble.words import EnsembleFile
 from automl.training.ensemble.write import write
-from automl.training.family import Family, families
 from automl.training.folds.estimator import FoldsEstimator
 from automl.training.folds.judged import judged_outputs
 from automl.training.folds.pack import FoldPack
-from automl.training.mlp.family import MLPFamily
-from automl.training.objective import TrialContext
-from automl.training.plan import TrainingPlan
 from automl.training.predictor import Predictor, load
-from automl.training.python.family import PythonFamily
-from automl.training.session import TrainingSession
 from automl.trial import Failed, Finished, Interrupted, Pruned, Verdict
-from tests.training import networks
-from tests.training.conftest import HOST, Listener, make_plan, make_spec
-from tests.training.packs.test_pack import Sweep, Trials
-
-N_EPOCHS = 5
-PARAMS = {"depth": 2, "width": 12, "lr": 0.02, "batch_size": 32, "dropout": 0.1}
-NORMED = {"width": 6, "lr": 0.02, "batch_size": 32}
+from tests.training.folds.conftest import PARAMS, CallByCall, assert_same, best, plan_of, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="session")
-def disc5() -> Dataset:
-    """240 points, five folds."""
-    return load_dataset(DataConfig(folds=5, n_train=160, n_validation=80))
-
-
-@pytest.fixture(scope="session")
-def uneven(plane: Dataset) -> Dataset:
-    """Regression in three folds that train on 150, 120 and 30 rows, judged by 50, 31 and 7."""
-    sizes = [(150, 50), (120, 31), (30, 7)]
-    rows = [np.random.default_rng(n).permutation(200) for n in range(3)]
-    folds = tuple(
-        Fold(np.sort(some[:a]), np.sort(some[a : a + b]))
-        for some, (a, b) in zip(rows, sizes, strict=True)
-    )
-    nothing = plane.validation.taking(np.zeros(0, np.int64))
-    return replace(plane, validation=nothing, folds=folds, epoch_rows=100)
-
-
-def plan_of(
-    dataset: Dataset,
-    family: Family | None = None,
-    precision: Precision = Precision.float64,
-    **more: Any,
-) -> TrainingPlan:
-    training = TrainingConfig(
-        epochs=N_EPOCHS, precision=precision, checkpoint_every_seconds=0, **more
-    )
-    return replace(make_plan(training=training, family=family), n_models=dataset.n_models)
-
-
-class CallByCall(FoldsEstimator):
-    """As where folds cannot train together."""
-
-    def _open_own(self, trial: TrialContext) -> None:
-        return None
-
-
-def session(
-    plan: TrainingPlan, dataset: Dataset, kind: type[FoldsEstimator] = FoldsEstimator
-) -> TrainingSession:
-    return TrainingSession(plan, kind(plan, dataset, packs_large=False))
-
-
-def run(
-    dataset: Dataset,
-    folder: Path,
-    params: dict[str, Any],
-    *,
-    plan: TrainingPlan | None = None,
-    kind: type[FoldsEstimator] = FoldsEstimator,
-    verdicts: dict[int, Verdict] | None = None,
-) -> Listener:
-    listener = Listener(verdicts or {})
-    spec = make_spec(folder, params)
-    session(plan or plan_of(dataset), dataset, kind).run(spec, HOST, listener)
-    return listener
-
-
-def best(folder: Path) -> dict[str, Any]:
-    return checkpoint.load(folder / "trial-00000" / "best.pt")
-
-
-def assert_same(found: Any, expected: Any, within: float) -> None:
-    """Of nested values."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert_same(found[name], value, within)
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other, within)
-    elif isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(found, expected, rtol=within, atol=within)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=within, abs=within)
-    else:
-        assert found == expected
-
-
-FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
-    "mlp": (MLPFamily(), PARAMS),
-    "wide": (MLPFamily(), PARAMS | {"width": 130, "depth": 1}),
-    "bins": (MLPFamily(), PARAMS | {"encoding": "piecewise_linear"}),
-    "averages": (MLPFamily(), PARAMS | {"ema_decay": 0.9, "schedule": "onecycle"}),
-    "python": (PythonFamily(target="tests.training.networks:normed"), NORMED),
-}
-
-
-@pytest.mark.parametrize("data", ["disc5", "uneven"])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_folds_of_a_pack_are_the_folds_trained_alone(
-    tmp_path: Path,
-    name: str,
-    data: str,
-    request: pytest.FixtureRequest,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    dataset: Dataset = request.getfixturevalue(data)
-    family, params = FAMILIES[name]
-    plan = plan_of(dataset, family)
-    together = run(dataset, tmp_path / "pack", params, plan=plan)
-    alone = run(dataset, tmp_path / "calls", params, plan=plan, kind=CallByCall)
-    assert "one after another" not in caplog.text, "or nothing is compared"
-    assert len(together.reports) == N_EPOCHS
-    assert_same(together.reports, alone.reports, 1e-6)
-    assert isinstance(together.outcome, Finished)
-    assert isinstance(alone.outcome, Finished)
-    assert together.outcome.value == pytest.approx(alone.outcome.value, rel=1e-6)
-    assert_same(best(tmp_path / "pack"), best(tmp_path / "calls"), 1e-6)
-    points = dataset.train.rows.numbers
-    build = networks.normed if name == "python" else None
-    said = [
-        load(tmp_path / kind / "trial-00000" / "best.pt", build=build).outputs(dataset.train.rows)
-        for kind in ("pack", "calls")
-    ]
-    assert len(said[0]) == len(points)
-    np.testing.assert_allclose(said[0], said[1], rtol=1e-6, atol=1e-6)
 
 
 def test_the_value_is_what_its_models_say_of_the_rows_they_never_saw(
@@ -264,25 +127,6 @@ def test_a_pruned_trial_has_no_value_and_no_model(
     assert threading.active_count() == before
 
 
-def test_trials_of_a_pack_are_those_that_train_alone(tmp_path: Path, disc5: Dataset) -> None:
-    some = [PARAMS | {"depth": 1 + n, "width": 9 + n} for n in range(3)]
-    specs = [make_spec(tmp_path / "pack", params, n) for n, params in enumerate(some)]
-    plan, sweep = plan_of(disc5), Sweep({(1, 1): Verdict.PRUNE})
-    session(plan, disc5).run_pack(Trials(specs, 3), HOST, sweep)
-    assert sorted(sweep.reports_together[0]) == [0, 1, 2]
-    outcome = sweep.of(1).outcome
-    assert isinstance(outcome, Pruned)
-    assert np.isnan(outcome.value)
-    for number in (0, 2):
-        listener = Listener()
-        alone = make_spec(tmp_path / "alone", some[number], number)
-        session(plan, disc5).run(alone, HOST, listener)
-        assert sweep.of(number).reports == listener.reports, "by a bit"
-        assert sweep.of(number).outcome == replace(
-            listener.outcome, time=sweep.of(number).outcome.time
-        )
-
-
 def test_all_folds_end_where_the_mean_gets_no_better(tmp_path: Path, disc5: Dataset) -> None:
     params = PARAMS | {"lr": 0.3, "patience_epochs": 2}
     training = TrainingConfig(epochs=60, precision=Precision.float64)
@@ -303,36 +147,6 @@ def test_a_fold_that_diverges_fails_its_trial(
     assert isinstance(outcome, Failed)
     assert "training diverged in epoch 0" in outcome.cause
     assert threading.active_count() == before
-
-
-def test_what_cannot_be_stacked_trains_call_by_call(tmp_path: Path, disc5: Dataset) -> None:
-    family = PythonFamily(target="tests.training.networks:Branching")
-    params = {"lr": 0.02, "batch_size": 32}
-    found = run(disc5, tmp_path, params, plan=plan_of(disc5, family))
-    assert isinstance(found.outcome, Finished)
-    assert len(found.reports) == N_EPOCHS
-
-
-@pytest.fixture
-def mean_family(monkeypatch: pytest.MonkeyPatch) -> Family:
-    from tests.training import toy_family
-
-    family = toy_family.MeanFamily()
-    known = {"mean": toy_family.MeanFamily}
-    monkeypatch.setattr("automl.training.family.families", lambda: known)
-    monkeypatch.setattr("automl.training.predictor.families", lambda: known)
-    return family
-
-
-def test_any_family_has_folds(tmp_path: Path, disc5: Dataset, mean_family: Family) -> None:
-    found = run(disc5, tmp_path, {"shrink": 0.0}, plan=plan_of(disc5, mean_family))
-    assert isinstance(found.outcome, Finished)
-    assert [step for step, _ in found.reports] == [*range(N_EPOCHS)]
-    model = load(tmp_path / "trial-00000" / "best.pt")
-    assert isinstance(model, Predictor)
-    each = [np.bincount(disc5.fold(n).train.y) / len(disc5.fold(n).train) for n in range(5)]
-    found_p = model.predict_probabilities(disc5.train.rows.numbers[:1])
-    np.testing.assert_allclose(found_p[0], np.mean(each, axis=0))
 
 
 def test_each_fold_draws_its_own_weights(tmp_path: Path, disc5: Dataset) -> None:
@@ -369,19 +183,6 @@ def test_what_breaks_after_an_epoch_takes_it_back(tmp_path: Path, disc5: Dataset
     assert opened.trainer.run_epoch() == whole.trainer.run_epoch()
 
 
-def test_a_trial_of_one_of_several_families_has_folds(tmp_path: Path, disc5: Dataset) -> None:
-    own = {f"mlp_{name}": value for name, value in PARAMS.items()}
-    plan = plan_of(disc5, AutoFamily())
-    found = run(disc5, tmp_path / "auto", {"family": "mlp", **own}, plan=plan)
-    assert found.reports == run(disc5, tmp_path / "mlp", PARAMS).reports
-    state = best(tmp_path / "auto")["state"]
-    assert state["family"] == "mlp"
-    assert_same(state, best(tmp_path / "mlp")["state"], 0.0)
-    calls = run(disc5, tmp_path / "calls", {"family": "mlp", **own}, plan=plan, kind=CallByCall)
-    assert isinstance(calls.outcome, Finished)
-    assert best(tmp_path / "calls")["state"]["family"] == "mlp"
-
-
 def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> None:
     models = {}
     for number, lr in enumerate((0.02, 0.005)):
@@ -400,25 +201,3 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     np.testing.assert_allclose(found / found.sum(1, keepdims=True), expected, rtol=1e-6)
     values = [checkpoint.load(Path(models[number]))["value"] for number in made.members]
     assert made.scores["loss"] <= max(values)
-
-
-@pytest.mark.parametrize("name", ["linear", "trees", "boosting"])
-def test_families_without_torch_have_folds(
-    tmp_path: Path, disc5: Dataset, name: str, uneven: Dataset
-) -> None:
-    for dataset in (disc5, uneven):
-        folder = tmp_path / dataset.name
-        plan = plan_of(dataset, families()[name]())
-        whole = run(dataset, folder / "whole", {}, plan=plan)
-        assert isinstance(whole.outcome, Finished), whole.outcome
-        run(dataset, folder / "parts", {}, plan=plan, verdicts={0: Verdict.STOP})
-        parts = run(dataset, folder / "parts", {}, plan=plan)
-        assert isinstance(parts.outcome, Finished)
-        assert parts.outcome.value == pytest.approx(whole.outcome.value, rel=1e-9)
-        model = load(folder / "whole" / "trial-00000" / "best.pt")
-        assert isinstance(model, Predictor)
-        assert len(model.trained.members) == len(dataset.folds)  # type: ignore[attr-defined]
-        scores = judged_outputs(model.trained, dataset)
-        scored = predictions(dataset.task, scores, dataset.judged.y, *model.unit).scored()
-        if dataset is disc5:
-            assert scored["loss"] == pytest.approx(whole.outcome.value, rel=1e-6)

@@ -17,7 +17,7 @@ import automl
 from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.training.survey.run import survey_objective
 from tests.training.conftest import make_spec
-from tests.training.survey.ways import BATCH, N_INPUTS, X, Y, batches, network, step
+from tests.training.survey.way import BATCH, N_INPUTS, X, Y, batches, network, step
 
 Objective = Callable[[automl.TrialContext], object]
 MIB = 2**20

@@ -1,0 +1,1 @@
+"""Smooth functions of few rows: a kernel whose lengths are learned."""

@@ -1,0 +1,93 @@
+"""Plain values to place with, and a decision whose invariant is checked, for tests of placing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from automl.admission.account import DeviceAccount, account
+from automl.admission.ledger import Ledger, LedgerSnapshot
+from automl.admission.limits import Limits
+from automl.admission.policy import place
+from automl.admission.reasons import GIB, Refusal
+from automl.devices.device import DeviceSnapshot, Reading
+from automl.trial import (
+    HOST,
+    DeviceId,
+    Placement,
+    ProcessId,
+    Request,
+)
+from tests.places import device_id, placed, process_id
+
+ME, OTHER_WORKER = process_id(100), process_id(101)
+STRANGER = 4121
+GPU = device_id("GPU-a")
+LIMITS = Limits(max_concurrent_trials=64, headroom_bytes=GIB, stale_seconds=5.0)
+NOW = 1000.0
+
+
+def gpu(letter: str = "a", total: int = 24, free: int = 24, **more: object) -> DeviceSnapshot:
+    """A GPU with sizes in GiB."""
+    address = device_id(f"GPU-{letter}")
+    snapshot = DeviceSnapshot(address, "NVIDIA Stub", total * GIB, free * GIB)
+    return replace(snapshot, **more)  # type: ignore[arg-type]
+
+
+def host(total: int = 16, free: int = 16) -> DeviceSnapshot:
+    return DeviceSnapshot(HOST, "cpu", total * GIB, free * GIB)
+
+
+def reading(*devices: DeviceSnapshot, **more: object) -> Reading:
+    return replace(Reading(NOW, tuple(devices)), **more)  # type: ignore[arg-type]
+
+
+def reserved(uuid: str, process: ProcessId, size: int) -> dict[tuple[DeviceId, ProcessId], int]:
+    return {(device_id(uuid), process): size * GIB}
+
+
+def ledger_with(*promises: tuple[str, int, ProcessId], context_ready: bool = True) -> Ledger:
+    """Promises: (device uuid, GiB, process)."""
+    ledger = Ledger()
+    for key, (uuid, size, process) in enumerate(promises):
+        ledger.reserve(key, placed(uuid, size * GIB), process)
+        if context_ready:
+            ledger.context_up(key, NOW - 1)
+    return ledger
+
+
+def decide(
+    request: Request, reading: Reading | None, ledger: Ledger | None = None, **more: object
+) -> Placement | Refusal:
+    promised = LedgerSnapshot() if ledger is None else ledger.snapshot()
+    limits = replace(LIMITS, **more)  # type: ignore[arg-type]
+    decision = place(request, reading, promised, limits, now_seconds=NOW, process=ME)
+    if isinstance(decision, Placement):
+        assert reading is not None
+        check_invariant(decision, reading, promised, limits)
+    return decision
+
+
+def check_invariant(
+    p: Placement, reading: Reading, promised: LedgerSnapshot, limits: Limits
+) -> None:
+    """On each device admitted to: Σ hold + foreign + pending contexts + headroom ≤ total."""
+    for share in p.shares:
+        device = next(d for d in reading.devices if d.address == share.device)
+        a = account(device, reading, promised.on(device.address), limits.headroom_bytes)
+        assert _taken(a) + share.reservation_bytes <= device.total_bytes
+        assert a.n_trials + 1 <= limits.on(share.device)
+
+
+def _taken(a: DeviceAccount) -> int:
+    return a.hold_bytes + a.foreign_bytes + a.pending_bytes + a.headroom_bytes
+
+
+def refusal(decision: Placement | Refusal) -> str:
+    assert isinstance(decision, Refusal), decision
+    return decision.reason
+
+
+def uuid(decision: Placement | Refusal) -> str:
+    assert isinstance(decision, Placement), decision
+    (device,) = decision.devices
+    return device.uuid

@@ -1,0 +1,92 @@
+"""`automl.fit`: a table in, the best model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.errors import ConfigError
+from tests.end_to_end.program import ROOT
+
+FEW = (*("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
+
+
+def table(n: int = 300) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.standard_normal((n, 3)), columns=["a", "b", "c"])
+    frame["kind"] = np.where(frame.a + frame.b > 0, "up", "down")
+    return frame
+
+
+@pytest.mark.slow
+def test_a_frame_becomes_a_model(folder: Path) -> None:
+    frame = table()
+    study = automl.fit(frame, "kind", n_trials=3, name="kinds", overrides=FEW)
+    assert set(study.predict(frame)) == {"up", "down"}
+    shares = study.predict_probabilities(frame)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert (folder / "studies" / "kinds" / "ensemble.pt").exists()
+    board = study.leaderboard()
+    assert list(board.family) == ["mlp"] * 3
+    assert board.value.is_monotonic_increasing
+    assert board.weight.sum() == pytest.approx(1)
+    assert (board.seconds > 0).all()
+    assert (board.rows_per_second > 0).all()
+    assert board.test.isna().all()
+    assert set(study.explain(frame).index) == {"a", "b", "c"}
+    saved = study.save(folder / "model.pt")
+    np.testing.assert_array_equal(automl.load(saved).predict(frame), study.predict(frame))
+
+
+@pytest.mark.slow
+def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
+    frame = table()
+    automl.fit(frame, "kind", n_trials=2, name="kinds", overrides=FEW)
+    study = automl.fit(frame, "kind", n_trials=3, name="kinds")
+    assert len(study.trials()) == 3
+    (written,) = (folder / "studies").rglob("*.parquet")
+    assert written.parent == study.path
+    with pytest.raises(ConfigError, match="data"):
+        automl.fit(frame[:200], "kind", n_trials=4, name="kinds")
+    with pytest.raises(ConfigError, match=r"data\.target"):
+        automl.fit(frame, "a", n_trials=3, name="kinds")
+    assert len(automl.open_study("kinds").trials()) == 3
+
+
+def test_the_readmes_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("\n**A table: the best model of any family:**", 1)[1]
+    example = section.split("```python\n", 1)[1].split("```", 1)[0]
+    short = example.replace("timeout_seconds=60", f"n_trials=2, overrides={list(FEW)}")
+    assert short != example
+    table().rename(columns={"kind": "quality"}).to_csv("wine.csv", index=False)
+    exec(compile(short, "README.md", "exec"), {})
+    assert (folder / "wine.pt").exists()
+    assert "rows_per_second" in capsys.readouterr().out
+
+
+def test_a_file_is_read_where_it_lies(folder: Path) -> None:
+    table().to_csv("kinds.csv", index=False)
+    study = automl.fit("kinds.csv", "kind", n_trials=2, overrides=FEW)
+    assert len(study.trials()) == 2
+    assert not list((folder / "studies").rglob("*.parquet"))
+
+
+def test_a_frame_that_no_file_can_hold_is_refused(folder: Path) -> None:
+    frame = table()
+    with pytest.raises(ConfigError, match="two of its columns are called a"):
+        automl.fit(pd.concat([frame, frame[["a"]]], axis=1), "kind", n_trials=1)
+    odd: list[Any] = [{1}, 2j] * 150
+    frame["odd"] = odd
+    with pytest.raises(ConfigError, match="cannot be written as Parquet"):
+        automl.fit(frame, "kind", n_trials=1)
+    with pytest.raises(ConfigError, match="table: a ndarray; give a pandas DataFrame, or the path"):
+        automl.fit(frame[["a"]].to_numpy(), "a")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="price"):
+        automl.fit(frame[["a"]], "price", n_trials=1)
+    assert not list((folder / "studies").glob("*")), "nothing is left"

@@ -1,0 +1,82 @@
+"""A Ray cluster with an autoscaler: nodes are added while trials wait, and let go at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from automl.trial import Started
+from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.records import Records
+from tests.execution.cluster.clusters import growing_cluster, is_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+WISH = """
+import sys, ray
+from ray.experimental.internal_kv import _internal_kv_get
+ray.init(address=sys.argv[1], log_to_driver=False)
+print((_internal_kv_get(b"autoscaler_resource_request") or b"[]").decode())
+"""
+
+
+def wish(program: Program, address: str) -> list[object]:
+    """What the autoscaler is asked for now."""
+    done = subprocess.run(
+        [sys.executable, "-c", WISH, address],
+        capture_output=True,
+        text=True,
+        env=program.environment,
+        check=True,
+    )
+    found: list[object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("ends", ["by itself", "kill -9"])
+def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_after_the_end(
+    program: Program, ends: str
+) -> None:
+    program.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    records = Records(program.folder, "growing")
+    with growing_cluster(1) as address:
+        # Nodes on one machine share a folder, where each unpacks the user's code anew: whoever is
+        # just beginning to work in it would lose it. On machines of their own each has its own.
+        (monitor,) = (p for p in of_cluster(address) if is_of(p, "autoscaler/_private/monitor.py"))
+        monitor.suspend()
+        sweep = program.start_module(
+            *("automl", "study.name=growing", "study.n_trials=200", "tracking.store=none"),
+            *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
+            *mine("counts"),
+        )
+
+        def devices() -> set[str]:
+            return {e.device for e in records.events() if isinstance(e, Started)}
+
+        sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
+        monitor.resume()
+        sweep.wait_until(lambda: len(devices()) == 2, "trials on a node that was added")
+        asked = wish(program, address)
+        assert len(asked) >= 2, "what it was, and more"
+        assert all(bundle == {"CPU": 1.0} for bundle in asked)
+        if ends == "kill -9":
+            sweep.kill()
+        else:
+            sweep.signal(signal.SIGINT)
+            assert sweep.wait().code == 130
+        wait_until(lambda: not wish(program, address), "the end of the wish")
+        wait_until(lambda: not guards(address), "the end of who withdraws it")
+
+
+def of_cluster(address: str) -> list[psutil.Process]:
+    """Its processes, and those that were told of it."""
+    return [process for process in psutil.process_iter() if is_of(process, address)]
+
+
+def guards(address: str) -> list[psutil.Process]:
+    """Who waits for the end of a sweep there."""
+    return [process for process in of_cluster(address) if is_of(process, "cluster.withdraw")]

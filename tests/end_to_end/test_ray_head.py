@@ -1,0 +1,60 @@
+"""The head of a Ray cluster is killed: nothing of ours is left anywhere, and the study goes on."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.records import Records
+from tests.end_to_end.test_ray import ON_RAY, agents, check_went_on, of_ray
+from tests.execution.cluster.clusters import ray_cluster
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+WITHOUT_A_WORD_SECONDS = 20.0
+"""So long may workers live on."""
+ON_A_BUSY_MACHINE_SECONDS = 20.0
+WITHOUT_A_HEAD_SECONDS = 100.0
+"""Ray itself ends what it has started a minute after the head's last word."""
+
+
+@pytest.mark.parametrize("with_its_machine", [True, False])
+def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
+    program: Program, with_its_machine: bool
+) -> None:
+    """The sweep was started there; the other node lives on. Without its machine: Ray's processes
+    alone are killed, and the sweep is not."""
+    records = Records(program.folder, "headless")
+    words = ("study.name=headless", "study.n_trials=60", "tracking.store=none")
+    with ray_cluster(2) as cluster:
+        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
+        ours = [c for agent in agents() for c in [agent, *agent.children(recursive=True)]]
+        assert len(ours) > 2
+        if with_its_machine:
+            sweep.kill()
+        cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        killed = time.monotonic()
+        if not with_its_machine:
+            sweep.process.wait(WITHOUT_A_HEAD_SECONDS + ON_A_BUSY_MACHINE_SECONDS)
+        wait_until(lambda: not any(runs(process) for process in ours), "their end")
+        allowed = WITHOUT_A_WORD_SECONDS if with_its_machine else WITHOUT_A_HEAD_SECONDS
+        assert time.monotonic() - killed < allowed + ON_A_BUSY_MACHINE_SECONDS
+    with ray_cluster(1) as cluster:
+        done = program.run(
+            "resume",
+            *("study.name=headless", "study.n_trials=3", ON_RAY[0]),
+            f"ray.address={cluster.address}",
+        )
+        assert done.code == 0, done.stderr
+    check_went_on(records)
+
+
+def runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

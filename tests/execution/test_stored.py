@@ -1,0 +1,147 @@
+"""Checkpoints that are kept where every machine finds them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.config import StudyConfig
+from automl.errors import ConfigError, StorageError
+from automl.execution.executor import TrialFeed
+from automl.execution.inline import InlineExecutor
+from automl.execution.stored import Stored
+from automl.trial import Checkpointed, Entry, Finished, TrialEvent, TrialSpec, Verdict
+from tests.places import ON_HOST
+
+WRITING = Entry("tests.execution.cluster.sessions:open_writing")
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Stored:
+    return Stored(f"file://{tmp_path}/bucket/sweeps", "1234")
+
+
+def spec_of(machine: Path, attempt: int, n_starts: int = 0) -> TrialSpec:
+    return TrialSpec(7, {"act": "write"}, str(machine / "7"), 0, {}, attempt, n_starts)
+
+
+def write(spec: TrialSpec, name: str, text: str) -> Path:
+    path = Path(spec.checkpoint_dir) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_trial_goes_on_elsewhere_from_its_last_attempt(stored: Stored, tmp_path: Path) -> None:
+    first, second, third = (spec_of(tmp_path / name, n) for n, name in enumerate("abc", start=1))
+    stored.keep(first, write(first, "last.pt", "epoch 3"))
+    stored.keep(first, write(first, "best.pt", "epoch 2"))
+    stored.keep(first, write(first, "last.pt", "epoch 4"))
+    stored.bring(second)
+    assert (tmp_path / "b" / "7" / "last.pt").read_text() == "epoch 4"
+    stored.keep(second, write(second, "last.pt", "epoch 9"))
+    stored.keep(first, write(first, "last.pt", "epoch 5 of one that was cut off"))
+    stored.bring(third)
+    brought = {path.name: path.read_text() for path in (tmp_path / "c" / "7").iterdir()}
+    assert brought == {"last.pt": "epoch 9", "best.pt": "epoch 2"}
+
+
+def test_starts_by_one_sweep_are_attempts_too(stored: Stored, tmp_path: Path) -> None:
+    for n in (2, 10, 9):
+        one = spec_of(tmp_path / "a", 0, n)
+        stored.keep(one, write(one, "last.pt", f"start {n}"))
+    stored.bring(spec_of(tmp_path / "b", 0, 11))
+    assert (tmp_path / "b" / "7" / "last.pt").read_text() == "start 10"
+
+
+def test_what_a_folder_has_that_is_newer_stays(stored: Stored, tmp_path: Path) -> None:
+    one = spec_of(tmp_path / "a", 1)
+    stored.keep(one, write(one, "last.pt", "epoch 3"))
+    mine = write(spec_of(tmp_path / "b", 2), "last.pt", "epoch 5, in a folder that all see")
+    os.utime(mine, (2e9, 2e9))
+    stored.bring(spec_of(tmp_path / "b", 2))
+    assert mine.read_text().startswith("epoch 5")
+    os.utime(mine, (1e9, 1e9))
+    stored.bring(spec_of(tmp_path / "b", 2))
+    assert mine.read_text() == "epoch 3"
+
+
+def test_what_was_not_put_whole_is_not_taken(stored: Stored, tmp_path: Path) -> None:
+    one = spec_of(tmp_path / "a", 1)
+    stored.keep(one, write(one, "last.pt", "whole"))
+    (whole,) = (p for p in (tmp_path / "bucket").rglob("*") if p.is_file())
+    assert whole.name == "last.pt", "nothing is left beside it"
+    whole.with_name("best.pt.0123456789abcdef.part").write_text("to")
+    stored.bring(spec_of(tmp_path / "b", 2))
+    assert [path.name for path in (tmp_path / "b" / "7").iterdir()] == ["last.pt"]
+
+
+def test_other_studies_and_trials_are_none_of_its_business(stored: Stored, tmp_path: Path) -> None:
+    one = spec_of(tmp_path / "a", 1)
+    stored.keep(one, write(one, "last.pt", "epoch 3"))
+    Stored(stored.url, "another").bring(spec_of(tmp_path / "b", 2))
+    assert not (tmp_path / "b").exists()
+
+
+def test_each_process_opens_it_for_itself(stored: Stored) -> None:
+    stored.check()
+    assert pickle.loads(pickle.dumps(stored)) == stored
+    assert b"pyarrow" not in pickle.dumps(stored)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///proc/nowhere", pytest.param("s3://?region=x", marks=pytest.mark.slow)]
+)
+def test_a_place_that_takes_no_file_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"study\.checkpoints="):
+        Stored(url, "1234").check()
+
+
+def test_a_place_that_is_gone_breaks_the_sweep_off(stored: Stored, tmp_path: Path) -> None:
+    one = spec_of(tmp_path / "a", 1)
+    (tmp_path / "bucket").write_text("no folder")
+    with pytest.raises(StorageError, match="then resume the study"):
+        stored.keep(one, write(one, "last.pt", "epoch 3"))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("/mnt/checkpoints", "must be s3://BUCKET/PATH"),
+        ("file://relative/path", "must be s3://BUCKET/PATH"),
+        ("s3://AKIA:hunter2@bucket/x", "AWS_PROFILE"),
+        ("s3://bucket/x?secret_key=hunter2", "AWS_PROFILE"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_and_no_secret_repeated(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        StudyConfig(checkpoints=url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_checkpoint_is_kept_before_it_counts_and_brought_before_the_trial_begins(
+    stored: Stored, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    executor = InlineExecutor(WRITING, tmp_path / "logs")
+    found: list[str] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        for event in events:
+            if isinstance(event, Checkpointed):
+                kept = sorted((tmp_path / "bucket").rglob("last.pt"))
+                found.append(kept[-1].read_text())
+            if isinstance(event, Finished):
+                found.append(f"finished {event.value:g}")
+        return {}
+
+    for n, machine in enumerate("ab"):
+        spec = spec_of(tmp_path / machine, 0, n)
+        feed, kept = stored.around(TrialFeed([spec], lambda taken: None), on_events)
+        executor.execute(feed, ON_HOST, kept)
+    executor.close()
+    assert found == ["state 1", "finished 1", "state 2", "finished 2"]

@@ -1,0 +1,227 @@
+"""How workers end: by the kernel, by the sweep, with their parent, and who takes their place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from automl.trial import (
+    Finished,
+    Hosted,
+    Interrupted,
+    Outcome,
+    OutOfMemory,
+    ProcessId,
+    TrialEvent,
+    Verdict,
+)
+from tests.execution.supervised import ENTRY, HOST, execute, is_alive, outcomes, spec, wait_until
+
+
+@pytest.mark.parametrize(
+    ("counts", "act", "outcome", "how"),
+    [
+        ((3, 4), "die", OutOfMemory, "SIGKILL by the kernel, for lack of main memory"),
+        ((3, 3), "die", Interrupted, "SIGKILL"),
+        ((None, None), "die", Interrupted, "SIGKILL"),
+        ((3, 4), "abort", Interrupted, "SIGABRT"),
+    ],
+)
+def test_a_process_that_the_kernel_killed_for_memory_ran_out_of_it(
+    tmp_path: Path, counts: tuple[int | None, int], act: str, outcome: type[Outcome], how: str
+) -> None:
+    """Only where the kernel says so: anybody may send a SIGKILL."""
+    asked = iter(counts)
+    last = counts[-1]
+    limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, last))
+    died = execute(tmp_path, [spec(0, act)], limits)[-1]
+    assert isinstance(died, outcome)
+    assert isinstance(died, OutOfMemory | Interrupted)
+    assert died.cause == f"its process died: {how}"
+    assert getattr(died, "by_worker_death", False) == (outcome is Interrupted)
+
+
+@pytest.mark.parametrize(
+    ("act", "count", "outcome"),
+    [
+        ("lose_program", 4, OutOfMemory),
+        ("lose_program", 3, Interrupted),
+        ("lose_gpu", 4, Interrupted),
+    ],
+)
+def test_a_program_of_a_worker_that_the_kernel_killed_ran_out_of_memory(
+    tmp_path: Path, act: str, count: int, outcome: type[Outcome]
+) -> None:
+    """A GPU that fails while the kernel kills somebody else's process has not."""
+    asked = iter([3])
+    limits = WorkerLimits(max_workers=1, n_oom_kills=lambda: next(asked, count))
+    assert isinstance(execute(tmp_path, [spec(0, act)], limits)[-1], outcome)
+
+
+def test_a_worker_whose_gpu_failed_is_not_used_again(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.process.pid for event in new if isinstance(event, Hosted))
+        return {}
+
+    for number, act in enumerate(["lose_gpu", "finish", "finish"]):
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert pids[0] != pids[1] == pids[2]
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("break_after", "RuntimeError: the driver is gone"),
+        ("hang_after", "did not become idle within 0.5 s"),
+    ],
+)
+def test_a_worker_that_fails_between_trials_is_not_waited_for(
+    tmp_path: Path, act: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = WorkerLimits(max_workers=1, idle_patience_seconds=0.5)
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    def run() -> None:
+        for number, what in enumerate([act, "finish"]):
+            executor.execute(TrialFeed([spec(number, what)], lambda taken: None), HOST, on_events)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    hangs = thread.is_alive()
+    executor.kill("the test is over")
+    thread.join()
+    assert not hangs
+    executor.close()
+    assert [type(outcome) for outcome in outcomes(events).values()] == [Finished, Finished]
+    pids = [event.process.pid for event in events if isinstance(event, Hosted)]
+    assert pids[0] != pids[1]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"worker {pids[0]} ")
+    assert told in said
+
+
+def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, recycle_after_trials=2))
+    pids: list[ProcessId] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.process for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(4):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[ProcessId] = []
+
+    def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.process for event in events if isinstance(event, Hosted))
+        return {}
+
+    for number in range(2):
+        executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
+        executor.end_idle(HOST.devices)
+        assert not is_alive(pids[number].pid)
+        assert executor.held_bytes() == {}
+    executor.close()
+
+
+def test_a_trial_that_is_being_started_while_all_are_killed_ends_with_them(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    executor.kill("too late")
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    feed = TrialFeed([spec(0, "report_without_pause")], lambda taken: None)
+    executor.execute(feed, HOST, on_events)
+    executor.close()
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == "too late"
+
+
+def test_killing_ends_a_running_trial(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if isinstance(new[0], Hosted):
+            executor.kill("too late")
+        return {}
+
+    executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+def test_killing_ends_a_trial_that_is_just_beginning(tmp_path: Path) -> None:
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=5)  # in which it would have failed
+    executor = WorkersExecutor(ENTRY, tmp_path, limits)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    executor.kill("too late")
+    executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    executor.close()
+    interrupted = events[-1]
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.cause, interrupted.by_worker_death) == ("too late", False)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="by a watching thread elsewhere")
+def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)], cwd=Path(__file__).parents[2]
+    )
+    output = tmp_path / "trial-00000.log"
+    assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
+    pids = [int(word) for word in output.read_text().split()]
+    assert len(pids) == 2, "the worker and its child"
+    assert all(map(is_alive, pids))
+    parent.kill()
+    parent.wait()
+    assert wait_until(lambda: not any(map(is_alive, pids)), 2.0)
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+from automl.execution.executor import TrialFeed
+from automl.execution.process import WorkerLimits
+from automl.execution.workers import WorkersExecutor
+from tests.execution.supervised import ENTRY, HOST, spec
+if __name__ == "__main__":
+    executor = WorkersExecutor(ENTRY, Path(sys.argv[1]), WorkerLimits(max_workers=1))
+    feed = TrialFeed([spec(0, "fork_and_hang")], lambda taken: None)
+    executor.execute(feed, HOST, lambda events: {})
+"""
