@@ -153,6 +153,14 @@ def test_once_its_time_has_come_nobody_passes_the_head() -> None:
     assert world.started.index(1) > 1, "some have passed before"
 
 
+def test_nobody_passes_by_a_reading_that_still_shows_what_has_just_ended() -> None:
+    """What runs ends twice as early as was thought, and by that reading the head has no room."""
+    world = Passing(GPU, [of(8, 9.6), of(4, 60.0), of(14), *[of(9, 3.0)] * 9], rough=2.0)
+    world.run()
+    assert world.started[:6] == [0, 1, 3, 4, 5, 2]
+    assert world.started_at[2] < 11, "as soon as the last of those that passed has ended"
+
+
 def lognormal(seed: int, n: int = 40) -> list[Plan]:
     """Sizes and durations as sweeps have them: few are large, few are long."""
     random = Random(seed)
