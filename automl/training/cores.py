@@ -1,10 +1,19 @@
-"""How many cores torch computes with."""
+"""How many cores a model computes with."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def usable_threads() -> int:
+    """As many as OpenMP takes: OMP_NUM_THREADS, else the cores that this process may use."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextmanager

@@ -72,8 +72,11 @@ class MeanModel:
 
     def outputs(self, columns: Columns, rows: Rows) -> npt.NDArray[np.float64]:
         """Scores whose softmax is the mean of the members' probabilities, or mean values."""
-        each = np.stack([model.outputs(columns, rows) for model in self.members])
-        return mean_outputs(each, self._task, self.weights)
+        return self.mean([model.outputs(columns, rows) for model in self.members])
+
+    def mean(self, each: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        """The same, of what each member gives (N, C)."""
+        return mean_outputs(np.stack(each), self._task, self.weights)
 
 
 def mean_outputs(

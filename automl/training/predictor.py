@@ -20,6 +20,7 @@ from automl.data.thresholds import labels_by
 from automl.errors import AutoMLError
 from automl.record.files import BEST, LAST, study_around
 from automl.training import model_file, plain_checkpoint
+from automl.training.by_threads import outputs_by_threads
 from automl.training.family import Builder, Family, Model, families, heavy_side
 from automl.training.mean_model import MeanModel
 from automl.training.model_state import ARRAY_FORMAT, FORMAT
@@ -185,7 +186,7 @@ class Predictor:
 
     def outputs(self, rows: Rows) -> npt.NDArray[np.float64]:
         """(N, C) scores whose softmax are the classes' probabilities, or (N, 1) scaled targets."""
-        return self._model.outputs(self.columns, rows)
+        return outputs_by_threads(self._model, self.columns, rows)
 
     def of_heaviest(self, n: int) -> Predictor:
         """The same by the `n` members of an ensemble that count most, by their weights among
