@@ -28,7 +28,7 @@ from automl.errors import StorageError
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.at_end import AtEnd, TrainAgain
-from automl.running.carry import Carrier
+from automl.running.carry import LOST, Carrier
 from automl.running.chooser import Chooser
 from automl.running.display import Display
 from automl.running.durations import Durations, Progress
@@ -191,7 +191,7 @@ class Sweep:
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
         self.loop.deadline_seconds = self.at_end.trials_until_seconds
-        self.parts.others.start(self._busy, self.messages.put)
+        self.parts.others.start(self._busy, self.messages.put, self._end_lost)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -254,6 +254,10 @@ class Sweep:
         loop = self.loop
         held_back = [w.trial.number for w in loop.held_back]
         return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
+
+    def _end_lost(self, trials: Collection[int]) -> None:
+        """They are another sweep's by now; from any thread."""
+        self.parts.executor.end_trials(trials, LOST)
 
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)

@@ -150,6 +150,8 @@ class Agent:
                 self._executor.stop_trials()
             case m.Kill(cause=cause):
                 self._executor.kill(cause)
+            case m.EndTrials(trials=trials, cause=cause):
+                self._executor.end_trials(trials, cause)
             case m.CapMemory(caps=caps):
                 self._executor.cap_memory(caps)
             case m.EndIdle(devices=devices):  # waits for them

@@ -27,6 +27,7 @@ from automl.record.sharing.fetch import MAX_EVENTS, check_place, ship_left
 from automl.record.sharing.holder import here, this_holder
 from automl.record.sharing.keeper import Duties, Keeper
 from automl.record.sharing.log import Copy, SharedLog, Taken, read
+from automl.record.sharing.lost import LostTrials
 from automl.record.sharing.shipping import OUTBOX, ship
 from automl.record.sharing.tables import StoredStudy
 
@@ -96,9 +97,12 @@ class Shared:
         self._busy: Callable[[], Collection[int]] = frozenset
         self._stands: Callable[[Standing], None] = lambda standing: None
         self._broke: Callable[[BaseException], None] = lambda error: None
+        self._end: Callable[[Collection[int]], None] = lambda trials: None
+        self._lost = LostTrials()
         self.standing = Standing(config.total, n_left=0, others_run=True)
         duties = Duties(
-            self._ship, self._look, self._renew, self._give_up, lambda error: self._broke(error)
+            *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
+            broke=lambda error: self._broke(error),
         )
         self._keeper = Keeper(duties)
 
@@ -161,11 +165,13 @@ class Shared:
         busy: Callable[[], Collection[int]],
         stands: Callable[[Standing], None],
         broke: Callable[[BaseException], None],
+        end: Callable[[Collection[int]], None],
     ) -> None:
-        """From now on the keeper works: in its thread `stands` hears once a second how the study
-        stands, and `broke` is called where it cannot go on. `busy` are the trials that run or wait
-        here, which are not taken over, whoever holds them."""
-        self._busy, self._stands, self._broke = busy, stands, broke
+        """From now on the keeper works: in its threads `stands` hears once a second how the study
+        stands, `broke` is called where it cannot go on, and `end` for trials that are lost and did
+        not stop. `busy` are the trials that run or wait here, which are not taken over, whoever
+        holds them."""
+        self._busy, self._stands, self._broke, self._end = busy, stands, broke, end
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
@@ -363,6 +369,10 @@ class Shared:
 
     def _give_up(self) -> None:
         self.log.let_go(self.log.held)
+
+    def _end_lost(self) -> None:
+        if late := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
+            self._end(late)
 
     def _set(self, standing: Standing) -> None:
         self.standing = standing
