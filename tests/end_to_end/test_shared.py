@@ -298,6 +298,26 @@ def test_a_database_that_is_away_delays_and_loses_nothing(
     check_exact(records, n_trials)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
+    machines: Machines, postgres: Server
+) -> None:
+    """It still has its connections, and never answers."""
+    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    sweep = machines["a"].start(*words)
+    records = machines.records("a")
+    sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
+    with postgres.suspended():
+        sweep.signal(signal.SIGINT)
+        done = sweep.wait()
+    assert done.code == 130
+    assert "the database has not taken all that this sweep did" in done.stdout
+    again = machines["a"].call("resume", "study.name=shared")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
+    assert "shared: 60 finished" in again.stdout
+
+
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])
 def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) -> None:
     done = machines["a"].call(*machines.words(1), f"study.storage='{url}'")
