@@ -11,9 +11,22 @@ import psycopg
 import pytest
 
 from automl.config import StudyConfig
-from automl.record.sharing.database import Database
+from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.shared import Claim, Shared
 from tests.postgres import Server
+
+
+class Deaf(Database):
+    """Does not hear the answer to a transaction that the database has taken, if told so."""
+
+    is_deaf = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Cursor]:
+        with super().transaction() as cursor:
+            yield cursor
+        if self.is_deaf:
+            raise DatabaseAwayError("the answer was lost")
 
 
 @contextmanager
@@ -75,3 +88,33 @@ def test_a_server_that_is_stopped_is_not_waited_for(
             assert shared.claim(0, {}) is Claim.NONE
             assert time.monotonic() - begun < 10
         assert time.monotonic() - begun < 60
+
+
+def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
+    database: str, config: StudyConfig
+) -> None:
+    with joined(config, deaf := Deaf(database)) as shared:
+        deaf.is_deaf = True
+        assert shared.claim(0, {"x": 0.5}) is Claim.NONE
+        deaf.is_deaf = False
+        start(shared)
+        assert shared.standing.n_left == 1
+        assert shared.take_left() == 0
+        assert shared.log.held == {0: 2}
+        assert [heard.trials for heard in shared.heard()] == [[(0, {"x": 0.5})]]
+
+
+def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
+    database: str, config: StudyConfig
+) -> None:
+    """It was another's, that gave it back."""
+    with joined(config, Database(database)) as other:
+        assert other.claim(0, {}) is Claim.MADE
+        assert other.claim(1, {}) is Claim.MADE
+    with joined(config, deaf := Deaf(database)) as shared:
+        start(shared)
+        deaf.is_deaf = True
+        assert shared.take_left() is None
+        deaf.is_deaf = False
+        assert [shared.take_left(), shared.take_left(), shared.take_left()] == [0, 1, None]
+        assert shared.log.held == {0: 3, 1: 2}
