@@ -40,6 +40,7 @@ from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
+    Broke,
     DevicesRead,
     DoesNotFit,
     Kind,
@@ -215,9 +216,14 @@ class Sweep:
             self.display.say(said)
         self._show()
 
-    def _ask_for_devices(self) -> None:
-        """Of a cluster, for want of which the head waits."""
-        if self.parts.nodes is not None and (lack := self.loop.lack) is not None:
+    def _look_after_cluster(self) -> None:
+        """Ask for devices, for want of which the head waits; break off where there is none."""
+        if self.parts.nodes is None or self.loop.error is not None:
+            return
+        if (lost := self.parts.nodes.lost()) is not None:
+            self.display.say(str(lost))  # now: Ray may end this process before all has ended
+            self.messages.put(Broke(lost))
+        elif (lack := self.loop.lack) is not None:
             self.parts.nodes.claims.want(lack.kinds, lack.n)
 
     def _take_reading(self, reading: Reading) -> None:
@@ -397,7 +403,7 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            self._ask_for_devices()
+            self._look_after_cluster()
             with self.pictures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)

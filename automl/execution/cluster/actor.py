@@ -1,4 +1,5 @@
-"""What Ray runs on a node: the agent, made there. Imports no ray, and as little else as can be."""
+"""What Ray runs on a node: the agent, made there. Imports as little as can be, and no ray but in a
+process of Ray's."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.execution.cluster import ports
+from automl.execution.cluster.head import HeadWatch
 from automl.execution.executor import resolve
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 COMPARED = ("automl-sweep", "ray", "torch")
 """Packages of which each node is to have the version that the sweep has."""
+WITHOUT_A_HEAD_SECONDS = 15.0
+"""So long an agent's workers live on when it does not reach the cluster's head. Ray itself would
+end the agent after a minute."""
 
 
 def versions() -> Mapping[str, str]:
@@ -64,7 +70,15 @@ class AgentActor:
 
     def open(self) -> None:
         """Once the versions are known to be right."""
-        self._agent = resolve(self._target)(self._config)
+        import ray
+
+        agent: Agent = resolve(self._target)(self._config)
+        head: str = ray.get_runtime_context().gcs_address
+        cause = f"the cluster's head was not reached for {WITHOUT_A_HEAD_SECONDS:g} s"
+        HeadWatch(
+            lambda: ports.answers(head), WITHOUT_A_HEAD_SECONDS, lambda: agent.end(cause)
+        ).start()
+        self._agent = agent
 
     def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
         return self._opened.set_up(entry, work)

@@ -55,6 +55,9 @@ class Cluster(Protocol):
     def share(self, entry: Entry) -> object:
         """What stands for it in `Wire.set_up`: it goes to each node once."""
 
+    def lost(self) -> str | None:
+        """Why nothing can be done there any more; None: it can."""
+
     def close(self) -> None:
         """Give it back."""
 
@@ -101,6 +104,14 @@ class Nodes:
             self._work = shared, work
         for node in self.present():
             node.set_up(shared, work)
+
+    def lost(self) -> AutoMLError | None:
+        """What ends the sweep: the cluster is; None: it is not."""
+        if (cause := self._cluster.lost()) is None:
+            return None
+        return AutoMLError(
+            f"the Ray cluster is lost: {cause}. Start it again, then resume the study."
+        )
 
     def present(self) -> Sequence[Node]:
         with self._changed:

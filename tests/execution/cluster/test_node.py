@@ -81,6 +81,9 @@ class OneMachine:
     def share(self, entry: Entry) -> object:
         return entry
 
+    def lost(self) -> str | None:
+        return None
+
     def close(self) -> None:
         pass
 
@@ -207,6 +210,9 @@ class TwoMachines:
     def share(self, entry: Entry) -> object:
         return entry
 
+    def lost(self) -> str | None:
+        return None
+
     def close(self) -> None:
         self.given_back.set()
 
@@ -247,6 +253,20 @@ def test_nobody_waits_for_a_node_that_is_dead_and_still_listed() -> None:
     cluster.is_known_dead.set()
     nodes.close()
     assert cluster.given_back.is_set()
+
+
+def test_an_agent_without_a_head_ends_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sweep is still heard, and is told."""
+    monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
+    left = threading.Event()
+    agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
+    worker = hanging_in(agent, tmp_path)
+    agent.end("the cluster's head was not reached")
+    assert left.wait(60), "and then itself"
+    has_ended(worker)
+    assert agent.poll(0, None).ended == "the cluster's head was not reached"
 
 
 def test_nobody_waits_for_the_end_of_a_lost_agent_but_the_next_one_and_the_cluster() -> None:
