@@ -4,6 +4,7 @@ process of Ray's."""
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -62,11 +63,17 @@ class AgentActor:
         sys.path[:] = [path for path in sys.path if not path.endswith(of_ray)]
         self._target, self._config = target, config
         self._agent: Agent | None = None
+        self._listening: socket.socket | None = None
 
     def about(self) -> Mapping[str, object]:
-        """Which versions there are here, and which process this is."""
+        """Which versions there are here, and which process this is, with a port of its own."""
+        import ray
+
+        self._listening = ports.listen(ray.util.get_node_ip_address())
+        port = None if self._listening is None else ports.address_of(self._listening)
         pid = os.getpid()
-        return {"versions": versions(), "boot": this_boot(), "pid": pid, "began": began(pid)}
+        process = {"boot": this_boot(), "pid": pid, "began": began(pid), "port": port}
+        return {"versions": versions(), **process}
 
     def open(self) -> None:
         """Once the versions are known to be right."""

@@ -136,6 +136,8 @@ class _RayWire:
     def __init__(self, ray: Any, head: str, actor: Any, node_id: str) -> None:
         self._ray, self._head, self._actor, self._node_id = ray, head, actor, node_id
         self._about: Mapping[str, Any] = {}
+        self._port: str | None = None
+        """That tells whether its process lives; None: nobody reaches it."""
         self._asked: dict[str, tuple[Any, float]] = {}
 
     def open(self, name: str) -> None:
@@ -145,6 +147,8 @@ class _RayWire:
         try:
             self._about = self._ray.get(self._actor.about.remote(), timeout=_START_SECONDS)
             _compare(name, versions(), self._about["versions"])
+            port: str | None = self._about["port"]
+            self._port = port if port is not None and ports.answers(port) else None
             self._ray.get(self._actor.open.remote(), timeout=_START_SECONDS)
         except GetTimeoutError:
             raise SilentError(
@@ -227,7 +231,10 @@ class _RayWire:
         return self._dead(_last_line(error))
 
     def _dead(self, cause: str) -> Exception:
-        return EndedError(cause) if self._is_gone() else DeadError(cause)
+        """A node; what its processes do is not known, unless its machine says that the agent has
+        ended."""
+        refused = self._port is not None and ports.refuses(self._port)
+        return EndedError(cause) if refused else DeadError(cause)
 
     def _is_gone(self) -> bool:
         """Of an agent on this machine the kernel knows more than Ray, and sooner."""

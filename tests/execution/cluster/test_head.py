@@ -1,9 +1,10 @@
-"""When the head of a cluster counts as gone; time is given."""
+"""When the head of a cluster counts as gone, and what a port tells; time is given."""
 
 from __future__ import annotations
 
 import threading
 
+from automl.execution.cluster import ports
 from automl.execution.cluster.head import HeadWatch
 
 PATIENCE_SECONDS = 10.0
@@ -54,3 +55,16 @@ def test_of_a_head_that_is_gone_it_is_told() -> None:
     watch.start()
     assert told.wait(60)
     watch.close()
+
+
+def test_a_port_tells_of_its_process_and_who_is_cut_off_tells_nothing() -> None:
+    listening = ports.listen("127.0.0.1")
+    assert listening is not None
+    address = ports.address_of(listening)
+    with listening:
+        assert [ports.answers(address) for _ in range(3)] == [True] * 3
+        assert not ports.refuses(address)
+    assert not ports.answers(address)
+    assert ports.refuses(address)
+    assert not ports.refuses("no-such-host.invalid:1")
+    assert ports.listen("no-such-host.invalid") is None
