@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import psycopg
 import pytest
 
@@ -42,6 +43,19 @@ class Server:
     def stop(self, how: str = "immediate") -> None:
         """By default at once, as when its machine dies."""
         self._control("-m", how, "stop")
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """None of its processes does anything within; its connections stay."""
+        main = psutil.Process(int((self.folder / "postmaster.pid").read_text().split()[0]))
+        processes = [main, *main.children()]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     def new_database(self) -> str:
         """Its name."""

@@ -73,6 +73,11 @@ class Executor(Protocol):
         """End running trials now, as interrupted for `cause`, and those that are just about to
         begin; False where that cannot be done."""
 
+    def end_trials(self, trials: Collection[int], cause: str) -> None:
+        """End these trials now, where they run, as interrupted for `cause`; others of their packs
+        go on alone. Those that are just about to begin, and what cannot be ended, run on. Any
+        thread."""
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         """Processes kept warm for trials to come, by their devices. Any thread."""
 

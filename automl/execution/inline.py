@@ -77,6 +77,9 @@ class InlineExecutor:
         """Threads cannot be ended."""
         return False
 
+    def end_trials(self, trials: Collection[int], cause: str) -> None:
+        """Nor by themselves: each learns it as the answer to its next report."""
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         return {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +94,16 @@ class Supervision:
     def kill(self, cause: str) -> None:
         """End the trials now, as interrupted; any thread. An earlier reason to end them stays."""
         self._end(lambda number: Interrupted(number, time.time(), cause))
+
+    def end(self, trials: Collection[int], cause: str) -> None:
+        """As `kill`, of these trials; others of their pack go on alone."""
+
+        def end_of(number: int) -> Interrupted:
+            if number in trials:
+                return Interrupted(number, time.time(), cause)
+            return self._dissolved(number, cause)
+
+        self._end(end_of)
 
     def run(self, first: TrialSpec, placement: Placement, output: Path) -> None:
         """Raises StorageError when a checkpoint cannot be written, and what `on_events` raises."""

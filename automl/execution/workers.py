@@ -127,6 +127,13 @@ class WorkersExecutor:
                     supervision.kill(cause)
         return True
 
+    def end_trials(self, trials: Collection[int], cause: str) -> None:
+        """See `Executor.end_trials`."""
+        with self._lock:
+            for supervision in self._busy.values():
+                if supervision is not None and not set(trials).isdisjoint(supervision.live):
+                    supervision.end(trials, cause)
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         """See `Executor.idle`."""
         found: dict[tuple[DeviceId, ...], list[ProcessId]] = {}

@@ -8,6 +8,7 @@ from automl.running.messages import Message
 
 Busy = Callable[[], Collection[int]]
 Post = Callable[[Message], None]
+End = Callable[[Collection[int]], None]
 
 
 class Alone:
@@ -20,7 +21,7 @@ class Alone:
         """No trial ever is."""
         return False
 
-    def start(self, busy: Busy, post: Post) -> None:
+    def start(self, busy: Busy, post: Post, end: End) -> None:
         """Nobody is to be heard of."""
 
     def greeting(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ from automl.errors import StorageError
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
 from automl.running.at_end import AtEnd, TrainAgain
-from automl.running.carry import Carrier
+from automl.running.carry import LOST, Carrier
 from automl.running.chooser import Chooser
 from automl.running.display import Display
 from automl.running.durations import Durations, Progress
@@ -40,6 +40,7 @@ from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import (
     Asked,
+    Broke,
     DevicesRead,
     DoesNotFit,
     Kind,
@@ -191,7 +192,7 @@ class Sweep:
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
         self.loop.deadline_seconds = self.at_end.trials_until_seconds
-        self.parts.others.start(self._busy, self.messages.put)
+        self.parts.others.start(self._busy, self.messages.put, self._end_lost)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:
@@ -215,9 +216,14 @@ class Sweep:
             self.display.say(said)
         self._show()
 
-    def _ask_for_devices(self) -> None:
-        """Of a cluster, for want of which the head waits."""
-        if self.parts.nodes is not None and (lack := self.loop.lack) is not None:
+    def _look_after_cluster(self) -> None:
+        """Ask for devices, for want of which the head waits; break off where there is none."""
+        if self.parts.nodes is None or self.loop.error is not None:
+            return
+        if (lost := self.parts.nodes.lost()) is not None:
+            self.display.say(str(lost))  # now: Ray may end this process before all has ended
+            self.messages.put(Broke(lost))
+        elif (lack := self.loop.lack) is not None:
             self.parts.nodes.claims.want(lack.kinds, lack.n)
 
     def _take_reading(self, reading: Reading) -> None:
@@ -254,6 +260,10 @@ class Sweep:
         loop = self.loop
         held_back = [w.trial.number for w in loop.held_back]
         return {*loop.running.copy(), *held_back, *(w.trial.number for w in loop.waiting.copy())}
+
+    def _end_lost(self, trials: Collection[int]) -> None:
+        """They are another sweep's by now; from any thread."""
+        self.parts.executor.end_trials(trials, LOST)
 
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
@@ -393,7 +403,7 @@ class Sweep:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            self._ask_for_devices()
+            self._look_after_cluster()
             with self.pictures.of(STATUS):
                 view = self.viewer.view()
                 self.display.show(view)

@@ -97,7 +97,7 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
         identity = Identity(IDENTITY, IDENTITY)
         rules = Rules(parse_space(SPACE), SAMPLERS[sampler](), NoPruner(), identity)
         study = SharedStudy.open(config, rules, folder, open_shared(shared, "config"))
-        shared.start(frozenset, lambda standing: None, lambda error: None)
+        shared.start(frozenset, *[lambda told: None] * 3)
         yield study
     finally:
         shared.close()

@@ -63,9 +63,13 @@ class Machines:
 
     def lapse(self) -> None:
         """All leases end, by the database's clock."""
+        self.run("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
+        self.run("UPDATE automl_deliverers SET lease_until = '-infinity'")
+
+    def run(self, statement: str) -> None:
+        """In the database."""
         with psycopg.connect(self._database) as connection:
-            connection.execute("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
-            connection.execute("UPDATE automl_deliverers SET lease_until = '-infinity'")
+            connection.execute(statement.encode())
 
     def end_all(self) -> None:
         for program in self._programs.values():
@@ -143,6 +147,18 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
     assert (late.code, late.stderr) == (0, "")
     check_exact(machines.records("b"), n_trials)
     assert values(records) == values(machines.records("b"))
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_lost_is_ended_though_it_reports_nothing(machines: Machines) -> None:
+    """It is told so by the renewal of its lease; the sweep itself takes it over again then, which
+    it does not while the trial runs."""
+    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
+    hangs = machines.records("a").path / "checkpoints" / "trial-00000" / "hangs"
+    sweep.wait_until(hangs.exists, "a trial that hangs")
+    machines.run("UPDATE automl_trials SET sweep = NULL, attempt = attempt + 1")
+    sweep.wait_until(lambda: len(hangs.read_text().split()) == 2, "it was ended, and begun again")
+    assert machines.held("attempt = 3") == [0]
 
 
 @pytest.mark.slow
@@ -280,6 +296,26 @@ def test_a_database_that_is_away_delays_and_loses_nothing(
     assert f"shared: {n_trials} finished" in done.stdout, done
     assert done.code == 0
     check_exact(records, n_trials)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
+    machines: Machines, postgres: Server
+) -> None:
+    """It still has its connections, and never answers."""
+    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    sweep = machines["a"].start(*words)
+    records = machines.records("a")
+    sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")
+    with postgres.suspended():
+        sweep.signal(signal.SIGINT)
+        done = sweep.wait()
+    assert done.code == 130
+    assert "the database has not taken all that this sweep did" in done.stdout
+    again = machines["a"].call("resume", "study.name=shared")
+    assert (again.code, again.stderr) == (0, ""), again.stderr
+    assert "shared: 60 finished" in again.stdout
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/x", "postgresql:///x?host=/no"])

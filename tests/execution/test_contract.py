@@ -233,6 +233,27 @@ def test_a_trial_that_hangs_is_ended(impatient: Executor) -> None:
     assert isinstance(carry(impatient, "finish", 1)[-1], Finished)
 
 
+def test_a_trial_that_is_to_end_is_interrupted_and_the_next_runs(executor: Executor) -> None:
+    if not executor.can.timeouts:
+        pytest.skip("threads cannot be ended")
+    ended: dict[int, TrialEvent] = {}
+
+    def hang(number: int) -> None:
+        ended[number] = carry(executor, "hang", number)[-1]
+
+    hanging = {n: threading.Thread(target=hang, args=(n,)) for n in (3, 5)}
+    for thread in hanging.values():
+        thread.start()
+    for number, thread in hanging.items():
+        while thread.is_alive():  # it may not have begun
+            executor.end_trials({number, 7}, f"somebody else has {number}")
+            thread.join(0.1)
+        outcome = ended[number]
+        assert isinstance(outcome, Interrupted)
+        assert (outcome.cause, outcome.by_worker_death) == (f"somebody else has {number}", False)
+    assert isinstance(carry(executor, "finish", 4)[-1], Finished)
+
+
 def test_what_a_trial_prints_goes_to_its_own_file_and_into_its_failure(
     executor: Executor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

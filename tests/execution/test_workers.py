@@ -22,6 +22,7 @@ from automl.trial import (
     ProcessId,
     Reported,
     TrialEvent,
+    TrialSpec,
     Verdict,
 )
 from tests.execution.supervised import ENTRY, HOST, execute, outcomes, spec
@@ -43,6 +44,26 @@ def test_a_pack_that_dies_is_dissolved(tmp_path: Path) -> None:
     assert broken.cause == "its pack broke: its process died: SIGKILL"
     assert not broken.by_worker_death
     assert 2 not in ended, "never taken from the feed"
+
+
+def test_a_trial_of_a_pack_that_is_to_end_leaves_the_others_to_go_on_alone(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    specs = [TrialSpec(n, {"act": "joined_late", "seconds": 0.0}, "", 0) for n in (0, 1)]
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        if {e.trial for e in new if isinstance(e, Reported)} == {0, 1}:
+            executor.end_trials({1}, "somebody else has it")
+        return {}
+
+    executor.execute(TrialFeed(specs, lambda taken: None), HOST, on_events)
+    executor.close()
+    other, ended = (outcomes(events)[n] for n in (0, 1))
+    assert isinstance(other, Interrupted)
+    assert isinstance(ended, Interrupted)
+    assert (ended.cause, ended.pack_dissolved) == ("somebody else has it", False)
+    assert (other.pack_dissolved, other.by_worker_death) == (True, False)
 
 
 def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
-"""What Ray runs on a node: the agent, made there. Imports no ray, and as little else as can be."""
+"""What Ray runs on a node: the agent, made there. Imports as little as can be, and no ray but in a
+process of Ray's."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.execution.cluster import ports
+from automl.execution.cluster.head import HeadWatch
 from automl.execution.executor import resolve
 
 if TYPE_CHECKING:
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 COMPARED = ("automl-sweep", "ray", "torch")
 """Packages of which each node is to have the version that the sweep has."""
+WITHOUT_A_HEAD_SECONDS = 15.0
+"""So long an agent's workers live on when it does not reach the cluster's head. Ray itself would
+end the agent after a minute."""
 
 
 def versions() -> Mapping[str, str]:
@@ -56,15 +63,29 @@ class AgentActor:
         sys.path[:] = [path for path in sys.path if not path.endswith(of_ray)]
         self._target, self._config = target, config
         self._agent: Agent | None = None
+        self._listening: socket.socket | None = None
 
     def about(self) -> Mapping[str, object]:
-        """Which versions there are here, and which process this is."""
+        """Which versions there are here, and which process this is, with a port of its own."""
+        import ray
+
+        self._listening = ports.listen(ray.util.get_node_ip_address())
+        port = None if self._listening is None else ports.address_of(self._listening)
         pid = os.getpid()
-        return {"versions": versions(), "boot": this_boot(), "pid": pid, "began": began(pid)}
+        process = {"boot": this_boot(), "pid": pid, "began": began(pid), "port": port}
+        return {"versions": versions(), **process}
 
     def open(self) -> None:
         """Once the versions are known to be right."""
-        self._agent = resolve(self._target)(self._config)
+        import ray
+
+        agent: Agent = resolve(self._target)(self._config)
+        head: str = ray.get_runtime_context().gcs_address
+        cause = f"the cluster's head was not reached for {WITHOUT_A_HEAD_SECONDS:g} s"
+        HeadWatch(
+            lambda: ports.answers(head), WITHOUT_A_HEAD_SECONDS, lambda: agent.end(cause)
+        ).start()
+        self._agent = agent
 
     def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
         return self._opened.set_up(entry, work)

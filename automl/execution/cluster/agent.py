@@ -83,6 +83,8 @@ class Agent:
         self._ending: str | None = None
         """Why nothing is told any more; the sweep learns that all is over by the next."""
         self._ended: str | None = None
+        self._nobody: str | None = None
+        """Why there is nobody to work for; None: there is."""
         self._lease_until = time.monotonic() + _FIRST_SECONDS
         self._executor: WorkersExecutor | None = None
         self._folder: SharedFolder | OwnFolder | None = None
@@ -133,6 +135,10 @@ class Agent:
         if self._executor is not None:
             self._executor.close()
 
+    def end(self, cause: str) -> None:
+        """There is nobody to work for any more. From any thread."""
+        self._nobody = cause
+
     # --- what the sweep wants ---
 
     def _do(self, command: m.ToAgent) -> None:
@@ -150,6 +156,8 @@ class Agent:
                 self._executor.stop_trials()
             case m.Kill(cause=cause):
                 self._executor.kill(cause)
+            case m.EndTrials(trials=trials, cause=cause):
+                self._executor.end_trials(trials, cause)
             case m.CapMemory(caps=caps):
                 self._executor.cap_memory(caps)
             case m.EndIdle(devices=devices):  # waits for them
@@ -243,9 +251,12 @@ class Agent:
             self._executor.lease(until_seconds)
 
     def _watch(self) -> None:
-        """End what runs when the sweep is not heard any more, or what started this process died."""
+        """End what runs when the sweep is not heard any more, what started this process died, or
+        somebody else has found out."""
         while self._ended is None:
-            if self._parent.has_ended(_LOOK_SECONDS):
+            if self._nobody is not None:
+                self._end(self._nobody)
+            elif self._parent.has_ended(_LOOK_SECONDS):
                 self._end("what had started its agent died")
             elif time.monotonic() > self._lease_until:
                 self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")

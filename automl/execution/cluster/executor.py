@@ -124,6 +124,10 @@ class NodesExecutor:
         self._nodes.tell(m.Kill(cause))
         return True
 
+    def end_trials(self, trials: Collection[int], cause: str) -> None:
+        """See `Executor.end_trials`."""
+        self._nodes.tell(m.EndTrials(frozenset(trials), cause))
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         """See `Executor.idle`."""
         return {place: who for node in self._nodes.present() for place, who in node.idle.items()}

@@ -84,6 +84,14 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class EndTrials:
+    """See `Executor.end_trials`."""
+
+    trials: frozenset[int]
+    cause: str
+
+
+@dataclass(frozen=True)
 class CapMemory:
     """See `Executor.cap_memory`."""
 
@@ -97,7 +105,7 @@ class EndIdle:
     devices: frozenset[DeviceId]
 
 
-ToAgent: TypeAlias = "Begin | Replied | StopTrials | Kill | CapMemory | EndIdle"
+ToAgent: TypeAlias = "Begin | Replied | StopTrials | Kill | EndTrials | CapMemory | EndIdle"
 
 # --- an agent to the sweep ----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -54,6 +55,9 @@ class Cluster(Protocol):
     def share(self, entry: Entry) -> object:
         """What stands for it in `Wire.set_up`: it goes to each node once."""
 
+    def lost(self) -> str | None:
+        """Why nothing can be done there any more; None: it can."""
+
     def close(self) -> None:
         """Give it back."""
 
@@ -71,6 +75,9 @@ class Nodes:
         """By the cluster's id; a name is never given twice."""
         self._n_agents: Counter[str] = Counter()
         self._work: tuple[object, m.NodeWork] | None = None
+        self._starting: set[str] = set()
+        """Those that are just getting an agent, by the cluster's id: one that is dead and still
+        listed takes its time, in which nobody waits for it."""
         self._n_ending = 0
         """Lost nodes whose agents are just being ended."""
         self._given_back = False
@@ -81,7 +88,7 @@ class Nodes:
     def open(self) -> None:
         """Start an agent on each node. Raises NotTheSameError, and AutoMLError where none can be
         started at all."""
-        errors = self._start_missing()
+        errors = self._start_all()
         if not self.present():
             why = "; ".join(map(str, errors)) or "it has no node"
             raise AutoMLError(f"no node of the Ray cluster can be used: {why}")
@@ -97,6 +104,14 @@ class Nodes:
             self._work = shared, work
         for node in self.present():
             node.set_up(shared, work)
+
+    def lost(self) -> AutoMLError | None:
+        """What ends the sweep: the cluster is; None: it is not."""
+        if (cause := self._cluster.lost()) is None:
+            return None
+        return AutoMLError(
+            f"the Ray cluster is lost: {cause}. Start it again, then resume the study."
+        )
 
     def present(self) -> Sequence[Node]:
         with self._changed:
@@ -128,8 +143,13 @@ class Nodes:
     def close(self) -> None:
         """End all agents, and give the cluster back. No trial is running any more."""
         self._closing.set()
+        patient_until = time.monotonic() + _JOIN_SECONDS
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._starting, max(0.0, patient_until - time.monotonic())
+            )
         present = self.present()
         with ThreadPoolExecutor(max(1, len(present))) as pool:
             wait([pool.submit(node.close) for node in present])
@@ -141,36 +161,62 @@ class Nodes:
 
     def _look(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
-            for error in self._start_missing():
-                logger.warning("a node is not used: %s", error)
+            for machine in self._missing():
+                threading.Thread(
+                    target=self._start_later, args=(machine,), name="starting", daemon=True
+                ).start()
 
-    def _start_missing(self) -> list[Exception]:
+    def _start_later(self, machine: Machine) -> None:
+        error: Exception | None
+        try:
+            error = self._started(machine)
+        except Exception as broken:  # noqa: BLE001 - said below, or the cluster was given back
+            error = broken
+        if error is not None and not self._closing.is_set():
+            logger.warning("a node is not used: %s", error)
+
+    def _start_all(self) -> list[Exception]:
+        """Before the first trial. Raises NotTheSameError."""
+        missing = self._missing()
+        with ThreadPoolExecutor(max(1, len(missing))) as pool:
+            errors = [error for error in pool.map(self._started, missing) if error is not None]
+        for error in errors:
+            if isinstance(error, NotTheSameError):
+                raise error
+        return errors
+
+    def _missing(self) -> Sequence[Machine]:
+        """Those that are to get an agent now; `_started` gives each one."""
         machines = self._cluster.machines()
         with self._changed:
+            known = {*self._nodes, *self._starting}
             missing = [
                 machine
                 for machine in machines
-                if machine.id not in self._nodes and self._n_agents[machine.id] < MAX_AGENTS
+                if machine.id not in known and self._n_agents[machine.id] < MAX_AGENTS
             ]
-        if not missing:
-            return []
-        errors: list[Exception] = []
-        with ThreadPoolExecutor(len(missing)) as pool:
-            for started in [pool.submit(self._start, machine) for machine in missing]:
-                try:
-                    started.result()
-                except (AutoMLError, SilentError, EndedError) as error:
-                    errors.append(error)
-        differ = [error for error in errors if isinstance(error, NotTheSameError)]
-        if differ and self._work is None:  # it has not begun
-            raise differ[0]
-        return errors
+            self._starting |= {machine.id for machine in missing}
+        return missing
+
+    def _started(self, machine: Machine) -> Exception | None:
+        """Why it has no agent; None: it has."""
+        try:
+            self._start(machine)
+        except (AutoMLError, SilentError, EndedError) as error:
+            return error
+        finally:
+            with self._changed:
+                self._starting.discard(machine.id)
+                self._changed.notify_all()
+        return None
 
     def _start(self, machine: Machine) -> None:
         with self._changed:
             self._n_agents[machine.id] += 1
             name = self._name(machine)
         wire = self._cluster.start(machine, name)
+        if self._closing.is_set():
+            return wire.kill()
         node = Node(name, wire, lambda lost: self._lost(machine, lost))
         with self._changed:
             work = self._work

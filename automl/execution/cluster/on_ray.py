@@ -25,9 +25,11 @@ from automl.config import RayConfig
 from automl.config.ray import AUTO, LOCAL
 from automl.errors import ConfigError
 from automl.execution.cluster import messages as m
+from automl.execution.cluster import ports
 from automl.execution.cluster.actor import AgentActor, began, this_boot, versions
 from automl.execution.cluster.claims import Claim
 from automl.execution.cluster.code import Code
+from automl.execution.cluster.head import HeadWatch
 from automl.execution.cluster.node import DeadError, EndedError, SilentError, Wire
 from automl.execution.cluster.nodes import Machine, NotTheSameError
 from automl.execution.cluster.on_ray_autoscaler import RayAutoscaler
@@ -42,6 +44,10 @@ _START_SECONDS = 120.0
 """How long an agent may take to be there: a node may have to unpack our code first."""
 _CALL_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
+_WITHOUT_A_HEAD_SECONDS = 12.0
+"""When the head was not reached for so long the sweep breaks off: before agents end their workers,
+so that trials which report within that time write a checkpoint. Ray itself would end this process
+after a minute."""
 _GROUPS = {"poll": 1, "tell": 1}
 
 
@@ -57,12 +63,18 @@ class RayCluster:
         self._ray = _imported(config)
         self._printing = self._ray._private.worker.print_to_stdstream
         _connect(self._ray, config, code)
+        self._head: str = self._ray.get_runtime_context().gcs_address
+        self._lost: str | None = None
+        self._watch = HeadWatch(
+            lambda: ports.answers(self._head), _WITHOUT_A_HEAD_SECONDS, self._lose
+        )
+        self._watch.start()
 
     def machines(self) -> Sequence[Machine]:
         """See `Cluster.machines`."""
         return [
             Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0))
-            for node in _alive(self._ray)
+            for node in _alive(self._ray, self._head)
         ]
 
     def start(self, machine: Machine, name: str) -> Wire:
@@ -80,7 +92,7 @@ class RayCluster:
             )
             .remote(self._target, config)
         )
-        wire = _RayWire(self._ray, actor, machine.id)
+        wire = _RayWire(self._ray, self._head, actor, machine.id)
         try:
             wire.open(name)
         except BaseException:
@@ -104,18 +116,28 @@ class RayCluster:
         """What adds nodes to it, if anything does."""
         return RayAutoscaler(self._ray)
 
+    def lost(self) -> str | None:
+        """See `Cluster.lost`."""
+        return self._lost
+
     def close(self) -> None:
         """See `Cluster.close`."""
+        self._watch.close()
         self._ray._private.worker.print_to_stdstream = self._printing
         self._ray.shutdown()
+
+    def _lose(self) -> None:
+        self._lost = f"its head ({self._head}) was not reached for {_WITHOUT_A_HEAD_SECONDS:g} s"
 
 
 class _RayWire:
     """Calls to one agent. What was asked and is not answered is waited for again."""
 
-    def __init__(self, ray: Any, actor: Any, node_id: str) -> None:
-        self._ray, self._actor, self._node_id = ray, actor, node_id
+    def __init__(self, ray: Any, head: str, actor: Any, node_id: str) -> None:
+        self._ray, self._head, self._actor, self._node_id = ray, head, actor, node_id
         self._about: Mapping[str, Any] = {}
+        self._port: str | None = None
+        """That tells whether its process lives; None: nobody reaches it."""
         self._asked: dict[str, tuple[Any, float]] = {}
 
     def open(self, name: str) -> None:
@@ -125,6 +147,8 @@ class _RayWire:
         try:
             self._about = self._ray.get(self._actor.about.remote(), timeout=_START_SECONDS)
             _compare(name, versions(), self._about["versions"])
+            port: str | None = self._about["port"]
+            self._port = port if port is not None and ports.answers(port) else None
             self._ray.get(self._actor.open.remote(), timeout=_START_SECONDS)
         except GetTimeoutError:
             raise SilentError(
@@ -166,7 +190,12 @@ class _RayWire:
             self._ray.kill(self._actor)
 
     def _call(self, method: str, group: str, *args: object) -> tuple[Any, float]:
-        from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+        from ray.exceptions import (
+            ActorUnavailableError,
+            GetTimeoutError,
+            RayActorError,
+            RaySystemError,
+        )
 
         if method not in self._asked:
             remote = getattr(self._actor, method).options(concurrency_group=group).remote
@@ -181,6 +210,9 @@ class _RayWire:
             raise SilentError(_last_line(error)) from error
         except RayActorError as error:
             raise self._ended(error) from error
+        except RaySystemError as error:  # Ray's own process on this machine has ended
+            del self._asked[method]
+            raise self._silent() from error
         del self._asked[method]
         return value, sent
 
@@ -194,12 +226,15 @@ class _RayWire:
 
     def _ended(self, error: Exception) -> Exception:
         """Ray's word on an agent counts where its node lives to have seen its end."""
-        if self._node_lives():
+        if self._is_gone() or self._node_lives():
             return EndedError(f"its agent ended: {_last_line(error)}")
         return self._dead(_last_line(error))
 
     def _dead(self, cause: str) -> Exception:
-        return EndedError(cause) if self._is_gone() else DeadError(cause)
+        """A node; what its processes do is not known, unless its machine says that the agent has
+        ended."""
+        refused = self._port is not None and ports.refuses(self._port)
+        return EndedError(cause) if refused else DeadError(cause)
 
     def _is_gone(self) -> bool:
         """Of an agent on this machine the kernel knows more than Ray, and sooner."""
@@ -208,13 +243,16 @@ class _RayWire:
         return is_here and began(about["pid"]) != about["began"]
 
     def _node_lives(self) -> bool:
-        return any(node["NodeID"] == self._node_id for node in _alive(self._ray))
+        return any(node["NodeID"] == self._node_id for node in _alive(self._ray, self._head))
 
 
-def _alive(ray: Any) -> Sequence[Mapping[str, Any]]:
-    """None where the cluster's head does not answer: nothing is known of any then."""
+def _alive(ray: Any, head: str) -> Sequence[Mapping[str, Any]]:
+    """None where the cluster's head does not answer: nothing is known of any then, and Ray would
+    wait for it until it ends this process."""
     from ray.exceptions import RayError
 
+    if not ports.answers(head):
+        return []
     try:
         return [node for node in ray.nodes() if node["Alive"]]
     except RayError as error:

@@ -8,12 +8,16 @@ import logging
 import os
 import sys
 
+from automl.execution.cluster import ports
+
 WITHDRAWN = b"withdrawn"
 
 
 def main(address: str) -> None:
     """Until standard input ends."""
     if sys.stdin.buffer.read() == WITHDRAWN:
+        return
+    if not ports.answers(address):  # nor is there anybody who remembers what was asked
         return
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray

@@ -7,9 +7,10 @@ open (was the last transaction taken?) is for the callers, whose statements may 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from automl.errors import ConfigError, StorageError
 from automl.record.credentials import mask_urls
@@ -23,10 +24,16 @@ except ImportError as missing:
         "pip install 'automl-sweep[postgres]'"
     ) from missing
 
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+T = TypeVar("T")
 Cursor: TypeAlias = psycopg.Cursor
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 """For a statement, and for the network to carry it."""
+PATIENCE_SECONDS = ANSWER_SECONDS + 2.0
+"""For a server that keeps the connection and says nothing at all."""
 IDLE_SECONDS = 5
 """Within a transaction: who is stopped in one, or cut off, keeps others waiting no longer."""
 _AWAY = (
@@ -38,6 +45,39 @@ _AWAY = (
 
 class DatabaseAwayError(StorageError):
     """Raised when the database does not answer now; it may later."""
+
+
+class _SilentError(psycopg.OperationalError):
+    """Raised when the server does not even say that a statement took too long."""
+
+
+class _Connection(psycopg.Connection):
+    """That waits for no answer for ever. A server whose processes are stopped keeps its
+    connections, its kernel takes what is sent, and no setting of libpq's ends the wait."""
+
+    def wait(self, gen: PQGen[T], *words: Any, **named: Any) -> T:
+        """As psycopg waits for whatever a statement takes. Raises _SilentError."""
+        try:
+            return super().wait(_in_time(gen, PATIENCE_SECONDS), *words, **named)
+        except _SilentError:
+            self.pgconn.finish()  # or the end of the transaction would be waited for, too
+            raise
+
+
+def _in_time(gen: PQGen[T], seconds: float) -> PQGen[T]:
+    """The same, which psycopg has look ten times a second though nothing came. Raises
+    _SilentError."""
+    ends = time.monotonic() + seconds
+    try:
+        wants = next(gen)
+        while True:
+            ready = yield wants
+            if not ready and time.monotonic() > ends:
+                raise _SilentError(f"no word from it for {seconds:g} s")
+            wants = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class Database:
@@ -111,7 +151,7 @@ class Database:
 
     def _open(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(
+            self._connection = _Connection.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=CONNECT_SECONDS,

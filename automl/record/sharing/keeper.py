@@ -3,8 +3,9 @@
 Every 0.2 s it ships what the sweep has logged, every second it looks what others have done, and
 every 10 s it renews the leases of the sweep's trials. While the database is away it tries again and
 again; what is logged meanwhile lies in the sweep's own file. Who could not renew for 50 s of a
-lease's 60 gives its trials up, so that none runs in two places: that is seen to by a second thread,
-since the first may be waiting for a database that has a question and never answers.
+lease's 60 gives its trials up, and ends those that do not stop by themselves, so that none runs in
+two places: that is seen to by a second thread, since the first may be waiting for a database that
+has a question and does not answer.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Duties:
     renew: Callable[[], None]
     give_up: Callable[[], None]
     """All trials that are held; needs no database."""
+    end_lost: Callable[[], None]
+    """Trials that were given up, or taken over, and still run; nor does this."""
     broke: Callable[[BaseException], None]
     """Called with what is our own mistake, after which nothing more is asked of the database."""
 
@@ -51,8 +54,8 @@ class Keeper:
         self.trouble: str | None = None
         """Why the database takes nothing now; None: it does."""
         self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for name, target in (("sharing", self._run), ("leases", self._watch))
+            threading.Thread(target=self._again_and_again, args=(do,), name=name, daemon=True)
+            for name, do in (("sharing", self.turn), ("leases", self.watch))
         ]
 
     def start(self) -> None:
@@ -66,26 +69,23 @@ class Keeper:
             if thread.is_alive():
                 thread.join()
 
-    def _run(self) -> None:
+    def _again_and_again(self, do: Callable[[], None]) -> None:
         try:
             while not self._ending.wait(SHIP_SECONDS):
-                self.turn()
+                do()
         except BaseException as error:  # noqa: BLE001 - without it leases end, and nobody knows
             self._duties.give_up()
             self._duties.broke(error)
 
-    def _watch(self) -> None:
-        while not self._ending.wait(SHIP_SECONDS):
-            self.watch()
-
     def watch(self) -> None:
-        """Give up what could not be renewed. Waits for nothing."""
+        """Give up what could not be renewed, and end what is lost. Waits for no database."""
         now = self._clock()
         if now - self._watched >= ASK_SECONDS:
             self._woken = now
         self._watched = now
         if now - self._renewed >= GIVE_UP_SECONDS and now - self._woken >= ASK_SECONDS:
             self._duties.give_up()
+        self._duties.end_lost()
 
     def turn(self) -> None:
         """Do what is due. Waits for the database."""

@@ -27,6 +27,7 @@ from automl.record.sharing.fetch import MAX_EVENTS, check_place, ship_left
 from automl.record.sharing.holder import here, this_holder
 from automl.record.sharing.keeper import Duties, Keeper
 from automl.record.sharing.log import Copy, SharedLog, Taken, read
+from automl.record.sharing.lost import LostTrials
 from automl.record.sharing.shipping import OUTBOX, ship
 from automl.record.sharing.tables import StoredStudy
 
@@ -91,14 +92,22 @@ class Shared:
         self._gone: Sequence[str] = ()
         """Sweeps of this machine that have died."""
         self._once_held: set[int] = set()
+        self._left: frozenset[int] = frozenset()
+        """Trials that nobody held, and this sweep might have taken."""
+        self._doubted: frozenset[int] = frozenset()
+        """Of those that this sweep has asked for in vain: the database may have made or given them,
+        and the answer been lost. Set by the main thread alone."""
         self._delivers: Deliverer | None = None
         """None: it delivers nothing to MLflow."""
         self._busy: Callable[[], Collection[int]] = frozenset
         self._stands: Callable[[Standing], None] = lambda standing: None
         self._broke: Callable[[BaseException], None] = lambda error: None
+        self._end: Callable[[Collection[int]], None] = lambda trials: None
+        self._lost = LostTrials()
         self.standing = Standing(config.total, n_left=0, others_run=True)
         duties = Duties(
-            self._ship, self._look, self._renew, self._give_up, lambda error: self._broke(error)
+            *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
+            broke=lambda error: self._broke(error),
         )
         self._keeper = Keeper(duties)
 
@@ -161,11 +170,13 @@ class Shared:
         busy: Callable[[], Collection[int]],
         stands: Callable[[Standing], None],
         broke: Callable[[BaseException], None],
+        end: Callable[[Collection[int]], None],
     ) -> None:
-        """From now on the keeper works: in its thread `stands` hears once a second how the study
-        stands, and `broke` is called where it cannot go on. `busy` are the trials that run or wait
-        here, which are not taken over, whoever holds them."""
-        self._busy, self._stands, self._broke = busy, stands, broke
+        """From now on the keeper works: in its threads `stands` hears once a second how the study
+        stands, `broke` is called where it cannot go on, and `end` for trials that are lost and did
+        not stop. `busy` are the trials that run or wait here, which are not taken over, whoever
+        holds them."""
+        self._busy, self._stands, self._broke, self._end = busy, stands, broke, end
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
@@ -184,30 +195,38 @@ class Shared:
                 n_asked = number if made else tables.n_asked(cursor, study)
         except DatabaseAwayError:
             self._asked_in_vain = time.monotonic()
-            return Claim.NONE  # what was made and not heard of is taken over
+            self._doubted |= {number}
+            return Claim.NONE
         if made:
+            self._doubted -= {number}
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
             return Claim.MADE
         return Claim.TAKEN if n_asked > number else Claim.NONE
 
     def take_left(self) -> int | None:
-        """The number of a trial that nobody holds any more; it is this sweep's now, and what it did
-        elsewhere was heard. None: there is none. Raises StorageError."""
+        """The number of a trial that nobody holds any more, or that this sweep holds and has not
+        heard of; it is this sweep's now, and what it did elsewhere was heard. None: there is none.
+        Raises StorageError."""
         if not self.standing.n_left:
             return None
         try:
             with self._asking.transaction() as cursor:
                 taken = tables.take_over(
-                    cursor, self._study.id, self.sweep, self._gone, self._busy()
+                    *(cursor, self._study.id, self.sweep, self._gone),
+                    but={*self._busy(), *self.log.held},
+                    doubted=self._doubted,
                 )
             if taken is None:
                 return None
+            self._doubted |= {taken[0]}  # until all was heard of it
             self._pull(self._asking)
         except DatabaseAwayError:
             self._asked_in_vain = time.monotonic()
+            self._doubted |= self._left
             return None
         number, attempt = taken
+        self._doubted -= {number}
         again = number in self._once_held
         self._once_held.add(number)
         self.log.hold(number, attempt, self._copy.events() if again else None)
@@ -340,14 +359,18 @@ class Shared:
         self._gone = sorted(
             {t.sweep for t in opened if t.sweep and t.holder and t.holder.is_gone(now)}
         )
-        busy, held = self._busy(), self.log.held
-        left = [
-            t.number
-            for t in opened
-            if t.number not in busy and (t.sweep is None or t.lapsed or t.sweep in self._gone)
-        ]
+        held = self.log.held
+        ours = {*self._busy(), *held}
+        self._left = frozenset(
+            t.number for t in opened if t.number not in ours and self._may_take(t)
+        )
         others = any(t.number not in held for t in opened)
-        self._set(Standing(study.n_trials, len(left), others))
+        self._set(Standing(study.n_trials, len(self._left), others))
+
+    def _may_take(self, trial: tables.OpenTrial) -> bool:
+        if trial.sweep == self.sweep and trial.number in self._doubted:
+            return True
+        return trial.sweep is None or trial.lapsed or trial.sweep in self._gone
 
     def _renew(self) -> None:
         held = self.log.held
@@ -363,6 +386,10 @@ class Shared:
 
     def _give_up(self) -> None:
         self.log.let_go(self.log.held)
+
+    def _end_lost(self) -> None:
+        if late := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
+            self._end(late)
 
     def _set(self, standing: Standing) -> None:
         self.standing = standing

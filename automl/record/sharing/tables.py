@@ -219,18 +219,25 @@ def claim(
 
 
 def take_over(
-    cursor: psycopg.Cursor, study: int, sweep: str, gone: Collection[str], but: Collection[int]
+    cursor: psycopg.Cursor,
+    study: int,
+    sweep: str,
+    gone: Collection[str],
+    but: Collection[int],
+    doubted: Collection[int] = (),
 ) -> tuple[int, int] | None:
-    """Number and new attempt of a trial whose holder gave it back, lost its lease or is `gone`, but
-    none of those numbered; None: there is none."""
+    """Number and new attempt of a trial whose holder gave it back, lost its lease or is `gone`, or
+    which the sweep itself holds and does not know of (`doubted`), but none of those numbered;
+    None: there is none."""
     lock_study(cursor, study)
     cursor.execute(
         f"UPDATE automl_trials SET attempt = attempt + 1, sweep = %s, lease_until = {_LEASE} "
         "WHERE study = %s AND number = (SELECT number FROM automl_trials "
         "WHERE study = %s AND NOT ended AND number <> ALL(%s) "
-        "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s)) "
+        "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
+        "OR (sweep = %s AND number = ANY(%s))) "
         "ORDER BY number LIMIT 1) RETURNING number, attempt",
-        (sweep, study, study, [*but], [*gone]),
+        (sweep, study, study, [*but], [*gone], sweep, [*doubted]),
     )
     row = cursor.fetchone()
     return None if row is None else (row[0], row[1])

@@ -28,7 +28,7 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
-from tests.execution.cluster.clusters import has_ended, on
+from tests.execution.cluster.clusters import has_ended, on, until
 
 ENTRY = Entry("tests.execution.objectives:open_scripted")
 
@@ -80,6 +80,9 @@ class OneMachine:
 
     def share(self, entry: Entry) -> object:
         return entry
+
+    def lost(self) -> str | None:
+        return None
 
     def close(self) -> None:
         pass
@@ -135,19 +138,22 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
     left = threading.Event()
     agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
-    agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(tmp_path), "marker", "none"))
-    spec = TrialSpec(0, {"act": "hang"}, str(tmp_path / "0"), 0)
-    agent.tell(0, [m.Begin(0, [spec], 1, on("here"), {})])
-    n_taken, hosted = 0, False
-    while not hosted:
-        polled = agent.poll(n_taken, None)
-        n_taken += len(polled.messages)
-        hosted = any(isinstance(message, m.Happened) for message in polled.messages)
-    worker = next(iter(process.pid for _, process in agent._held_bytes()))
-    polled = agent.poll(n_taken, polled.clock_seconds)
+    worker = hanging_in(agent, tmp_path)
+    polled = agent.poll(0, None)
+    polled = agent.poll(0, polled.clock_seconds)
     assert left.wait(60), "and then itself"
     has_ended(worker)
-    assert agent.poll(n_taken + len(polled.messages), None).ended is not None
+    assert agent.poll(0, None).ended is not None
+
+
+def hanging_in(agent: Agent, folder: Path) -> int:
+    """The process of a trial there that hangs."""
+    agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(folder), "marker", "none"))
+    spec = TrialSpec(0, {"act": "hang"}, str(folder / "0"), 0)
+    agent.tell(0, [m.Begin(0, [spec], 1, on("here"), {})])
+    while not any(isinstance(message, m.Happened) for message in agent.poll(0, None).messages):
+        pass
+    return next(iter(process.pid for _, process in agent._held_bytes()))
 
 
 def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
@@ -204,11 +210,63 @@ class TwoMachines:
     def share(self, entry: Entry) -> object:
         return entry
 
+    def lost(self) -> str | None:
+        return None
+
     def close(self) -> None:
         self.given_back.set()
 
     def first(self) -> Dying:
         return next(dying for dying in self.started if dying.name == "first")
+
+
+class Growing(TwoMachines):
+    """A second machine comes later, and a third; the second is dead and still listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = [Machine("0", "first", 1.0)]
+        self.n_begun, self.is_known_dead = 0, threading.Event()
+
+    def machines(self) -> Sequence[Machine]:
+        return [*self.there]
+
+    def start(self, machine: Machine, name: str) -> Dying:
+        if machine.host != "dead":
+            return super().start(machine, name)
+        self.n_begun += 1
+        assert self.is_known_dead.wait(60)
+        raise EndedError("it is dead")
+
+
+def test_nobody_waits_for_a_node_that_is_dead_and_still_listed() -> None:
+    """Nor does the end of the sweep, for long."""
+    cluster = Growing()
+    nodes = Nodes(cluster)
+    nodes.open()
+    cluster.there.append(Machine("1", "dead", 1.0))
+    until(lambda: cluster.n_begun)
+    cluster.there.append(Machine("2", "other", 1.0))
+    until(lambda: len(nodes.present()) == 2)
+    assert [node.name for node in nodes.present()] == ["first", "other"]
+    assert cluster.n_begun == 1
+    cluster.is_known_dead.set()
+    nodes.close()
+    assert cluster.given_back.is_set()
+
+
+def test_an_agent_without_a_head_ends_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sweep is still heard, and is told."""
+    monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
+    left = threading.Event()
+    agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
+    worker = hanging_in(agent, tmp_path)
+    agent.end("the cluster's head was not reached")
+    assert left.wait(60), "and then itself"
+    has_ended(worker)
+    assert agent.poll(0, None).ended == "the cluster's head was not reached"
 
 
 def test_nobody_waits_for_the_end_of_a_lost_agent_but_the_next_one_and_the_cluster() -> None:

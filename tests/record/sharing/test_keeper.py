@@ -26,12 +26,14 @@ class Scene:
     def __init__(self) -> None:
         self.now, self.away = 0.0, False
         self.done: list[str] = []
+        self.n_looked_for_lost = 0
         self.keeper = Keeper(
             Duties(
                 ship=lambda: self.do("ship"),
                 look=lambda: self.do("look"),
                 renew=lambda: self.do("renew"),
                 give_up=lambda: self.done.append("give up"),
+                end_lost=self.end_lost,
                 broke=lambda error: self.done.append("broke"),
             ),
             clock=lambda: self.now,
@@ -41,6 +43,9 @@ class Scene:
         if self.away:
             raise StorageError("away")
         self.done.append(what)
+
+    def end_lost(self) -> None:
+        self.n_looked_for_lost += 1
 
     def turns(self, seconds: float) -> list[str]:
         """What is done within these seconds, five turns each."""
@@ -67,6 +72,7 @@ def test_who_cannot_renew_gives_up_before_the_lease_ends() -> None:
     assert scene.turns(GIVE_UP_SECONDS - 1) == []
     assert scene.keeper.trouble == "away"
     assert "give up" in scene.turns(1.5)
+    assert scene.n_looked_for_lost == round(5 * scene.now), "all the time"
     scene.away = False
     assert scene.turns(0.2)[1:] == ["renew", "ship", "look"]
     assert scene.keeper.trouble is None
@@ -99,7 +105,8 @@ def test_giving_up_waits_for_no_answer(database: str) -> None:
                 cursor.execute("SELECT 1")
             answered.set()
 
-        duties = Duties(*(lambda: None, lambda: None, renew, gave_up.set), broke=lambda error: None)
+        nothing = lambda: None  # noqa: E731
+        duties = Duties(*(nothing, nothing, renew, gave_up.set, nothing), broke=lambda error: None)
         keeper = Keeper(duties, clock=lambda: 10 * time.monotonic())
         os.kill(server, signal.SIGSTOP)
         try:
