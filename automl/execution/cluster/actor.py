@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,11 +90,11 @@ class AgentActor:
     def set_up(self, entry: Entry, work: m.NodeWork) -> bool:
         return self._opened.set_up(entry, work)
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> m.Polled:
-        return self._opened.poll(n_taken, echo_seconds)
+    def poll(self, n_taken: int, echo_seconds: float | None, told: m.Told) -> m.Polled:
+        return self._opened.poll(n_taken, echo_seconds, told)
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
-        self._opened.tell(first, commands)
+    def tell(self, told: m.Told) -> None:
+        self._opened.tell(told)
 
     def close(self) -> None:
         if self._agent is not None:

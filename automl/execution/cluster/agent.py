@@ -57,7 +57,7 @@ class _OverError(Exception):
 
 
 class Agent:
-    """Hosts the supervision of a node. `tell` is called by one thread at a time, `poll` by another.
+    """Hosts the supervision of a node. One thread polls, another tells.
 
     `take_reading` reads the node's devices, given what tells what its workers hold; `leave` ends
     this process.
@@ -79,6 +79,7 @@ class Agent:
         self._is_new = False
         self._calls: dict[int, queue.SimpleQueue[m.Replied]] = {}
         self._numbers = itertools.count()
+        self._telling = threading.Condition()  # guards the next, held while it is done
         self._n_told = 0
         self._ending: str | None = None
         """Why nothing is told any more; the sweep learns that all is over by the next."""
@@ -102,22 +103,28 @@ class Agent:
         self._executor = executor
         return isinstance(self._folder, SharedFolder)
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
-        """Do these in their order, but for those that were told before."""
-        for command in commands[self._n_told - first :]:
-            self._n_told += 1
-            self._do(command)
+    def tell(self, told: m.Told) -> None:
+        """Do these in their order, after those that were numbered before them, but for those that
+        were told already."""
+        with self._telling:
+            self._telling.wait_for(lambda: self._n_told >= told.first)
+            for command in told.commands[self._n_told - told.first :]:
+                self._n_told += 1
+                self._do(command)
+            self._telling.notify_all()
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> m.Polled:
-        """News, once there are some: messages from number `n_taken` on."""
+    def poll(self, n_taken: int, echo_seconds: float | None, told: m.Told) -> m.Polled:
+        """News, once there are some: messages from number `n_taken` on. Does first what is told."""
         arrived = time.monotonic()
         if echo_seconds is not None:
             self._renew(echo_seconds + LEASE_SECONDS)
+        self.tell(told)
         with self._news:
             del self._messages[: n_taken - self._n_acked]
             self._n_acked = n_taken
             self._news.wait_for(lambda: self._messages or self._is_new, POLL_SECONDS)
-            sent, reading, self._is_new = [*self._messages], self._reading, False
+            sent, reading = [*self._messages], self._reading if self._is_new else None
+            self._is_new = False
         executor = self._executor
         return m.Polled(
             first=n_taken,

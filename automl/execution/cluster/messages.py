@@ -107,6 +107,16 @@ class EndIdle:
 
 ToAgent: TypeAlias = "Begin | Replied | StopTrials | Kill | EndTrials | CapMemory | EndIdle"
 
+
+@dataclass(frozen=True)
+class Told:
+    """Commands in their order."""
+
+    first: int = 0
+    """Number of the first one."""
+    commands: Sequence[ToAgent] = ()
+
+
 # --- an agent to the sweep ----------------------------------------------------------------------
 
 
@@ -162,6 +172,8 @@ class Said:
 
 FromExecution: TypeAlias = "Happened | Took | Wants | Asks | Over"
 ToSweep: TypeAlias = "FromExecution | Said"
+ANSWERED = (Happened, Wants, Asks, Over)
+"""Each wants a reply, or leaves room for what begins next."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +189,7 @@ class Polled:
     """That clock as this was said; comes back with the next poll, and the node's workers live on
     for a time from then."""
     reading: object
-    """The last one of the node's devices; None: there is none yet."""
+    """Of the node's devices; None: there is none that was not sent yet."""
     idle: Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
     n_steps: Mapping[int, int]
     ended: str | None = None

@@ -12,11 +12,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from automl.execution.cluster import messages as m
 from automl.execution.cluster.agent import LEASE_SECONDS
+from automl.execution.cluster.telling import Telling
 from automl.trial import DeviceId, ProcessId
 
 logger = logging.getLogger(__name__)
@@ -47,11 +48,13 @@ class Wire(Protocol):
     def set_up(self, entry: object, work: m.NodeWork) -> bool:
         """`Agent.set_up`, with what stands for the entry. Raises DeadError, EndedError."""
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, told: m.Told
+    ) -> tuple[m.Polled, float]:
         """`Agent.poll`, and when the call was sent. Raises SilentError, EndedError; called again
         with the same arguments after the first."""
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+    def tell(self, told: m.Told) -> None:
         """`Agent.tell`. As `poll`."""
 
     def close(self) -> None:
@@ -87,7 +90,7 @@ class Node:
         self.offset_seconds = 0.0
         """Our clock less the node's, or a little less than that."""
         self.last: m.Polled | None = None
-        self._commands: queue.SimpleQueue[m.ToAgent | None] = queue.SimpleQueue()
+        self._telling = Telling()
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=f"{word} {name}", daemon=True)
@@ -120,7 +123,7 @@ class Node:
             self._conversations.pop(key, None)
 
     def tell(self, command: m.ToAgent) -> None:
-        self._commands.put(command)
+        self._telling.put(command)
 
     @property
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
@@ -133,7 +136,7 @@ class Node:
     def close(self) -> None:
         """No trial runs there any more."""
         self._closing.set()
-        self._commands.put(None)
+        self._telling.end()
         if self.lost is None:
             self._wire.close()
         self._wire.kill()
@@ -144,10 +147,10 @@ class Node:
     # --- its two threads ---
 
     def _hear(self) -> None:
-        n_taken, echo = 0, None
+        n_taken, echo, told = 0, None, self._telling.with_call(0)
         while not self._closing.is_set():
             try:
-                polled, sent_seconds = self._wire.poll(n_taken, echo)
+                polled, sent_seconds = self._wire.poll(n_taken, echo, told)
             except EndedError as error:
                 return self._lose(str(error))
             except SilentError as error:
@@ -155,15 +158,26 @@ class Node:
                     return self._lose(str(error))
                 self._closing.wait(_AGAIN_SECONDS)
                 continue
+            self._telling.heard()
             self.heard_seconds = time.monotonic()
             self.offset_seconds = sent_seconds - polled.arrived_seconds
-            self.last, echo = polled, polled.clock_seconds
+            self._keep(polled)
+            echo = polled.clock_seconds
             assert polled.first == n_taken, "each message is taken once"
             n_taken += len(polled.messages)
             for message in polled.messages:
                 self._take(message)
             if polled.ended is not None:
                 return self._lose(polled.ended)
+            told = self._telling.with_call(
+                sum(isinstance(message, m.ANSWERED) for message in polled.messages)
+            )
+
+    def _keep(self, polled: m.Polled) -> None:
+        """A reading is sent once."""
+        if polled.reading is None and self.last is not None:
+            polled = replace(polled, reading=self.last.reading)
+        self.last = polled
 
     def _is_lost(self, error: SilentError) -> bool:
         """What is not heard may live on as long as it goes by what it has heard."""
@@ -180,21 +194,16 @@ class Node:
             conversation.put(message)
 
     def _tell(self) -> None:
-        n_told = 0
-        while (first := self._commands.get()) is not None:
-            batch = [first]
-            while not self._commands.empty() and (more := self._commands.get()) is not None:
-                batch.append(more)
+        while (told := self._telling.alone()) is not None:
             while self.lost is None and not self._closing.is_set():
                 try:
-                    self._wire.tell(n_told, batch)
+                    self._wire.tell(told)
                 except EndedError:
                     return  # the other thread finds out, too
                 except SilentError:
                     self._closing.wait(_AGAIN_SECONDS)
                 else:
                     break
-            n_told += len(batch)
 
     def _lose(self, cause: str) -> None:
         if self._closing.is_set():

@@ -172,12 +172,14 @@ class _RayWire:
                 continue
             return bool(shared)
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
-        polled, sent = self._call("poll", "poll", n_taken, echo_seconds)
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, told: m.Told
+    ) -> tuple[m.Polled, float]:
+        polled, sent = self._call("poll", "poll", n_taken, echo_seconds, told)
         return polled, sent
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
-        self._call("tell", "tell", first, commands)
+    def tell(self, told: m.Told) -> None:
+        self._call("tell", "tell", told)
 
     def close(self) -> None:
         with suppress(Exception):  # it has ended, or is cut off

@@ -47,14 +47,16 @@ class Lossy:
         assert isinstance(entry, Entry)
         return self.agent.set_up(entry, work)
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
-        polled = self.agent.poll(n_taken, echo_seconds)
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, told: m.Told
+    ) -> tuple[m.Polled, float]:
+        polled = self.agent.poll(n_taken, echo_seconds, told)
         self._lose("poll", n_taken, echo_seconds)
         return polled, polled.arrived_seconds
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
-        self.agent.tell(first, commands)
-        self._lose("tell", first)
+    def tell(self, told: m.Told) -> None:
+        self.agent.tell(told)
+        self._lose("tell", told.first)
 
     def close(self) -> None:
         self.agent.close()
@@ -139,19 +141,22 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     left = threading.Event()
     agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
     worker = hanging_in(agent, tmp_path)
-    polled = agent.poll(0, None)
-    polled = agent.poll(0, polled.clock_seconds)
+    polled = agent.poll(0, None, m.Told(1))
+    polled = agent.poll(0, polled.clock_seconds, m.Told(1))
     assert left.wait(60), "and then itself"
     has_ended(worker)
-    assert agent.poll(0, None).ended is not None
+    assert agent.poll(0, None, m.Told(1)).ended is not None
 
 
 def hanging_in(agent: Agent, folder: Path) -> int:
     """The process of a trial there that hangs."""
     agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(folder), "marker", "none"))
     spec = TrialSpec(0, {"act": "hang"}, str(folder / "0"), 0)
-    agent.tell(0, [m.Begin(0, [spec], 1, on("here"), {})])
-    while not any(isinstance(message, m.Happened) for message in agent.poll(0, None).messages):
+    agent.tell(m.Told(0, [m.Begin(0, [spec], 1, on("here"), {})]))
+    told = m.Told(1)
+    while not any(
+        isinstance(message, m.Happened) for message in agent.poll(0, None, told).messages
+    ):
         pass
     return next(iter(process.pid for _, process in agent._held_bytes()))
 
@@ -177,12 +182,14 @@ class Dying:
     def set_up(self, entry: object, work: m.NodeWork) -> bool:
         return True
 
-    def poll(self, n_taken: int, echo_seconds: float | None) -> tuple[m.Polled, float]:
+    def poll(
+        self, n_taken: int, echo_seconds: float | None, told: m.Told
+    ) -> tuple[m.Polled, float]:
         if self.dies.wait(0.05):
             raise EndedError("it died")
         return m.Polled(n_taken, (), 0.0, 0.0, None, {}, {}), 0.0
 
-    def tell(self, first: int, commands: Sequence[m.ToAgent]) -> None:
+    def tell(self, told: m.Told) -> None:
         pass
 
     def close(self) -> None:
@@ -266,7 +273,7 @@ def test_an_agent_without_a_head_ends_its_workers(
     agent.end("the cluster's head was not reached")
     assert left.wait(60), "and then itself"
     has_ended(worker)
-    assert agent.poll(0, None).ended == "the cluster's head was not reached"
+    assert agent.poll(0, None, m.Told(1)).ended == "the cluster's head was not reached"
 
 
 def test_nobody_waits_for_the_end_of_a_lost_agent_but_the_next_one_and_the_cluster() -> None:
