@@ -32,8 +32,9 @@ class Bordered(Protocol):
         """Of all its trees."""
 
 
-_ROWS_AT_ONCE = 4096
-"""Their view stays in a core's cache."""
+_ROWS_AT_ONCE = 65536
+"""Of 4,096 the steps down a tree, each of which costs some µs however few rows go on, took 1.7 times
+as long (560 trees of Adult); of 200,000 the arrays no longer stay in a core's cache: 1.2 times."""
 LEAF = -1
 """In place of a leaf's column."""
 
