@@ -33,8 +33,8 @@ class Bordered(Protocol):
 
 
 _ROWS_AT_ONCE = 65536
-"""Of 4,096 the steps down a tree, each of which costs some µs however few rows go on, took 1.7 times
-as long (560 trees of Adult); of 200,000 the arrays no longer stay in a core's cache: 1.2 times."""
+"""Of 4,096 the steps down a tree took 1.7 times as long, as each costs some µs however few rows go
+on (560 trees of Adult); of 200,000 1.2 times, as the arrays no longer stay in a core's cache."""
 LEAF = -1
 """In place of a leaf's column."""
 

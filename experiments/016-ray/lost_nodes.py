@@ -141,7 +141,7 @@ def play(lose: Callable[[Any], None], folder: Path) -> Lost:
         elsewhere_seconds=max(went_on) - lost_at,
         n_left=n_left,
         n_repeated=max(repeated),
-        faults=[*faults_of(events, {*numbers}), *([] if sweep.returncode == 0 else ["exit"])],
+        faults=[*faults_of(events, {*numbers}), *exit_of(sweep, folder)],
     )
 
 
@@ -162,6 +162,13 @@ def start_sweep(address: str, folder: Path) -> subprocess.Popen[bytes]:
             stdout=said,
             stderr=said,
         )
+
+
+def exit_of(sweep: subprocess.Popen[bytes], folder: Path) -> list[str]:
+    """What it said last, where it did not end well."""
+    if sweep.returncode == 0:
+        return []
+    return [f"exit {sweep.returncode}: {(folder / 'said').read_text()[-1000:]!r}"]
 
 
 def most_trials(cluster: Any, trained: Path) -> tuple[Any, Sequence[int]]:
