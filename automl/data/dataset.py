@@ -16,6 +16,7 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.columns import Columns
+from automl.data.readings import NumberReading
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
@@ -128,6 +129,8 @@ class Dataset:
     """What was taken, grouped, left out and dropped: lines for people."""
     target: str = ""
     """Name of the column that is predicted; empty: it has none."""
+    target_reading: NumberReading | None = None
+    """How the texts of that column say numbers; None: it holds plain ones, or classes."""
     folds: tuple[Fold, ...] = ()
     """Empty: a trial trains one model, and the validation part judges it."""
     epoch_rows: int | None = None

@@ -90,7 +90,7 @@ def _found(name: str, column: pd.Series[Any]) -> Taken:
     values = cells.distinct(column)[1]
     if cells.all_numbers(values):
         return Taken(name, ColumnKind.number, "numbers")
-    texts, n_different = _tried(values)
+    texts, n_different = tried(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
         (has_digits and len(texts) > 0 and _spelled_out(name, texts, n_different))
@@ -103,7 +103,7 @@ def _spelled_out(name: str, texts: list[str], n_different: int) -> Taken | None:
     return _date(name, texts) or _number(name, texts, n_different)
 
 
-def _tried(values: Sequence[Any]) -> tuple[list[str], int]:
+def tried(values: Sequence[Any]) -> tuple[list[str], int]:
     """Some of the different cells, and how many there are."""
     places = np.linspace(0, len(values) - 1, min(MAX_TRIED, len(values))).astype(int)
     return [str(values[place]) for place in places], len(values)
@@ -168,7 +168,7 @@ def _all_differ(values: npt.NDArray[Any]) -> bool:
 
 def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind) -> Taken:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
-    texts, n_different = _tried(cells.distinct(column)[1])
+    texts, n_different = tried(cells.distinct(column)[1])
     if kind is ColumnKind.drop:
         return Taken(name, kind, why)
     if kind is ColumnKind.date:

@@ -72,7 +72,8 @@ def _dataset(
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
         notes=(*source.notes, *notes_of(source, split, preprocessing, config, train)),
         target=config.target or "",
-        kinds=preprocessing.new_kinds,
+        target_reading=source.target.reading,
+        kinds=preprocessing.new_kinds | source.target.new_kind,
         folds=folds,
         epoch_rows=_epoch_rows(folds),
     )

@@ -122,7 +122,8 @@ def refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> No
     ]
     if lines:
         accept = "" if not all(key.startswith(FUNCTION) for key in differ) else _ACCEPT
-        is_new = any(key.startswith("space.") and key not in before for key in differ)
+        grown = ("space.", "data.columns.")
+        is_new = any(key.startswith(grown) and key not in before for key in differ)
         own = _OWN if is_new or any(key.startswith("model.") for key in differ) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
