@@ -23,6 +23,8 @@ from automl.data.readings import DateReading, NumberReading, Reading
 from automl.data.said import date_style, number_in, number_style
 from automl.errors import ConfigError
 
+PLAIN_NUMBERS = "numbers"
+"""Why a column of nothing else is one of numbers."""
 MAX_TRIED = 300
 """Different cells of a column that are looked at, evenly over the table."""
 _NEARLY_ALL = 0.95
@@ -76,7 +78,7 @@ def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
 
 def _plain(name: str, column: pd.Series[Any]) -> Taken:
     if cells.holds_numbers(column):
-        return Taken(name, ColumnKind.number, "numbers")
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     return Taken(name, ColumnKind.category, "texts")
 
 
@@ -86,10 +88,10 @@ def _found(name: str, column: pd.Series[Any]) -> Taken:
     if why := _identifier(name, column):
         return Taken(name, ColumnKind.drop, why, is_new=True)
     if column.dtype.kind in "iufm":
-        return Taken(name, ColumnKind.number, "numbers")
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     values = cells.distinct(column)[1]
     if cells.all_numbers(values):
-        return Taken(name, ColumnKind.number, "numbers")
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     texts, n_different = tried(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (

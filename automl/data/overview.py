@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from automl.config import ColumnKind
 from automl.data.columns import CategoryColumn, Columns, source_of
-from automl.data.kinds import Taken
+from automl.data.kinds import PLAIN_NUMBERS, Taken
 
 _MAX_NAMED = 10
 
@@ -20,6 +20,8 @@ class ColumnRow(NamedTuple):
     n_features: int
     """That a network sees of it."""
     why: str
+    is_plain: bool = False
+    """It holds numbers, and there is nothing more to say of it."""
 
 
 def column_rows(
@@ -31,7 +33,12 @@ def column_rows(
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
         n_features[source_of(column)] += own
     return [
-        ColumnRow(name, *_kind(one, n_features[name]), f"{one.why}{_TELLS * (name in tells)}")
+        ColumnRow(
+            name,
+            *_kind(one, n_features[name]),
+            f"{one.why}{_TELLS * (name in tells)}",
+            one.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in tells,
+        )
         for name, one in taken.items()
     ]
 
