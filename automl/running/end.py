@@ -13,6 +13,7 @@ from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.record.studies import read_study
 from automl.record.study import StudyRecord
+from automl.running import on_disk
 from automl.running.at_end import AtEnd, RefitEnd
 from automl.running.best_table import print_best
 from automl.running.console import open_console
@@ -247,6 +248,8 @@ class Closing:
                 self._say(f"best model: {os.path.relpath(path)}")
         for line in (*self._ensemble, *filter(None, [self._refit.line])):
             self._say(line)
+        if self._has_result:
+            self._say(on_disk.line_of(self._parts.directory.path))
         if self._scored is not None:
             open_console().table(*self._scored, n_left=2)
         if self._doubt:
