@@ -74,7 +74,7 @@ def _dataset(
         notes=(*source.notes, *notes_of(source, split, preprocessing, config, tells)),
         target=config.target or "",
         target_reading=source.target.reading,
-        kinds=preprocessing.new_kinds | source.target.new_kind,
+        kinds={**preprocessing.new_kinds, **source.target.new_kind},
         taken=tuple(taken),
         folds=folds,
         epoch_rows=_epoch_rows(folds),

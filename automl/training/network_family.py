@@ -94,8 +94,8 @@ class NetworkFamily(Family):
         work = self.work(params, one, training)
         if work is None:
             return None
-        one = work.n_steps * (_STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND)
-        return dataset.n_models * one
+        step_seconds = _STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND
+        return dataset.n_models * work.n_steps * step_seconds
 
     def _first_tried(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
         """The sizes of the portfolio's first as far as a space with these `ends` has them, and its
