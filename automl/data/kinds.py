@@ -124,8 +124,9 @@ def _number(name: str, texts: list[str], n_different: int) -> Taken | None:
     if share < _MOSTLY or (share < 1 and n_different <= _MIN_NUMBERS):
         return None
     beside = f" {unit}" if unit else ""
-    why = f"numbers in texts such as {texts[0]!r}"
-    other = next((text for text in texts if number_in(text, mark, unit) is None), None)
+    says = {text: number_in(text, mark, unit) is not None for text in texts}
+    why = f"numbers in texts such as {next(text for text in texts if says[text])!r}"
+    other = next((text for text in texts if not says[text]), None)
     why += "" if other is None else f"; others, such as {other[:30]!r}, count as missing"
     why += f" (in{beside})" if beside else ""
     return Taken(name, ColumnKind.number, why, NumberReading(name, mark, unit), is_new=True)

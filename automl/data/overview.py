@@ -36,7 +36,7 @@ def column_rows(
         ColumnRow(
             name,
             *_kind(one, n_features[name]),
-            f"{one.why}{_TELLS * (name in tells)}",
+            f"{_why(one, n_features[name])}{_TELLS * (name in tells)}",
             one.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in tells,
         )
         for name, one in taken.items()
@@ -44,6 +44,11 @@ def column_rows(
 
 
 _TELLS = "; gives the target away"
+
+
+def _why(one: Taken, n_features: int) -> str:
+    left_out = one.kind is not ColumnKind.drop and n_features == 0
+    return "constant or empty" if left_out and one.why == PLAIN_NUMBERS else one.why
 
 
 def _kind(one: Taken, n_features: int) -> tuple[str, int]:
