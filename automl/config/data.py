@@ -54,6 +54,9 @@ class DataConfig:
     detect: bool = False
     """Dates, texts, numbers in texts and identifiers are found (data=csv sets it); false: columns
     are numbers or categories, as in studies of before."""
+    detect_target: bool = False
+    """A target of texts that say amounts (`1,234.50 €`), more than classes would be, is a
+    regression's (data=csv sets it); false: its texts are classes, as in studies of before."""
     test_path: str | None = None
     """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION

@@ -61,7 +61,8 @@ class StudyConfig:
     """No new trials after this many seconds of one sweep, and where the family is chosen those that
     run are stopped, once one has finished; none: no limit."""
     grace_seconds: float = 30.0
-    """How long running trials may take to write a checkpoint after Ctrl-C."""
+    """How long running trials may take to write a checkpoint after Ctrl-C; after timeout_seconds no
+    longer than 2 s, or 5 % of those."""
     metric: str = "val_loss"
     """The reported metric that is optimised."""
     direction: Direction | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,10 @@ import numpy.typing as npt
 from automl.config import Task
 from automl.config.losses import SQUARED_ERROR, ValueLoss
 from automl.data.columns import Columns
+from automl.data.readings import NumberReading
+
+if TYPE_CHECKING:
+    from automl.data.overview import ColumnRow
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
@@ -128,6 +132,8 @@ class Dataset:
     """What was taken, grouped, left out and dropped: lines for people."""
     target: str = ""
     """Name of the column that is predicted; empty: it has none."""
+    target_reading: NumberReading | None = None
+    """How the texts of that column say numbers; None: it holds plain ones, or classes."""
     folds: tuple[Fold, ...] = ()
     """Empty: a trial trains one model, and the validation part judges it."""
     epoch_rows: int | None = None
@@ -135,6 +141,8 @@ class Dataset:
     steps, whatever their sizes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Columns that are taken otherwise than as numbers or categories because they look so."""
+    taken: tuple[ColumnRow, ...] = field(default=(), repr=False)
+    """What each column is taken for, for people; never sent to another process."""
     whole: Dataset | None = field(default=None, repr=False)
     """What it is a fold of; never sent to another process."""
     loss: ValueLoss = SQUARED_ERROR
@@ -206,4 +214,4 @@ class Dataset:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_views": {}, "_folds": {}, "whole": None}
+        return {**vars(self), "_views": {}, "_folds": {}, "whole": None, "taken": ()}

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from automl.config import DataConfig, Task
 from automl.config.losses import SQUARED_ERROR, ValueLoss
@@ -53,6 +55,12 @@ class Evaluation:
     """Where they are from, for people."""
     frame: Callable[[], Frame] = field(repr=False)
     """The same rows as they came, in the same order."""
+
+    def some(self, n_rows: int) -> tuple[Frame, npt.NDArray[Any]]:
+        """So many of the rows at most, by chance, as they came, and their labels or values."""
+        places = np.sort(np.random.default_rng(0).permutation(len(self.part))[:n_rows])
+        y, classes = self.part.y[places], self.dataset.classes
+        return self.frame().iloc[places], np.array(classes, dtype=object)[y] if classes else y
 
     def judged(self) -> Judged:
         """The rows, with baselines that learned from those that train."""

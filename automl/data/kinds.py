@@ -23,6 +23,8 @@ from automl.data.readings import DateReading, NumberReading, Reading
 from automl.data.said import date_style, number_in, number_style
 from automl.errors import ConfigError
 
+PLAIN_NUMBERS = "numbers"
+"""Why a column of nothing else is one of numbers."""
 MAX_TRIED = 300
 """Different cells of a column that are looked at, evenly over the table."""
 _NEARLY_ALL = 0.95
@@ -76,7 +78,7 @@ def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
 
 def _plain(name: str, column: pd.Series[Any]) -> Taken:
     if cells.holds_numbers(column):
-        return Taken(name, ColumnKind.number, "numbers")
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     return Taken(name, ColumnKind.category, "texts")
 
 
@@ -86,11 +88,11 @@ def _found(name: str, column: pd.Series[Any]) -> Taken:
     if why := _identifier(name, column):
         return Taken(name, ColumnKind.drop, why, is_new=True)
     if column.dtype.kind in "iufm":
-        return Taken(name, ColumnKind.number, "numbers")
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     values = cells.distinct(column)[1]
     if cells.all_numbers(values):
-        return Taken(name, ColumnKind.number, "numbers")
-    texts, n_different = _tried(values)
+        return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
+    texts, n_different = tried(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
         (has_digits and len(texts) > 0 and _spelled_out(name, texts, n_different))
@@ -103,7 +105,7 @@ def _spelled_out(name: str, texts: list[str], n_different: int) -> Taken | None:
     return _date(name, texts) or _number(name, texts, n_different)
 
 
-def _tried(values: Sequence[Any]) -> tuple[list[str], int]:
+def tried(values: Sequence[Any]) -> tuple[list[str], int]:
     """Some of the different cells, and how many there are."""
     places = np.linspace(0, len(values) - 1, min(MAX_TRIED, len(values))).astype(int)
     return [str(values[place]) for place in places], len(values)
@@ -122,8 +124,9 @@ def _number(name: str, texts: list[str], n_different: int) -> Taken | None:
     if share < _MOSTLY or (share < 1 and n_different <= _MIN_NUMBERS):
         return None
     beside = f" {unit}" if unit else ""
-    why = f"numbers in texts such as {texts[0]!r}"
-    other = next((text for text in texts if number_in(text, mark, unit) is None), None)
+    says = {text: number_in(text, mark, unit) is not None for text in texts}
+    why = f"numbers in texts such as {next(text for text in texts if says[text])!r}"
+    other = next((text for text in texts if not says[text]), None)
     why += "" if other is None else f"; others, such as {other[:30]!r}, count as missing"
     why += f" (in{beside})" if beside else ""
     return Taken(name, ColumnKind.number, why, NumberReading(name, mark, unit), is_new=True)
@@ -168,7 +171,7 @@ def _all_differ(values: npt.NDArray[Any]) -> bool:
 
 def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind) -> Taken:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
-    texts, n_different = _tried(cells.distinct(column)[1])
+    texts, n_different = tried(cells.distinct(column)[1])
     if kind is ColumnKind.drop:
         return Taken(name, kind, why)
     if kind is ColumnKind.date:

@@ -58,6 +58,7 @@ def _dataset(
         return Part(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
 
     train = part(split.train)
+    tells, taken = _taken(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
     return Dataset(
@@ -70,9 +71,11 @@ def _dataset(
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
-        notes=(*source.notes, *notes_of(source, split, preprocessing, config, train)),
+        notes=(*source.notes, *notes_of(source, split, preprocessing, config, tells)),
         target=config.target or "",
-        kinds=preprocessing.new_kinds,
+        target_reading=source.target.reading,
+        kinds={**preprocessing.new_kinds, **source.target.new_kind},
+        taken=tuple(taken),
         folds=folds,
         epoch_rows=_epoch_rows(folds),
     )
@@ -80,13 +83,22 @@ def _dataset(
 
 def columns_of(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
     """What each column is taken for, and the lines that a sweep begins with. Raises ConfigError."""
+    source, split, preprocessing = _prepare(replace(config, split_to=None))
+    dataset = _dataset(config, source, split, preprocessing)
+    return [*dataset.taken], dataset.notes
+
+
+def _taken(
+    source: Source, preprocessing: Preprocessing, train: Part
+) -> tuple[list[str], list[ColumnRow]]:
+    """Columns that give the target away, and what each column is taken for; of a table alone."""
+    if source.preprocessing is not None:
+        return [], []
     from automl.data.giveaway import giveaways
     from automl.data.overview import column_rows
 
-    source, split, preprocessing = _prepare(replace(config, split_to=None))
-    dataset = _dataset(config, source, split, preprocessing)
-    tells = giveaways(dataset.columns, dataset.train)
-    return column_rows(dataset.columns, preprocessing.taken, tells), dataset.notes
+    tells = giveaways(preprocessing.columns, train)
+    return tells, column_rows(preprocessing.columns, preprocessing.taken, tells)
 
 
 def _epoch_rows(folds: Sequence[Fold]) -> int | None:

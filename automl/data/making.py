@@ -97,12 +97,13 @@ def _dates(reading: DateReading, column: pd.Series[Any]) -> dict[str, Floats]:
 def _numbers(reading: NumberReading, column: pd.Series[Any]) -> Floats:
     if pd.api.types.is_numeric_dtype(column) and column.dtype.kind in "iuf":
         return cells.numbers(column)
-    numbers = _each(column, lambda cell: _number(reading, cell))
+    numbers = _each(column, lambda cell: number_of_cell(reading, cell))
     _check_says(column, numbers, "numbers")
     return np.where(np.abs(numbers) <= cells.LARGEST, numbers, np.nan)
 
 
-def _number(reading: NumberReading, cell: object) -> float | None:
+def number_of_cell(reading: NumberReading, cell: object) -> float | None:
+    """None: it says none."""
     if type(cell) in (int, float):
         return float(cell)  # type: ignore[arg-type]
     return number_in(str(cell), reading.mark, reading.unit)

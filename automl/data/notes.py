@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from automl.config import DataConfig
 from automl.data.columns import source_of
-from automl.data.dataset import Fold, Label, Part, Targets
+from automl.data.dataset import Fold, Label, Targets
 from automl.data.folds import MANY_ROWS, only_judged
 from automl.data.one_hot import n_features
 
@@ -24,17 +24,21 @@ MAX_NAMED = 8
 
 
 def notes_of(
-    source: Source, split: Split, preprocessing: Preprocessing, config: DataConfig, train: Part
+    source: Source,
+    split: Split,
+    preprocessing: Preprocessing,
+    config: DataConfig,
+    tells: Sequence[str],
 ) -> list[str]:
-    """What was left out and grouped of a table, and how it was split."""
+    """What was left out and grouped of a table, and how it was split; `tells` names columns that
+    give the target away."""
     notes = []
     if source.preprocessing is None:
-        from automl.data.giveaway import giveaways
         from automl.data.overview import notes as of_columns
 
         columns = preprocessing.columns
         n_numbers = len({source_of(column) for column in columns.numbers})
-        notes += of_columns(columns, preprocessing.taken, giveaways(columns, train))
+        notes += of_columns(columns, preprocessing.taken, tells)
         notes.append(
             f"columns of numbers: {n_numbers}, of categories: "
             f"{len(columns.categories)}; features: {n_features(columns)}."

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from automl.config import ColumnKind
 from automl.data.columns import CategoryColumn, Columns, source_of
-from automl.data.kinds import Taken
+from automl.data.kinds import PLAIN_NUMBERS, Taken
 
 _MAX_NAMED = 10
 
@@ -20,6 +20,8 @@ class ColumnRow(NamedTuple):
     n_features: int
     """That a network sees of it."""
     why: str
+    is_plain: bool = False
+    """It holds numbers, and there is nothing more to say of it."""
 
 
 def column_rows(
@@ -31,12 +33,22 @@ def column_rows(
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
         n_features[source_of(column)] += own
     return [
-        ColumnRow(name, *_kind(one, n_features[name]), f"{one.why}{_TELLS * (name in tells)}")
+        ColumnRow(
+            name,
+            *_kind(one, n_features[name]),
+            f"{_why(one, n_features[name])}{_TELLS * (name in tells)}",
+            one.why == PLAIN_NUMBERS and n_features[name] > 0 and name not in tells,
+        )
         for name, one in taken.items()
     ]
 
 
 _TELLS = "; gives the target away"
+
+
+def _why(one: Taken, n_features: int) -> str:
+    left_out = one.kind is not ColumnKind.drop and n_features == 0
+    return "constant or empty" if left_out and one.why == PLAIN_NUMBERS else one.why
 
 
 def _kind(one: Taken, n_features: int) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from automl.data.preprocessing import Preprocessing
 from automl.data.related import take_related
 from automl.data.split import BY_CHANCE, Related
 from automl.data.table import TableFile
-from automl.data.target import Target, decide_target, has_target, named
+from automl.data.target import Target, amounts_in, decide_target, has_target, named
 from automl.errors import ConfigError
 
 
@@ -48,7 +48,8 @@ def table_source(config: DataConfig) -> Source:
     assert config.target is not None, "checked by DataConfig"
     file = TableFile.at("data.path", config.path)
     frame = file.read(config.target)
-    known = has_target(frame[config.target])
+    reading = amounts_in(frame[config.target], config.task) if config.detect_target else None
+    known = has_target(frame[config.target], reading)
     if not known.any():
         raise ConfigError(
             f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
@@ -58,7 +59,7 @@ def table_source(config: DataConfig) -> Source:
     notes += dropped_note(config.target, frame[config.target], known)
     frame = frame[known]
     column = frame.pop(config.target)
-    target = decide_target(column, config.target, config.task)
+    target = decide_target(column, config.target, config.task, reading)
     related, said = take_related(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
@@ -83,7 +84,7 @@ def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, T
     """
     file = open_test_table(config)
     frame = file.read(target.name)
-    frame = frame[has_target(frame[target.name])]
+    frame = frame[has_target(frame[target.name], target.reading)]
     if not len(frame):
         raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
     return frame, target.encode(frame[target.name], "data.test_path"), file.digest()

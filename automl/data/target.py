@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,10 @@ import pandas as pd
 from automl.config import Task
 from automl.data import cells
 from automl.data.dataset import Label, Targets
+from automl.data.kinds import tried
+from automl.data.making import made, number_of_cell
+from automl.data.readings import NumberReading
+from automl.data.said import number_style
 from automl.errors import ConfigError
 
 MAX_INTEGER_CLASSES = 20
@@ -32,6 +36,13 @@ class Target:
     classes: tuple[Label, ...]
     taken_as: str
     """For people: what it was taken for, and how to choose otherwise."""
+    reading: NumberReading | None = None
+    """How its texts say numbers; None: they are plain ones, or classes."""
+
+    @property
+    def new_kind(self) -> Mapping[str, str]:
+        """Its kind by its name, where studies of before took it otherwise."""
+        return {} if self.reading is None else {self.name: self.reading.kind}
 
     def encode(self, column: pd.Series[Any], path_key: str) -> Targets:
         """(N,) class numbers, or values, of rows that have a target.
@@ -40,7 +51,8 @@ class Target:
         classes and for a value that is no number.
         """
         if self.task is Task.regression:
-            values = cells.numbers(column)
+            reading = self.reading
+            values = cells.numbers(column) if reading is None else made(reading, column)["number"]
             if np.isnan(values).any():
                 word = column[np.isnan(values)].iloc[0]
                 raise self._unusable(path_key, word, "no number")
@@ -60,12 +72,32 @@ class Target:
         )
 
 
-def has_target(column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
+def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
+    """How the texts of a column say the amounts that are to be predicted, with separators, a
+    currency or a unit; None: they are plain numbers, or classes.
+
+    Under task=auto nearly all have to, more different ones than classes would be.
+    """
+    if task is Task.classification or cells.holds_numbers(column):
+        return None
+    mark, unit, share = number_style(tried(cells.distinct(column)[1])[0])
+    reading = NumberReading(str(column.name), mark, unit)
+    if share > 0 and (task is Task.regression or _are_amounts(column, reading)):
+        return reading
+    return None
+
+
+def has_target(
+    column: pd.Series[Any], reading: NumberReading | None = None
+) -> npt.NDArray[np.bool_]:
     """(N,) which rows can be learned from.
 
     Of a column of numbers, those that say a finite one; of texts, all but the few words for
-    missing: `None` and `null` can be the names of classes.
+    missing: `None` and `null` can be the names of classes. Of texts that say numbers by `reading`
+    all words for missing are left out, and what else says none stays, to be named.
     """
+    if reading is not None:
+        return cells.distinct(column)[0] >= 0
     if cells.holds_numbers(column):
         return np.isfinite(cells.numbers(column))
     return cells.distinct(column, cells.MISSING_TARGET)[0] >= 0
@@ -87,20 +119,24 @@ def labelled(frame: Any, y: Any, target: Target) -> tuple[Any, Targets]:
     column = pd.Series(y).reset_index(drop=True)
     if len(column) != len(frame):
         raise ConfigError(f"{len(column)} targets for {len(frame)} rows: give one for each.")
-    known = has_target(column)
+    known = has_target(column, target.reading)
     if not known.any():
         raise ConfigError(f"No row has a target ({len(frame)} rows): there is nothing to score by.")
     kept = frame[known] if isinstance(frame, pd.DataFrame) else np.asarray(frame)[known]
     return kept, target.encode(column[known], "the rows")
 
 
-def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
-    """The target of a table whose rows all have one.
+def decide_target(
+    column: pd.Series[Any], name: str, task: Task, reading: NumberReading | None = None
+) -> Target:
+    """The target of a table whose rows all have one; `reading`: see `amounts_in`.
 
     auto takes text, and integers of at most 20 different values, as classes, the rest as values.
     Raises ConfigError for text under task=regression, and where there is nothing to tell apart.
     """
     _check_varies(column, name)
+    if reading is not None:
+        return _amounts(column, name, reading)
     if not cells.holds_numbers(column):
         if task is Task.regression or (task is Task.auto and _are_amounts(column)):
             raise _not_numbers(column, name)
@@ -120,6 +156,26 @@ def decide_target(column: pd.Series[Any], name: str, task: Task) -> Target:
         f"({shown(classes)}) (data.task=regression: as amounts)."
     )
     return Target(name, Task.classification, classes, taken_as)
+
+
+def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Target:
+    """Raises ConfigError where some texts say no number."""
+    values = cells.distinct(column)[1]
+    if any(_number(value, reading) is None for value in values):
+        raise _not_numbers(column, name, reading)
+    example = next((value for value in values if isinstance(value, str)), values[0])
+    taken_as = (
+        f"{name}: numbers in texts such as {example!r}, taken as regression "
+        "(data.task=classification: as classes)."
+    )
+    return Target(name, Task.regression, (), taken_as, reading)
+
+
+def _number(value: object, reading: NumberReading | None) -> float | None:
+    """The number that a cell of a target says; a truth is none."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    return cells.to_number(value) if reading is None else number_of_cell(reading, value)
 
 
 def shown(labels: Sequence[Label]) -> str:
@@ -167,18 +223,20 @@ def _check_few(column: pd.Series[Any], target: Target) -> None:
     )
 
 
-def _are_amounts(column: pd.Series[Any]) -> bool:
+def _are_amounts(column: pd.Series[Any], reading: NumberReading | None = None) -> bool:
     """Whether nearly all cells are numbers, more of them than classes would be."""
     codes, values = cells.distinct(column)
-    numeric = np.array([cells.to_number(value) is not None for value in values])
+    numeric = np.array([_number(value, reading) is not None for value in values], dtype=bool)
     n_rows = int((codes >= 0).sum())
     n_different, share = int(numeric.sum()), numeric[codes[codes >= 0]].sum() / max(1, n_rows)
     return n_different > MAX_INTEGER_CLASSES and share >= _MOSTLY
 
 
-def _not_numbers(column: pd.Series[Any], name: str) -> ConfigError:
+def _not_numbers(
+    column: pd.Series[Any], name: str, reading: NumberReading | None = None
+) -> ConfigError:
     codes, values = cells.distinct(column)
-    wrong = [i for i, v in enumerate(values) if cells.to_number(v) is None or isinstance(v, bool)]
+    wrong = [i for i, v in enumerate(values) if _number(v, reading) is None]
     places = column.index.to_numpy()[np.isin(codes, wrong)]
     n_all = f"{len(column):,} rows"
     n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"

@@ -31,7 +31,7 @@ class CommandConsole(Console):
 
         A row is a line; on a screen that has no room for it, cells are broken.
         """
-        widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+        widths = _widths(columns, rows)
         if self.is_terminal and sum(widths) + _GAP * (len(widths) - 1) > self.width:
             self.print(_broken_to_fit(columns, rows, n_left))
             return
@@ -47,6 +47,16 @@ class CommandConsole(Console):
 def open_console() -> CommandConsole:
     """On stdout."""
     return CommandConsole(highlight=False, markup=False, emoji=False)
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int = 1) -> list[str]:
+    """The lines of a table, for those who print lines; see `CommandConsole.table`."""
+    widths = _widths(columns, rows)
+    return [_line(row, widths, n_left) for row in (columns, *rows)]
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], n_left: int) -> str:

@@ -13,6 +13,7 @@ from automl.record.directory import command_line
 from automl.record.files import STATUS
 from automl.record.studies import read_study
 from automl.record.study import StudyRecord
+from automl.running import on_disk
 from automl.running.at_end import AtEnd, RefitEnd
 from automl.running.best_table import print_best
 from automl.running.console import open_console
@@ -26,7 +27,7 @@ from automl.running.parts import Parts
 from automl.running.pictures import Pictures
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines
-from automl.running.result import result_of, table_of, tested
+from automl.running.result import no_better, result_of, table_of, tested
 from automl.running.view import BestRow, SweepView, write_view
 from automl.training.tested import Tested
 from automl.trial import CheckpointKind, Ensembled, SweepEnded, TrialState
@@ -67,6 +68,8 @@ class Closing:
         self._joined: Ensembled | None = None
         self._scored: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
         """Columns and rows: how good the result is."""
+        self._doubt = ""
+        """What is said of a result that is good for nothing."""
         self._refit = RefitEnd()
         self._interrupted = False
         """While these were made."""
@@ -204,7 +207,9 @@ class Closing:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("evaluate", self._parts.config.study)
             self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
-        self._scored = table_of(result, prepared.dataset, test, self._parts.config.study.metric)
+        study = self._parts.config.study
+        self._scored = table_of(result, prepared.dataset, test, study.metric)
+        self._doubt = no_better(result, prepared.dataset, study.metric, study.towards)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
@@ -243,8 +248,12 @@ class Closing:
                 self._say(f"best model: {os.path.relpath(path)}")
         for line in (*self._ensemble, *filter(None, [self._refit.line])):
             self._say(line)
+        if self._has_result:
+            self._say(on_disk.line_of(self._parts.directory.path))
         if self._scored is not None:
             open_console().table(*self._scored, n_left=2)
+        if self._doubt:
+            self._say(self._doubt)
 
     def _metrics_of(self, rows: Sequence[tuple[BestRow, str]]) -> Mapping[int, Mapping[str, float]]:
         """What else the best reports of these trials told, where the metrics are ours."""

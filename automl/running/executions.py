@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
+from automl.config import StudyConfig
 from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
 from automl.running.carry import Carrier
 from automl.running.loop import Loop
+from automl.running.messages import StopReason
 from automl.running.parts import Parts
 from automl.trial import Interrupted, Placement, Request, TrialSpec
 
 JOIN_SECONDS = 30.0
 """How long threads may take to end after their workers were killed."""
+LEAST_SECONDS, SHARE = 2.0, 0.05
+"""Where a sweep's time is up, so long, or for such a share of it, its trials are waited for."""
 
 
 class Executions:
@@ -36,12 +40,14 @@ class Executions:
     ) -> None:
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._say, self._clock = say, clock
-        self._grace_seconds = parts.config.study.grace_seconds
+        self._study = parts.config.study
         self._pool = ThreadPoolExecutor(parts.n_threads, "trial")
         self._feeds: dict[int, TrialFeed] = {}
         """Of those that run, by key."""
         self._deadline: float | None = None
         """When what has been told to stop, or killed, is waited for no longer."""
+        self._late = ""
+        """What is said of who was told to stop and does not."""
         self._killed = False
         self._left_behind = False
 
@@ -63,13 +69,16 @@ class Executions:
     @property
     def how_they_stop(self) -> str:
         """For people."""
-        return f"running trials write a checkpoint and stop, within {self._grace_seconds:g} s"
+        return f"running trials write a checkpoint and stop, within {self._study.grace_seconds:g} s"
 
     def stop(self) -> None:
         """Running trials stop at their next report; from the first call on their grace runs."""
         self._carrier.stopping.set()
         if self._deadline is None:
-            self._deadline = self._clock() + self._grace_seconds
+            timed_out = self._loop.stop is StopReason.TIMEOUT
+            can_kill = self._parts.executor.can.own_process
+            waits_seconds, self._late = grace(self._study, timed_out=timed_out and can_kill)
+            self._deadline = self._clock() + waits_seconds
             if self._loop.error is not None and self._loop.running:  # what it was is told later
                 self._say(f"broken off: {self.how_they_stop}")
         self._parts.executor.stop_trials()
@@ -89,7 +98,7 @@ class Executions:
             return False
         if not self._killed:
             self._killed, self._deadline = True, now + JOIN_SECONDS
-            if not self._parts.executor.kill(self._too_late):
+            if not self._parts.executor.kill(self._late):
                 self._deadline = now
         return now >= self._deadline
 
@@ -134,11 +143,22 @@ class Executions:
         """Threads cannot be ended: their trials are recorded as interrupted, and go on later."""
         self._left_behind = True
         self._parts.directory.stay_locked()
-        cause = f"{self._too_late}; left behind"
+        cause = f"{self._late}; left behind"
         with suppress(StorageError):  # the next sweep takes them over all the same
             for number in self._loop.running:
                 self._parts.log.append(Interrupted(number, time.time(), cause))
 
-    @property
-    def _too_late(self) -> str:
-        return f"did not report within study.grace_seconds={self._grace_seconds:g}"
+
+def grace(study: StudyConfig, *, timed_out: bool) -> tuple[float, str]:
+    """How long trials that are told to stop are waited for, in seconds, and what is said of those
+    that take longer.
+
+    Where the sweep's time is up it is the user who waits, and nothing is lost but what was computed
+    since their last report: no longer than a small part of that time.
+    """
+    seconds, of = study.grace_seconds, f"study.grace_seconds={study.grace_seconds:g}"
+    if timed_out and study.timeout_seconds is not None:
+        short = max(LEAST_SECONDS, SHARE * study.timeout_seconds)
+        if short < seconds:
+            seconds, of = short, f"{short:g} s of study.timeout_seconds={study.timeout_seconds:g}"
+    return seconds, f"did not report within {of}"

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from automl.config import MANY_TRIALS, StudyConfig
+from automl.data.dataset import Dataset
+from automl.record.directory import command_line
+from automl.record.texts import fit_line
+from automl.running.console import aligned
 from automl.running.going_on import how_to_go_on
 from automl.running.parts import Parts
 from automl.running.readable import clock
 from automl.trial import TrialState
 
+MOST_COLUMNS = 20
+"""That are shown of a table's."""
+COLUMNS = ("column", "taken as", "why")
+
 
 def greeting(parts: Parts) -> Iterator[str]:
     """What it works on, and how to come back to it; a line each."""
     yield from parts.prepared.notes
+    if not parts.study.n_asked and parts.config.refit.of is None:
+        yield from columns_table(parts.prepared.dataset, parts.config.study)
     yield from parts.others.greeting()
     n_gpus = parts.config.admission.devices_per_trial
     if n_gpus > 1 and all(device.on_host for device in parts.reader.addresses):
@@ -34,6 +44,19 @@ def greeting(parts: Parts) -> Iterator[str]:
         f"{f', {before} of them from before' if before else ''}, up to "
         f"{parts.n_places} at once; if it is interrupted: {how_to_go_on(parts.config)}"
     )
+
+
+def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
+    """What was taken for what; of many columns those that are not just numbers first."""
+    if dataset is None or not dataset.taken:
+        return
+    rows = [*dataset.taken]
+    if len(rows) > MOST_COLUMNS:
+        rows.sort(key=lambda row: row.is_plain)
+    shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MOST_COLUMNS]]
+    yield from aligned(COLUMNS, shown, n_left=3)
+    if (n_more := len(rows) - MOST_COLUMNS) > 0:
+        yield f"and {n_more:,} more columns: {command_line('columns', study)}"
 
 
 def how_far(study: StudyConfig) -> str:

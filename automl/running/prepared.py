@@ -22,6 +22,8 @@ from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
+from automl.running.first_tried import quick_first
+from automl.running.lengthy import seconds_by_family
 from automl.running.settings import identity_of
 from automl.search.identity import FUNCTION, Identity
 from automl.search.pruners.pruner import AnyRungs, Pruner
@@ -133,7 +135,11 @@ class Prepared:
         wanted = self.config.study.portfolio is Portfolio.auto
         if self.choice is None or not wanted or self.plan.refit is not None:
             return ()
-        return self.plan.family.portfolio()
+        points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
+        if dataset is None:
+            return points
+        ends = {param.name: param.domain.ends for param in self.space.params}
+        return quick_first(points, self.choice, seconds_by_family(self.config, dataset, ends))
 
     @property
     def choice(self) -> str | None:

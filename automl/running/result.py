@@ -16,7 +16,7 @@ from automl.record.study import StudyRecord
 from automl.running.best_table import N_MORE, READ
 from automl.running.prepared import Prepared
 from automl.training.tested import Tested, TestRows
-from automl.trial import ENSEMBLE_NAME, CheckpointKind, Ensembled, Entry
+from automl.trial import ENSEMBLE_NAME, CheckpointKind, Direction, Ensembled, Entry
 
 SCORE = "automl.training.tested:score"
 REFIT_NAME = "its refit"
@@ -75,6 +75,20 @@ def table_of(
         (where, model, *(f"{scores[m]:.5g}" for m in shown)) for where, model, scores in rows
     ]
     return ("rows", "model", *shown), cells
+
+
+def no_better(result: Result, dataset: Dataset, metric: str, towards: Direction) -> str:
+    """What is said of a result that says no more than what is the same for all rows, by the study's
+    `metric`; empty: it says more, or nobody can tell."""
+    own, (name, baseline) = metric.removeprefix("val_"), _baseline(dataset)
+    ours, theirs = result.scores.get(own), baseline.get(own)
+    if ours is None or theirs is None or towards.better(ours, theirs):
+        return ""
+    return (
+        f"{result.name} is no better than {name} ({own} {ours:.5g} against {theirs:.5g}), which "
+        f"says the same of all rows: the columns tell nothing of {dataset.target or 'the target'}, "
+        "or there was too little time."
+    )
 
 
 def _baseline(dataset: Dataset) -> tuple[str, Scores]:

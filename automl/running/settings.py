@@ -29,7 +29,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         identity["data"] = plain(config.data)
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
-        del identity["data"]["detect"]  # what it found is told, by column, with the data's digest
+        # What they found is told, by column, with the data's digest.
+        del identity["data"]["detect"], identity["data"]["detect_target"]
         if config.data.validation_fraction is None:  # what it comes to is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,8 +122,7 @@ def refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> No
     ]
     if lines:
         accept = "" if not all(key.startswith(FUNCTION) for key in differ) else _ACCEPT
-        is_new = any(key.startswith("space.") and key not in before for key in differ)
-        own = _OWN if is_new or any(key.startswith("model.") for key in differ) else ""
+        own = _OWN if _may_be_defaults(differ, before) else ""
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"
@@ -131,6 +130,13 @@ def refuse_changes(name: str, kept: Mapping[str, Any], identity: Identity) -> No
             + f"\nTake the changes back to go on with it{own}, or "
             f"choose another study.name{accept}."
         )
+
+
+def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:
+    """Whether the study may have been begun by the same words, when they meant something else."""
+    grown = any(key.startswith(("space.", "data.columns.")) and key not in before for key in differ)
+    of_model = any(key.startswith("model.") for key in differ)
+    return grown or of_model or all(key.startswith("space.") for key in differ)
 
 
 def _as_stored(values: Mapping[str, Any]) -> Any:

@@ -183,9 +183,9 @@ class Family(ModelConfig, ABC):
         """Lines for people about what `whole_space` makes of these entries."""
         return ()
 
-    def portfolio(self) -> Sequence[Params]:
+    def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
         """Params that did well on many tables, the best first: tried before what a sampler
-        proposes. They stand in `portfolio.yaml` beside the family."""
+        proposes, on this one. They stand in `portfolio.yaml` beside the family."""
         path = Path(inspect.getfile(type(self))).with_name("portfolio.yaml")
         if not path.exists():
             return ()

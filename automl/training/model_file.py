@@ -15,6 +15,7 @@ from typing import Any
 from automl.config import Task
 from automl.config.losses import OF_VALUES, SQUARED_ERROR, ValueLoss
 from automl.config.refit import ROWS
+from automl.data.readings import NumberReading, reading_of
 from automl.training.model_state import THRESHOLD
 from automl.training.refitted import Refitted
 from automl.trial import ParamValue
@@ -66,6 +67,18 @@ def loss_of(state: Mapping[str, Any]) -> ValueLoss:
     check(name in OF_VALUES, "no loss", name)
     check(type(quantile) is float and 0 < quantile < 1, "no quantile", quantile)
     return ValueLoss(name, quantile)
+
+
+def target_reading_of(state: Mapping[str, Any]) -> NumberReading | None:
+    """How texts say the numbers that it predicts; None: they are plain ones."""
+    plain = state.get("target_reading")
+    if plain is None:
+        return None
+    check(isinstance(plain, Mapping), "no reading", plain)
+    reading = reading_of(plain)
+    check(isinstance(reading, NumberReading), "no reading of numbers", plain)
+    assert isinstance(reading, NumberReading)
+    return reading
 
 
 def number(state: Mapping[str, Any], key: str) -> float:

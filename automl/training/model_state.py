@@ -30,6 +30,7 @@ SHARED = frozenset(
         "target_mean",
         "target_scale",
         "target",
+        "target_reading",
         "data",
         "value_loss",
     )
@@ -47,8 +48,10 @@ def model_state(
     own_loss = {} if data.loss == SQUARED_ERROR else {"value_loss": list(astuple(data.loss))}
     if isinstance(data, DataFacts):
         return own_loss | _array_state(name_of(family), data, model)
+    reading = data.target_reading
     return {
         **own_loss,
+        **({} if reading is None else {"target_reading": reading.plain()}),
         "format": FORMAT,
         "family": name_of(family),
         "task": data.task.value,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from automl.config import ExportFormat, Precision, Schedule, TrainingConfig
 from automl.config.losses import EVERYBODYS
 from automl.training.family import Family
-from automl.training.params import LEAST_PATIENCE, TrainingParams, with_settings
+from automl.training.params import TrainingParams, with_settings
 from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
@@ -85,16 +85,29 @@ class NetworkFamily(Family):
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
-        """By the smallest batches, and where patience ends it after the least epochs."""
-        sizes = [size for size in ends.get("batch_size", ()) if isinstance(size, int)]
-        if training.patience_steps is not None or training.patience_epochs is not None:
-            training = replace(training, epochs=min(training.n_epochs, LEAST_PATIENCE))
-        params: Params = {"batch_size": min(sizes)} if sizes else {}
-        work = self.work(params, dataset.of_one_model, training)
+        """Of the size that is tried first, by the smallest batches, and where patience ends it as
+        long as that lasts."""
+        params, one = self._first_tried(ends), dataset.of_one_model
+        patience = self.patience_epochs(params, training, one.n_train)
+        if patience is not None:
+            training = replace(training, epochs=min(training.n_epochs, patience))
+        work = self.work(params, one, training)
         if work is None:
             return None
-        one = work.n_steps * (_STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND)
-        return dataset.n_models * one
+        step_seconds = _STEP_SECONDS + work.step_flops / _FLOPS_PER_SECOND
+        return dataset.n_models * work.n_steps * step_seconds
+
+    def _first_tried(self, ends: Mapping[str, Iterable[ParamValue]]) -> Params:
+        """The sizes of the portfolio's first as far as a space with these `ends` has them, and its
+        smallest batches."""
+        point = {**next(iter(self.portfolio()), {}), "batch_size": 0}
+        sizes = {n: [end for end in of if type(end) is int] for n, of in ends.items()}
+        wanted = {name: value for name, value in point.items() if type(value) is int}
+        return {
+            name: min(max(value, min(sizes[name])), max(sizes[name]))
+            for name, value in wanted.items()
+            if sizes.get(name)
+        }
 
     def check_space(self, names: tuple[str, ...]) -> None:
         return None

@@ -72,6 +72,7 @@ class Predictor:
         """The file that it was loaded from."""
         self.target = model_file.text(state, "target")
         """Name of the column that it predicts; empty: not known."""
+        self._target_reading = model_file.target_reading_of(state)
         self.data_digest = model_file.text(state, "data")
         """Of the table and split that it was trained on, in hex; empty: not known."""
         self._mean = model_file.number(state, "target_mean")
@@ -203,7 +204,7 @@ class Predictor:
         from automl.data.target import Target, labelled
 
         classes = cast("tuple[Label, ...]", self.classes)
-        target = Target(self.target, self.task, classes, "")
+        target = Target(self.target, self.task, classes, "", self._target_reading)
         frame, targets = labelled(frame, y, target)
         return self.read(frame), targets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,9 @@ def test_what_was_taken_for_what_is_said(config: DataConfig) -> None:
     assert tuple(lines) == load_dataset(config).notes
     by_name = {row.name: row for row in rows}
     assert by_name["name"].kind == "left out"
+    assert re.match(
+        r"numbers in texts such as '[\d.]+'; others, such as 'unkn", by_name["mixed"].why
+    )
     assert by_name["leak"].why.endswith("gives the target away")
     assert by_name["joined"].n_features == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from automl.config import Task
 from automl.data.load import load_dataset
+from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
 from tests.features import load_test, x_of
 
@@ -76,3 +78,56 @@ def test_values_that_no_float32_holds_are_missing(table: WriteTable) -> None:
     dropped = "dropped 20 rows without a value of y, 20 of them infinite or too large (rows 2, 3,"
     assert any(note.startswith(dropped) for note in data.notes)
     assert np.isfinite(data.train.y).all()
+
+
+def amounts(n: int = 25) -> list[str]:
+    return [f'{i},"{i},{i:03}.50 €"' for i in range(1, n + 1)]
+
+
+def test_texts_that_say_many_amounts_are_values(table: WriteTable) -> None:
+    config = table("a,y", *amounts(), n_times=4, detect_target=True)
+    data, test = load_dataset(config), load_test(config)
+    assert (data.task, data.kinds) == (Task.regression, {"y": "number"})
+    said = {1000 * i + i + 0.5 for i in range(1, 26)}
+    assert {*data.train.y.tolist(), *data.validation.y.tolist(), *test.y.tolist()} == said
+    (note,) = (note for note in data.notes if "taken as" in note)
+    assert note == (
+        "y: numbers in texts such as '1,001.50 €', taken as regression "
+        "(data.task=classification: as classes)."
+    )
+
+
+def test_texts_that_say_few_amounts_are_classes_but_where_values_are_asked_for(
+    table: WriteTable,
+) -> None:
+    few = amounts(20)
+    data = load_dataset(table("a,y", *few, n_times=4, detect_target=True))
+    assert (len(data.classes), data.kinds) == (20, {})
+    data = load_dataset(table("a,y", *few, n_times=4, detect_target=True, task=Task.regression))
+    assert data.task is Task.regression
+
+
+@pytest.mark.parametrize("settings", [{}, {"detect_target": True, "task": Task.classification}])
+def test_texts_of_amounts_are_classes_where_somebody_says_so_or_did_before(
+    table: WriteTable, settings: dict[str, Any]
+) -> None:
+    data = load_dataset(table("a,y", *amounts(), n_times=4, **settings))
+    assert (data.task, len(data.classes), data.target_reading) == (Task.classification, 25, None)
+
+
+def test_a_text_among_amounts_is_named_and_words_for_missing_are_left_out(
+    table: WriteTable,
+) -> None:
+    config = table("a,y", *amounts(40), "41,n/a", detect_target=True)
+    assert "dropped 1 row without a value of y (row 41)." in load_dataset(config).notes
+    config = table("a,y", *amounts(40), "41,on request", "42,on request", detect_target=True)
+    with pytest.raises(ConfigError, match=r"2 of 42 rows hold something else, such as 'on requ"):
+        load_dataset(config)
+
+
+def test_a_later_table_is_read_as_the_training_table_was(table: WriteTable, tmp_path: Path) -> None:
+    later = tmp_path / "later.csv"
+    later.write_text('a,y\n1,"7,250 kg"\n2,8\n3,n/a\n')  # by itself it would be 7250
+    lines = [f'{i},"{i},5 kg"' for i in range(30)]
+    test = load_test(table("a,y", *lines, detect_target=True, test_path=str(later)))
+    assert test.y.tolist() == [7.25, 8.0]

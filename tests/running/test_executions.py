@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +20,9 @@ from automl.execution.inline import InlineExecutor
 from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog, read_events
 from automl.running.carry import Carrier
-from automl.running.executions import JOIN_SECONDS, Executions
+from automl.running.executions import JOIN_SECONDS, Executions, grace
 from automl.running.loop import Loop
-from automl.running.messages import Asked, Message, Released, Running, Waiting
+from automl.running.messages import Asked, Message, Released, Running, StopReason, Waiting
 from automl.running.parts import Parts
 from automl.running.prepare import prepare
 from automl.search.samplers.random import Random
@@ -181,6 +182,35 @@ def test_trials_that_do_not_stop_in_their_grace_are_killed(scene: Scene) -> None
     assert scene.trials.n_running == 0
     assert scene.said == [], "who pressed Ctrl-C was told then"
     assert scene.executions.closed_by(lambda: 130) == 130
+
+
+@pytest.mark.parametrize(
+    ("timeout", "timed_out", "seconds", "of"),
+    [
+        (40, True, 2, "2 s of study.timeout_seconds=40"),
+        (300, True, 15, "15 s of study.timeout_seconds=300"),
+        (3600, True, 30, "study.grace_seconds=30"),
+        (40, False, 30, "study.grace_seconds=30"),
+        (None, True, 30, "study.grace_seconds=30"),
+    ],
+)
+def test_where_time_is_up_nobody_waits_long(
+    timeout: float | None, *, timed_out: bool, seconds: float, of: str
+) -> None:
+    study = StudyConfig(name="a", timeout_seconds=timeout, grace_seconds=30)
+    assert grace(study, timed_out=timed_out) == (seconds, f"did not report within {of}")
+
+
+@pytest.mark.parametrize(("own_process", "seconds"), [(True, 2), (False, GRACE_SECONDS)])
+def test_trials_are_killed_soon_after_the_time_is_up_where_they_can_be(
+    scene: Scene, *, own_process: bool, seconds: float
+) -> None:
+    scene.parts.config.study.timeout_seconds = 10
+    scene.trials.can = replace(scene.trials.can, own_process=own_process)
+    scene.trials.heeds, scene.loop.stop = "kill", StopReason.TIMEOUT
+    scene.run(scene.start, scene.executions.stop)
+    assert scene.now == pytest.approx(seconds, abs=1.5)
+    assert scene.trials.n_running == 0
 
 
 @pytest.mark.parametrize(

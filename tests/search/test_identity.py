@@ -59,9 +59,12 @@ def test_a_changed_identity_is_refused_with_the_differences_and_nothing_written(
 def test_a_space_that_has_grown_is_told_how_the_study_goes_on(studies: Studies) -> None:
     run(studies.open(identity=IDENTITY), 1)
     studies.close_and_check()
-    grown = IDENTITY | {"space": ENTRIES | {"more": {"low": 0, "high": 9}}}
-    with pytest.raises(ConfigError, match="go on with its own settings: python -m automl resume"):
-        studies.open(identity=grown)
+    more = ENTRIES | {"more": {"low": 0, "high": 9}}
+    wider = ENTRIES | {"depth": {"low": 2, "high": 9}}
+    read = {"digest": "abc", "columns": {"price": "number"}}  # what were classes are values now
+    for grown in ({"space": more}, {"space": wider}, {"data": read}):
+        with pytest.raises(ConfigError, match="with its own settings: python -m automl resume"):
+            studies.open(identity=IDENTITY | grown)
 
 
 def test_what_may_change_is_so_from_then_on(studies: Studies) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from automl.cli.arguments import parse
 from automl.cli.compose import compose
-from automl.config import TrainingConfig
+from automl.config import DataConfig, TrainingConfig
+from automl.data.columns import Columns
 from automl.data.dataset import Dataset
+from automl.data.load import load_dataset
 from automl.errors import ConfigError
 from automl.running.prepare import prepare
 from automl.search.space import parse_space
 from automl.training.auto.family import DEFAULT, AutoFamily
 from automl.training.kernel.family import MOST_ROWS
+from automl.training.linear.family import MOST_L2
 from automl.training.mlp.family import MLPFamily
 from automl.trial import Params
 
@@ -100,3 +106,18 @@ def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:
     written = AutoFamily().whole_space({"family": all_of_them, **ENTRIES}, 10**6)
     assert "kernel_l2" in parse_space(written).names
     assert not chosen.notes(10**6, ENTRIES)
+
+
+def test_of_more_features_than_rows_a_linear_model_begins_with_weights_that_count() -> None:
+    few, many = (auto_of_columns(n) for n in (30, 3000))
+    assert few[0] == {"family": "linear", "linear_l2": 1.0}
+    assert many[0] == {"family": "linear", "linear_l2": 1000.0}
+    assert {"family": "linear", "linear_l2": 1.0} in many
+    assert auto_of_columns(10**6)[0]["linear_l2"] == MOST_L2, "which is all that is searched"
+
+
+def auto_of_columns(n: int) -> Sequence[Params]:
+    """The portfolio on 40 rows of so many columns."""
+    disc = load_dataset(DataConfig(n_train=40, n_validation=10))
+    columns = Columns(disc.columns.numbers[:1] * n)
+    return AutoFamily().portfolio(replace(disc, columns=columns))

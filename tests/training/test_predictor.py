@@ -16,6 +16,7 @@ from automl.config.metrics import METRICS, reported
 from automl.data.dataset import Dataset, Part
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
+from automl.data.readings import NumberReading
 from automl.errors import AutoMLError
 from automl.training.mlp.family import MLPFamily
 from automl.training.mlp.heavy import SIDE
@@ -166,6 +167,15 @@ def test_scores_of_values_are_in_the_targets_unit(tmp_path: Path, plane: Dataset
     assert found["rmse"] == pytest.approx(float(np.sqrt(np.mean((model.predict(x) - y) ** 2))))
     assert found["loss"] == pytest.approx((found["rmse"] / plane.target_scale) ** 2)
     assert model.metrics["val_rmse"] == pytest.approx(found["rmse"], rel=1e-3)
+
+
+def test_targets_that_were_texts_are_read_as_in_training(tmp_path: Path, plane: Dataset) -> None:
+    reading = NumberReading("price", ".", "€")
+    model = load_of_table(train(replace(plane, target="price", target_reading=reading), tmp_path))
+    x, y = x_of(plane, plane.validation), plane.validation.y
+    texts = [f"{value:,.4f} €" for value in y]
+    assert model.score(x, texts)["rmse"] == pytest.approx(model.score(x, y)["rmse"], rel=1e-4)
+    assert model.score(x[:2], ["n/a", texts[1]]) == model.score(x[1:2], texts[1:2])
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,9 @@ class AutoFamily(Family):
         key = family.pack_key(own, family.trained(training), on_host=on_host)
         return None if key is None else FamilyKey(str(params[FAMILY]), key)
 
-    def portfolio(self) -> Sequence[Params]:
+    def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
         """One of each family first, the cheap ones first; then the others' in turn."""
-        lists = {name: family.portfolio() for name, family in self.by_choice.items()}
+        lists = {name: family.portfolio(dataset) for name, family in self.by_choice.items()}
         longest = max(map(len, lists.values()))
         return [
             {FAMILY: name} | {f"{name}_{param}": value for param, value in points[i].items()}

