@@ -69,7 +69,8 @@ class AgentActor:
         """Which versions there are here, and which process this is, with a port of its own."""
         import ray
 
-        self._listening = ports.listen(ray.util.get_node_ip_address())
+        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's own
+        self._listening = ports.listen(host)
         port = None if self._listening is None else ports.address_of(self._listening)
         pid = os.getpid()
         process = {"boot": this_boot(), "pid": pid, "began": began(pid), "port": port}
