@@ -235,8 +235,8 @@ def faults_of(events: Sequence[Event], lost: set[int]) -> list[str]:
 
 def least(own: Sequence[Event]) -> float:
     """The least of the values that its params lead to, bit by bit."""
-    value = next(e for e in own if isinstance(e, Started)).params["x"]
-    values = []
+    value, values = next(e for e in own if isinstance(e, Started)).params["x"], []
+    assert isinstance(value, float), "the space says so"
     for epoch in range(N_EPOCHS):
         value = value / 3 + epoch
         values.append(value)

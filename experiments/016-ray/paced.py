@@ -1,4 +1,4 @@
-"""Objectives that report at a pace, and keep what that took them (`reports.py`)."""
+"""Objectives that report at a pace, and keep what that took them (`agent_reports.py`)."""
 
 from __future__ import annotations
 

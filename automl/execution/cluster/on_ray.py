@@ -30,6 +30,7 @@ from automl.execution.cluster.actor import AgentActor, began, this_boot, version
 from automl.execution.cluster.claims import Claim
 from automl.execution.cluster.code import Code
 from automl.execution.cluster.head import HeadWatch
+from automl.execution.cluster.in_use import GivenBackError, InUse
 from automl.execution.cluster.node import DeadError, EndedError, SilentError, Wire
 from automl.execution.cluster.nodes import Machine, NotTheSameError
 from automl.execution.cluster.on_ray_autoscaler import RayAutoscaler
@@ -44,6 +45,8 @@ _START_SECONDS = 120.0
 """How long an agent may take to be there: a node may have to unpack our code first."""
 _CALL_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 5.0
+"""How long calls of other threads are waited for, each of which takes `_CALL_SECONDS` or less."""
 _WITHOUT_A_HEAD_SECONDS = 12.0
 """When the head was not reached for so long the sweep breaks off: before agents end their workers,
 so that trials which report within that time write a checkpoint. Ray itself would end this process
@@ -64,6 +67,7 @@ class RayCluster:
         self._printing = self._ray._private.worker.print_to_stdstream
         _connect(self._ray, config, code)
         self._head: str = self._ray.get_runtime_context().gcs_address
+        self._in_use = InUse()
         self._lost: str | None = None
         self._watch = HeadWatch(
             lambda: ports.answers(self._head), _WITHOUT_A_HEAD_SECONDS, self._lose
@@ -74,7 +78,7 @@ class RayCluster:
         """See `Cluster.machines`."""
         return [
             Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0))
-            for node in _alive(self._ray, self._head)
+            for node in _alive(self._ray, self._head, self._in_use)
         ]
 
     def start(self, machine: Machine, name: str) -> Wire:
@@ -82,17 +86,18 @@ class RayCluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         config = (name, machine.n_cpus, self._open_config)
-        actor = (
-            self._ray.remote(concurrency_groups=_GROUPS)(AgentActor)
-            .options(
-                num_cpus=0,
-                num_gpus=0,
-                max_restarts=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(machine.id, soft=False),
+        with self._in_use.call():
+            actor = (
+                self._ray.remote(concurrency_groups=_GROUPS)(AgentActor)
+                .options(
+                    num_cpus=0,
+                    num_gpus=0,
+                    max_restarts=0,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(machine.id, soft=False),
+                )
+                .remote(self._target, config)
             )
-            .remote(self._target, config)
-        )
-        wire = _RayWire(self._ray, self._head, actor, machine.id)
+        wire = _RayWire(self._ray, self._in_use, self._head, actor, machine.id)
         try:
             wire.open(name)
         except BaseException:
@@ -123,6 +128,7 @@ class RayCluster:
     def close(self) -> None:
         """See `Cluster.close`."""
         self._watch.close()
+        self._in_use.end(_SHUTDOWN_SECONDS)
         self._ray._private.worker.print_to_stdstream = self._printing
         self._ray.shutdown()
 
@@ -133,8 +139,9 @@ class RayCluster:
 class _RayWire:
     """Calls to one agent. What was asked and is not answered is waited for again."""
 
-    def __init__(self, ray: Any, head: str, actor: Any, node_id: str) -> None:
-        self._ray, self._head, self._actor, self._node_id = ray, head, actor, node_id
+    def __init__(self, ray: Any, in_use: InUse, head: str, actor: Any, node_id: str) -> None:
+        self._ray, self._in_use = ray, in_use
+        self._head, self._actor, self._node_id = head, actor, node_id
         self._about: Mapping[str, Any] = {}
         self._port: str | None = None
         """That tells whether its process lives; None: nobody reaches it."""
@@ -145,11 +152,13 @@ class _RayWire:
         from ray.exceptions import GetTimeoutError, RayError
 
         try:
-            self._about = self._ray.get(self._actor.about.remote(), timeout=_START_SECONDS)
+            self._about = self._answer(self._actor.about, _START_SECONDS)
             _compare(name, versions(), self._about["versions"])
             port: str | None = self._about["port"]
             self._port = port if port is not None and ports.answers(port) else None
-            self._ray.get(self._actor.open.remote(), timeout=_START_SECONDS)
+            self._answer(self._actor.open, _START_SECONDS)
+        except GivenBackError as error:
+            raise EndedError(str(error)) from None
         except GetTimeoutError:
             raise SilentError(
                 f"node {name}: no agent within {_START_SECONDS:g} s (its Ray workers' logs say why)"
@@ -183,13 +192,27 @@ class _RayWire:
 
     def close(self) -> None:
         with suppress(Exception):  # it has ended, or is cut off
-            self._ray.get(
-                self._actor.close.options(concurrency_group="tell").remote(), timeout=_CLOSE_SECONDS
-            )
+            self._answer(self._actor.close.options(concurrency_group="tell"), _CLOSE_SECONDS)
 
     def kill(self) -> None:
-        with suppress(Exception):
+        with suppress(Exception), self._in_use.call():
             self._ray.kill(self._actor)
+
+    def _answer(self, method: Any, timeout_seconds: float) -> Any:
+        """Waited for in pieces: the cluster may be given back meanwhile. Raises GivenBackError, and
+        what `ray.get` does."""
+        from ray.exceptions import GetTimeoutError
+
+        with self._in_use.call():
+            asked = method.remote()
+        ends = time.monotonic() + timeout_seconds
+        while True:
+            with self._in_use.call():
+                try:
+                    return self._ray.get(asked, timeout=_CALL_SECONDS)
+                except GetTimeoutError:
+                    if time.monotonic() > ends:
+                        raise
 
     def _call(self, method: str, group: str, *args: object) -> tuple[Any, float]:
         from ray.exceptions import (
@@ -199,12 +222,15 @@ class _RayWire:
             RaySystemError,
         )
 
-        if method not in self._asked:
-            remote = getattr(self._actor, method).options(concurrency_group=group).remote
-            self._asked[method] = remote(*args), time.monotonic()
-        answer, sent = self._asked[method]
         try:
-            value = self._ray.get(answer, timeout=_CALL_SECONDS)
+            with self._in_use.call():
+                if method not in self._asked:
+                    remote = getattr(self._actor, method).options(concurrency_group=group).remote
+                    self._asked[method] = remote(*args), time.monotonic()
+                answer, sent = self._asked[method]
+                value = self._ray.get(answer, timeout=_CALL_SECONDS)
+        except GivenBackError as error:
+            raise EndedError(str(error)) from None
         except GetTimeoutError:
             raise self._silent() from None
         except ActorUnavailableError as error:
@@ -245,10 +271,12 @@ class _RayWire:
         return is_here and began(about["pid"]) != about["began"]
 
     def _node_lives(self) -> bool:
-        return any(node["NodeID"] == self._node_id for node in _alive(self._ray, self._head))
+        return any(
+            node["NodeID"] == self._node_id for node in _alive(self._ray, self._head, self._in_use)
+        )
 
 
-def _alive(ray: Any, head: str) -> Sequence[Mapping[str, Any]]:
+def _alive(ray: Any, head: str, in_use: InUse) -> Sequence[Mapping[str, Any]]:
     """None where the cluster's head does not answer: nothing is known of any then, and Ray would
     wait for it until it ends this process."""
     from ray.exceptions import RayError
@@ -256,7 +284,10 @@ def _alive(ray: Any, head: str) -> Sequence[Mapping[str, Any]]:
     if not ports.answers(head):
         return []
     try:
-        return [node for node in ray.nodes() if node["Alive"]]
+        with in_use.call():
+            return [node for node in ray.nodes() if node["Alive"]]
+    except GivenBackError:
+        return []
     except RayError as error:
         logger.debug("Ray does not say which nodes live: %s", _last_line(error))
         return []

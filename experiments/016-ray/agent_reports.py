@@ -1,6 +1,6 @@
 """What a report costs that goes through a node's agent, beside one of this machine's workers.
 
-    PYTHONPATH=. python experiments/016-ray/reports.py --rounds 3
+    PYTHONPATH=. python experiments/016-ray/agent_reports.py --rounds 3
 
 Four trials at once, 4 ms between two reports of each: about a thousand a second. See README.md.
 """
