@@ -6,6 +6,9 @@ import threading
 
 from automl.execution.cluster import ports
 from automl.execution.cluster.head import HeadWatch
+from automl.execution.cluster.in_use import InUse
+from automl.execution.cluster.node import DeadError, EndedError
+from automl.execution.cluster.on_ray import _RayWire
 
 PATIENCE_SECONDS = 10.0
 
@@ -68,3 +71,15 @@ def test_a_port_tells_of_its_process_and_who_is_cut_off_tells_nothing() -> None:
     assert ports.refuses(address)
     assert not ports.refuses("no-such-host.invalid:1")
     assert ports.listen("no-such-host.invalid") is None
+
+
+def test_of_a_dead_node_its_machine_tells_whether_the_agent_has_ended() -> None:
+    """Else its trials go on elsewhere when all that ran there has surely ended by itself."""
+    wire = _RayWire(None, InUse(), "", None, "of a node")
+    assert isinstance(wire._dead("Ray says so"), DeadError), "nobody can tell"
+    listening = ports.listen("127.0.0.1")
+    assert listening is not None
+    wire._port = ports.address_of(listening)
+    with listening:
+        assert isinstance(wire._dead("Ray says so"), DeadError), "it lives"
+    assert isinstance(wire._dead("Ray says so"), EndedError)

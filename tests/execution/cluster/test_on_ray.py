@@ -6,18 +6,14 @@ import os
 import queue
 import signal
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from automl.execution.cluster.agent import LEASE_SECONDS
 from automl.execution.cluster.executor import NodesExecutor
-from automl.execution.cluster.node import Wire
-from automl.execution.cluster.nodes import Machine, Nodes
-from automl.execution.cluster.on_ray import RayCluster
+from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.protocol import Judging
@@ -227,38 +223,6 @@ def test_an_agent_that_dies_where_ray_cannot_say_so_is_seen_to_have_ended(
     assert "its agent's process ended" in lost.cause
     has_ended(worker)
     cluster.remove_node(added, allow_graceful=False)
-
-
-class Elsewhere(RayCluster):
-    """Its nodes are other machines, of whose processes the kernel here knows nothing."""
-
-    def start(self, machine: Machine, name: str) -> Wire:
-        wire: Any = super().start(machine, name)
-        wire._about = {**wire._about, "boot": "another"}
-        kept: Wire = wire
-        return kept
-
-
-def test_trials_of_a_node_that_died_elsewhere_go_on_before_its_lease_ends(
-    cluster: Any, tmp_path: Path
-) -> None:
-    """Its agent could not say so any more; its machine does."""
-    with nodes_of(cluster.address, Elsewhere) as nodes:
-        executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
-        before = {node.name for node in nodes.present()}
-        added = cluster.add_node()
-        until(lambda: len(nodes.present()) == 3)
-        (new,) = (node for node in nodes.present() if node.name not in before)
-        dying = Carried(executor, new.name, "until_stopped", [0])
-        worker = dying.until(Hosted).process.pid
-        os.kill(pid_of(new), signal.SIGKILL)
-        cluster.remove_node(added, allow_graceful=False)
-        killed = time.monotonic()
-        (lost,) = dying.outcomes()
-        assert time.monotonic() - killed < LEASE_SECONDS, "Ray knows it after 2 s"
-        assert isinstance(lost, Interrupted)
-        assert lost.node_lost
-        has_ended(worker)
 
 
 def test_a_sweep_begins_beside_a_node_that_is_just_dying(cluster: Any) -> None:
