@@ -30,7 +30,6 @@ from automl.record.texts import fit_line
 from automl.trial import (
     DeviceId,
     Entry,
-    Outcome,
     ProcessId,
     Question,
     Reply,
@@ -41,9 +40,6 @@ from automl.trial import (
 
 POLL_SECONDS = 0.2
 """How long a call for news waits for some."""
-GATHER_SECONDS = 0.01
-"""How long reports wait for others: each call costs either side a millisecond, of which the sweep's
-process has few."""
 LEASE_SECONDS = 15.0
 """So long its workers live on without a word of the sweep."""
 _FIRST_SECONDS = 60.0
@@ -127,7 +123,6 @@ class Agent:
             del self._messages[: n_taken - self._n_acked]
             self._n_acked = n_taken
             self._news.wait_for(lambda: self._messages or self._is_new, POLL_SECONDS)
-            self._news.wait_for(lambda: any(map(_is_waited_for, self._messages)), GATHER_SECONDS)
             sent, reading = [*self._messages], self._reading if self._is_new else None
             self._is_new = False
         executor = self._executor
@@ -300,13 +295,6 @@ class Parent:
     def has_ended(self, timeout_seconds: float) -> bool:
         """Waits for so long at the most."""
         return bool(self._poll.poll(1000 * timeout_seconds)) or os.getppid() != self._pid
-
-
-def _is_waited_for(message: m.ToSweep) -> bool:
-    """By a worker that has nothing to do meanwhile; trials go on while their reports are told."""
-    if isinstance(message, m.Happened):
-        return any(isinstance(event, Outcome) for event in message.events)
-    return isinstance(message, m.ANSWERED)
 
 
 class _Feed:
