@@ -14,6 +14,8 @@ from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from automl.trial import HOST_UUID, LOCAL_NODE, DeviceId, Request
 
 GIB = 1024**3
+_N_SHOWN = 8
+"""Devices that take no trial now."""
 
 
 class RefusalKind(enum.Enum):
@@ -181,9 +183,6 @@ def not_held(
     closed = [text for device in devices if (text := _closed(device)) is not None]
     shown = [*closed[:_N_SHOWN], *([f"{len(closed)} in all"] if len(closed) > _N_SHOWN else [])]
     return Refusal(f"waiting: {'; '.join(shown)}", in_the_way=in_the_way)
-
-
-_N_SHOWN = 8
 
 
 def no_room_even_on(

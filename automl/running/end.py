@@ -27,7 +27,7 @@ from automl.running.parts import Parts
 from automl.running.pictures import Pictures
 from automl.running.readable import clock
 from automl.running.rendering import failure_lines
-from automl.running.result import no_better, result_of, table_of, tested
+from automl.running.result import baseline_of, no_better, result_of, table_of, tested
 from automl.running.view import BestRow, SweepView, write_view
 from automl.training.tested import Tested
 from automl.trial import CheckpointKind, Ensembled, SweepEnded, TrialState
@@ -207,9 +207,10 @@ class Closing:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("evaluate", self._parts.config.study)
             self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {again}")
-        study = self._parts.config.study
-        self._scored = table_of(result, prepared.dataset, test, study.metric)
-        self._doubt = no_better(result, prepared.dataset, study.metric, study.towards)
+        study, dataset = self._parts.config.study, prepared.dataset
+        baseline = baseline_of(dataset)
+        self._scored = table_of(result, dataset, baseline, test, study.metric)
+        self._doubt = no_better(result, dataset, baseline, study.metric, study.towards)
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery

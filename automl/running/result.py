@@ -56,16 +56,27 @@ def tested(prepared: Prepared, result: Result, refit: Path | None) -> Tested | N
     return answer
 
 
+def baseline_of(dataset: Dataset) -> tuple[str, Scores]:
+    """What says the same of all rows, and its scores where the study's models were judged."""
+    ((name, outputs),) = simplest(dataset, dataset.judged.rows).items()
+    unit = dataset.target_mean, dataset.target_scale
+    return name, predictions(dataset.task, outputs, dataset.judged.y, *unit, dataset.loss).scored()
+
+
 def table_of(
-    result: Result, dataset: Dataset, test: Tested | None, metric: str
+    result: Result,
+    dataset: Dataset,
+    baseline: tuple[str, Scores],
+    test: Tested | None,
+    metric: str,
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
     """Columns and rows; `metric` is the study's."""
-    name, baseline = _baseline(dataset)
-    shown = _shown(metric, result.scores.keys() & baseline.keys())
+    name, simple = baseline
+    shown = _shown(metric, result.scores.keys() & simple.keys())
     judged = "out-of-fold" if dataset.folds else "validation"
     rows = [
         (f"{len(dataset.judged):,} {judged}", result.name, result.scores),
-        ("", name, baseline),
+        ("", name, simple),
     ]
     if test is not None:
         named = [*test.scores.items(), (name, test.baseline)]
@@ -77,11 +88,13 @@ def table_of(
     return ("rows", "model", *shown), cells
 
 
-def no_better(result: Result, dataset: Dataset, metric: str, towards: Direction) -> str:
+def no_better(
+    result: Result, dataset: Dataset, baseline: tuple[str, Scores], metric: str, towards: Direction
+) -> str:
     """What is said of a result that says no more than what is the same for all rows, by the study's
     `metric`; empty: it says more, or nobody can tell."""
-    own, (name, baseline) = metric.removeprefix("val_"), _baseline(dataset)
-    ours, theirs = result.scores.get(own), baseline.get(own)
+    own, (name, simple) = metric.removeprefix("val_"), baseline
+    ours, theirs = result.scores.get(own), simple.get(own)
     if ours is None or theirs is None or towards.better(ours, theirs):
         return ""
     return (
@@ -89,12 +102,6 @@ def no_better(result: Result, dataset: Dataset, metric: str, towards: Direction)
         f"says the same of all rows: the columns tell nothing of {dataset.target or 'the target'}, "
         "or there was too little time."
     )
-
-
-def _baseline(dataset: Dataset) -> tuple[str, Scores]:
-    ((name, outputs),) = simplest(dataset, dataset.judged.rows).items()
-    unit = dataset.target_mean, dataset.target_scale
-    return name, predictions(dataset.task, outputs, dataset.judged.y, *unit, dataset.loss).scored()
 
 
 def _shown(metric: str, known: set[str]) -> list[str]:

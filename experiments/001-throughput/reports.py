@@ -11,17 +11,13 @@ each followed by `should_prune`, which waits for the verdict at a rung.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
-import subprocess
-import time
 from itertools import product
 from pathlib import Path
 
-import psutil
-from whole_process import HERE, ProcessFailedError, fresh_folder, ours, parent_folder, write
+from whole_process import HERE, fresh_folder, of_itself, ours, parent_folder, write
 
 _FEW, _MANY = 500, 5500
 _ROWS = (("none", False), ("none", True), ("halving", False), ("median", False))
@@ -45,21 +41,8 @@ def sweep(
     command = ours(
         "nothing", f"objective={kind}", target, pruning, "study.n_trials=1", "devices=host", space
     )
-    output, cpu = folder / "output.txt", 0.0
-    with output.open("wb") as stream:
-        process = psutil.Popen(
-            command,
-            cwd=folder,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"},
-        )
-        while process.poll() is None:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ends between two looks
-                cpu = sum(process.cpu_times()[:2])
-            time.sleep(0.02)
-    if process.returncode != 0:
-        raise ProcessFailedError(output.read_text(errors="replace")[-2000:])
+    path = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
+    cpu, _ = of_itself(command, folder, {**os.environ, "PYTHONPATH": path})
     return cpu, json.loads((folder / _FILE).read_text())
 
 

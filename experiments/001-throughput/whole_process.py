@@ -96,6 +96,25 @@ def run(
     return Timing(began, wall, cpu, others_cores=max(0.0, busy - cpu) / wall)
 
 
+def of_itself(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> tuple[float, float]:
+    """CPU seconds of the process without its children, and seconds that it was there; output goes
+    to `output.txt` in `folder`. Raises ProcessFailedError."""
+    output, cpu, start = folder / "output.txt", 0.0, time.perf_counter()
+    with output.open("wb") as stream:
+        process = psutil.Popen(
+            command, cwd=folder, stdout=stream, stderr=subprocess.STDOUT, env=dict(environment)
+        )
+        while process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends between two looks
+                cpu = sum(process.cpu_times()[:2])
+            time.sleep(0.02)
+    if process.returncode != 0:
+        raise ProcessFailedError(output.read_text(errors="replace")[-2000:])
+    return cpu, time.perf_counter() - start
+
+
 def _exit_code(
     command: Sequence[str],
     folder: Path,

@@ -13,20 +13,20 @@ import os
 import shutil
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
 from paced import FOLDER
 
 from tests.execution.cluster.clusters import ROOT, ray_cluster
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "001-throughput"))
+from whole_process import of_itself  # noqa: E402 - in another experiment's folder
+
 N_AT_ONCE, FEW, MANY = 4, 500, 5500
 WAYS = {"workers": ("execution=workers",), "agents": ("execution=ray",)}
 
@@ -41,16 +41,7 @@ def sweep(function: str, kind: str, n_reports: int, words: Sequence[str]) -> tup
     with TemporaryDirectory() as folder:
         shutil.copy(HERE / "paced.py", folder)
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        with Path(folder, "said").open("wb") as said:
-            process = psutil.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
-            begun, cpu = time.monotonic(), 0.0
-            while process.poll() is None:
-                with suppress(psutil.NoSuchProcess):  # it ends between two looks
-                    cpu = sum(process.cpu_times()[:2])
-                time.sleep(0.02)
-        if process.returncode != 0:
-            raise SystemExit(Path(folder, "said").read_text()[-2000:])
-    return cpu, time.monotonic() - begun
+        return of_itself(command, Path(folder), environment)
 
 
 def kept(name: str) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from automl.config import DataConfig
 from automl.data.load import load_dataset
-from automl.running.result import Result, no_better
+from automl.running.result import Result, baseline_of, no_better
 from automl.trial import Direction
 
 
@@ -25,8 +25,8 @@ from automl.trial import Direction
 def test_what_is_no_better_than_the_majority_is_said_to_be(
     metric: str, towards: Direction, value: float, *, is_doubted: bool
 ) -> None:
-    dataset = load_dataset(DataConfig())
-    name = metric.removeprefix("val_")
-    line = no_better(Result("ensemble", Path("e.pt"), {name: value}), dataset, metric, towards)
+    dataset, name = load_dataset(DataConfig()), metric.removeprefix("val_")
+    result = Result("ensemble", Path("e.pt"), {name: value})
+    line = no_better(result, dataset, baseline_of(dataset), metric, towards)
     assert line.startswith(f"ensemble is no better than majority ({name}") == is_doubted
     assert bool(line) == is_doubted

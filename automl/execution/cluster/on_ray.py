@@ -114,12 +114,12 @@ class RayCluster:
         self, kind: DeviceKind, target: str, n_cpus: int, name_of: Callable[[str], str | None]
     ) -> Claim:
         """A GPU, or so many CPUs of one node. See `RayClaim`."""
-        return RayClaim(self._ray, kind, target, n_cpus, name_of)
+        return RayClaim(self._ray, self._in_use, kind, target, n_cpus, name_of)
 
     @property
     def autoscaler(self) -> RayAutoscaler:
         """What adds nodes to it, if anything does."""
-        return RayAutoscaler(self._ray)
+        return RayAutoscaler(self._ray, self._in_use)
 
     def lost(self) -> str | None:
         """See `Cluster.lost`."""

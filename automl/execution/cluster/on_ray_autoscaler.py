@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.execution.cluster.growing import Bundle
+from automl.execution.cluster.in_use import InUse
 from automl.execution.cluster.withdraw import WITHDRAWN
 
 _READ_ONLY = "node_"
@@ -22,10 +23,10 @@ _READ_ONLY = "node_"
 
 
 class RayAutoscaler:
-    """See `growing.Autoscaler`."""
+    """See `growing.Autoscaler`. Each call raises GivenBackError once the cluster is given back."""
 
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
+    def __init__(self, ray: Any, in_use: InUse) -> None:
+        self._ray, self._in_use = ray, in_use
         self._guard: subprocess.Popen[bytes] | None = None
 
     def is_there(self) -> bool | None:
@@ -36,7 +37,8 @@ class RayAutoscaler:
 
         if is_autoscaler_v2():
             return True
-        status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+        with self._in_use.call():
+            status = _internal_kv_get(DEBUG_AUTOSCALING_STATUS)
         report = json.loads(status).get("autoscaler_report") if status else None
         if report is None:
             return None
@@ -45,16 +47,18 @@ class RayAutoscaler:
 
     def totals(self) -> Bundle:
         """See `Autoscaler.totals`."""
-        found: Bundle = self._ray.cluster_resources()
+        with self._in_use.call():
+            found: Bundle = self._ray.cluster_resources()
         return found
 
     def ask(self, bundles: Sequence[Bundle]) -> None:
         """See `Autoscaler.ask`."""
         from ray.autoscaler.sdk import request_resources
 
-        if bundles and self._guard is None:
-            self._guard = _guard(self._ray.get_runtime_context().gcs_address)
-        request_resources(bundles=[dict(bundle) for bundle in bundles])
+        with self._in_use.call():
+            if bundles and self._guard is None:
+                self._guard = _guard(self._ray.get_runtime_context().gcs_address)
+            request_resources(bundles=[dict(bundle) for bundle in bundles])
         if not bundles and self._guard is not None:
             self._guard.communicate(WITHDRAWN)
             self._guard = None

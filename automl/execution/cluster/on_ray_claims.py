@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from automl.execution.cluster.claims import ClaimError
+from automl.execution.cluster.in_use import InUse
 from automl.execution.executor import resolve
 from automl.record.texts import fit_line
 from automl.trial import HOST_UUID, DeviceId, DeviceKind
@@ -43,25 +44,27 @@ class RayClaim:
     def __init__(
         self,
         ray: Any,
+        in_use: InUse,
         kind: DeviceKind,
         target: str,
         n_cpus: int,
         name_of: Callable[[str], str | None],
     ) -> None:
         """`target` tells which GPU it is, a share of the CPUs is `n_cpus`; `name_of` names a node
-        by Ray's id, once it is known."""
-        self._ray, self._name_of = ray, name_of
+        by Ray's id, once it is known. Raises GivenBackError, as all but `give_back` do."""
+        self._ray, self._in_use, self._name_of = ray, in_use, name_of
         of_gpu = kind is DeviceKind.GPU
-        self._actor = (
-            ray.remote(ClaimActor)
-            .options(
-                num_cpus=0 if of_gpu else n_cpus,
-                num_gpus=1 if of_gpu else 0,
-                max_restarts=0,
+        with in_use.call():
+            self._actor = (
+                ray.remote(ClaimActor)
+                .options(
+                    num_cpus=0 if of_gpu else n_cpus,
+                    num_gpus=1 if of_gpu else 0,
+                    max_restarts=0,
+                )
+                .remote(target if of_gpu else None)
             )
-            .remote(target if of_gpu else None)
-        )
-        self._device, self._end = self._actor.device.remote(), self._actor.stay.remote()
+            self._device, self._end = self._actor.device.remote(), self._actor.stay.remote()
 
     def device(self) -> DeviceId | None:
         """See `Claim.device`."""
@@ -70,7 +73,8 @@ class RayClaim:
         if not self._is_there(self._device):
             return None
         try:
-            node, uuid = self._ray.get(self._device)
+            with self._in_use.call():
+                node, uuid = self._ray.get(self._device)
         except RayError as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise ClaimError(fit_line(lines[-1])) from error
@@ -83,9 +87,10 @@ class RayClaim:
 
     def give_back(self) -> None:
         """See `Claim.give_back`."""
-        with suppress(Exception):  # it has ended, or its node has
+        with suppress(Exception), self._in_use.call():  # it has ended, or its node has
             self._ray.kill(self._actor)
 
     def _is_there(self, answer: object) -> bool:
-        there, _ = self._ray.wait([answer], timeout=0)
+        with self._in_use.call():
+            there, _ = self._ray.wait([answer], timeout=0)
         return bool(there)

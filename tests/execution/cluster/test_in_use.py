@@ -7,6 +7,9 @@ import threading
 import pytest
 
 from automl.execution.cluster.in_use import GivenBackError, InUse
+from automl.execution.cluster.on_ray_autoscaler import RayAutoscaler
+from automl.execution.cluster.on_ray_claims import RayClaim
+from automl.trial import DeviceKind
 
 
 def test_calls_under_way_are_waited_for_and_no_other_begins() -> None:
@@ -33,3 +36,13 @@ def test_a_call_that_hangs_is_left_alone_after_a_time() -> None:
     in_use = InUse()
     with in_use.call():
         in_use.end(0.01)
+
+
+def test_neither_a_claim_nor_an_autoscaler_is_asked_of_a_cluster_that_was_given_back() -> None:
+    """Their threads are left alone where the head does not answer."""
+    in_use = InUse()
+    in_use.end(60.0)
+    with pytest.raises(GivenBackError):
+        RayAutoscaler(None, in_use).totals()
+    with pytest.raises(GivenBackError):
+        RayClaim(None, in_use, DeviceKind.CPU, "", 1, lambda node: None)

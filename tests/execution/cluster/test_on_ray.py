@@ -7,12 +7,14 @@ import queue
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from automl.execution.cluster.executor import NodesExecutor
+from automl.execution.cluster.node import Node
 from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
@@ -188,41 +190,51 @@ def test_with_a_bucket_checkpoints_go_there_and_whoever_goes_on_has_them(
             (study / "0" / "last.pt").unlink()  # the sweep's machine is lost, too
 
 
-def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
-    cluster: Any, nodes: Nodes, tmp_path: Path
-) -> None:
-    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
+@dataclass
+class Later:
+    """A node that came later, and a trial that runs there."""
+
+    added: Any
+    """The cluster's own."""
+    node: Node
+    dying: Carried
+    worker: int
+
+
+def later(cluster: Any, nodes: Nodes, folder: Path) -> Later:
     before = {node.name for node in nodes.present()}
     added = cluster.add_node()
     until(lambda: len(nodes.present()) == 3)
     (new,) = (node for node in nodes.present() if node.name not in before)
+    executor = NodesExecutor(nodes, ENTRY, folder, LIMITS)
     dying = Carried(executor, new.name, "until_stopped", [0])
-    worker = dying.until(Hosted).process.pid
-    cluster.remove_node(added, allow_graceful=False)
-    (lost,) = dying.outcomes()
+    return Later(added, new, dying, dying.until(Hosted).process.pid)
+
+
+def test_a_node_that_comes_later_is_used_and_one_that_dies_is_not(
+    cluster: Any, nodes: Nodes, tmp_path: Path
+) -> None:
+    before = {node.name for node in nodes.present()}
+    there = later(cluster, nodes, tmp_path)
+    cluster.remove_node(there.added, allow_graceful=False)
+    (lost,) = there.dying.outcomes()
     assert isinstance(lost, Interrupted)
     assert lost.node_lost
-    has_ended(worker)
+    has_ended(there.worker)
     assert {node.name for node in nodes.present()} == before
 
 
 def test_an_agent_that_dies_where_ray_cannot_say_so_is_seen_to_have_ended(
     cluster: Any, nodes: Nodes, tmp_path: Path
 ) -> None:
-    executor = NodesExecutor(nodes, ENTRY, tmp_path, LIMITS)
-    before = {node.name for node in nodes.present()}
-    added = cluster.add_node()
-    until(lambda: len(nodes.present()) == 3)
-    (new,) = (node for node in nodes.present() if node.name not in before)
-    dying = Carried(executor, new.name, "until_stopped", [0])
-    worker = dying.until(Hosted).process.pid
-    os.kill(added.all_processes["raylet"][0].process.pid, signal.SIGSTOP)
-    os.kill(pid_of(new), signal.SIGKILL)
-    (lost,) = dying.outcomes()
+    there = later(cluster, nodes, tmp_path)
+    os.kill(there.added.all_processes["raylet"][0].process.pid, signal.SIGSTOP)
+    os.kill(pid_of(there.node), signal.SIGKILL)
+    (lost,) = there.dying.outcomes()
     assert isinstance(lost, Interrupted)
     assert "its agent's process ended" in lost.cause
-    has_ended(worker)
-    cluster.remove_node(added, allow_graceful=False)
+    has_ended(there.worker)
+    cluster.remove_node(there.added, allow_graceful=False)
 
 
 def test_a_sweep_begins_beside_a_node_that_is_just_dying(cluster: Any) -> None:
