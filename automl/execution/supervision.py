@@ -48,6 +48,9 @@ from automl.trial import (
 _LOOK_SECONDS = 0.1
 """A worker rings for what cannot wait (`worker.Outbox`); for the rest its pipe is looked into. So
 often deadlines are looked at, too, while messages come without a pause."""
+_N_TOGETHER = 200
+"""Events that lie in the pipe are passed on together, about so many: on a cluster each time is a
+call to another machine."""
 _OUTPUT_LINES = 20
 """Of what a failed trial printed, this much goes into its details."""
 
@@ -75,6 +78,8 @@ class Supervision:
         """Trials without an outcome, and when (monotonic) each began; infinity: not yet."""
         self._heard = math.inf
         """When a trial last said something; infinity: not begun yet."""
+        self._following: ToParent | None = None
+        """Read already, to be acted on next."""
         self._look_at = 0.0
         """When deadlines are looked at next, messages or not."""
         self._ending = threading.Lock()  # guards the one below, which is set once
@@ -151,7 +156,22 @@ class Supervision:
         return False
 
     def _receive(self) -> ToParent | None:
-        """The next message; None: the worker has ended, and no more is left of it to be read."""
+        """The next message, events with those that lie behind them in the pipe; None: the worker
+        has ended, and no more is left of it to be read."""
+        message, self._following = self._following or self._read(), None
+        while isinstance(message, Sequence) and len(message) < _N_TOGETHER:
+            if not self.worker.pipe.poll():
+                break
+            following = self._read()
+            if isinstance(following, ForVerdict):
+                return ForVerdict([*message, *following.events])
+            if not isinstance(following, Sequence):  # at the pipe's end None is read again
+                self._following = following
+                break
+            message = [*message, *following]
+        return message
+
+    def _read(self) -> ToParent | None:
         if time.monotonic() >= self._look_at:
             self._end_overdue()
         has_ended = False

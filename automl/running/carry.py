@@ -151,9 +151,13 @@ class Carrier:
 
     def _on_events(self, held: _Held) -> OnEvents:
         def on_events(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+            outcomes = [e for e in events if isinstance(e, Outcome)]
             for event in events:
-                self._take(event, held)
+                if not isinstance(event, Outcome):
+                    self._take(event, held)
             verdicts = self._judge([e for e in events if isinstance(e, Reported)])
+            for outcome in outcomes:  # after which the study knows the trial no more
+                self._take(outcome, held)
             stopping = self.stopping.is_set()
             stop = {e.trial: Verdict.STOP for e in events if stopping or self._is_lost(e.trial)}
             if not stop:

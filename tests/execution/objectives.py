@@ -172,6 +172,13 @@ class ScriptedSession:
                 return
         on_event(Finished(spec.number, time.time(), 0.0))
 
+    def _tag_and_finish(
+        self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
+    ) -> None:
+        report(0)
+        on_event(Tagged(spec.number, time.time(), "note", "in a message of its own"))
+        on_event(Finished(spec.number, time.time(), 1.0))
+
     def _report_and_hang(
         self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent
     ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
 from automl.trial import (
     Failed,
@@ -130,7 +132,9 @@ def test_a_trial_that_was_timed_out_is_not_interrupted_after_it(tmp_path: Path) 
 def test_an_outcome_that_was_told_before_the_time_out_was_seen_counts(
     tmp_path: Path, n_trials: int
 ) -> None:
-    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5)
+    """The last report is judged and so comes before the outcome, which lies in the pipe then."""
+    judging = Judging("val_loss", partial(_only_at, 2 if n_trials == 1 else 0))
+    limits = WorkerLimits(max_workers=1, trial_timeout_seconds=0.5, judging=judging)
     executor = WorkersExecutor(ENTRY, tmp_path, limits)
     events: list[TrialEvent] = []
 
@@ -156,3 +160,7 @@ def test_reports_that_nobody_waits_for_arrive_though_nothing_comes_after_them(
     events = execute(tmp_path, [spec(0, "report_and_hang")], limits)
     assert [event.step for event in events if isinstance(event, Reported)] == [0, 1, 2]
     assert isinstance(events[-1], Failed)
+
+
+def _only_at(rung: int, last_step: int, step: int) -> Sequence[int]:
+    return [rung] if last_step < rung <= step else []

@@ -12,7 +12,9 @@ import pytest
 from automl.errors import StorageError
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
+from automl.execution.protocol import Judging
 from automl.execution.workers import WorkersExecutor
+from automl.search.pruners.median import Median
 from automl.trial import (
     Entry,
     Failed,
@@ -21,6 +23,7 @@ from automl.trial import (
     Interrupted,
     ProcessId,
     Reported,
+    Tagged,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -71,7 +74,7 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
     sizes: list[int] = []
 
     def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
-        if isinstance(new[-1], Reported):
+        if any(isinstance(event, Reported) for event in new):
             while not (held := max(executor.held_bytes().values())) > 7 * 2**30:
                 time.sleep(0.005)  # it is told ten times a second
             sizes.append(held)
@@ -80,6 +83,23 @@ def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) 
     executor.execute(TrialFeed([spec(0)], lambda taken: None), placed("GPU-a", 1), on_events)
     executor.close()
     assert sizes
+
+
+def test_what_a_worker_said_while_nobody_listened_is_passed_on_together(tmp_path: Path) -> None:
+    """On a cluster each time is a call to another machine."""
+    judging = Judging("val_loss", Median(n_warmup_steps=0).rungs)
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1, judging=judging))
+    passed_on: list[list[type]] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> dict[int, Verdict]:
+        passed_on.append([type(event) for event in new])
+        if isinstance(new[-1], Reported):
+            time.sleep(1.0)
+        return {}
+
+    executor.execute(TrialFeed([spec(0, "tag_and_finish")], lambda taken: None), HOST, on_events)
+    executor.close()
+    assert passed_on == [[Hosted], [Reported], [Tagged, Finished]]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PRUNE, Verdict.STOP])

@@ -53,9 +53,11 @@ FINISHED = Finished(KEY, 2.0, 9.0)
 
 
 class Scripted(InlineExecutor):
-    """Gives these events one by one, looks around after each, and may break at the end."""
+    """Gives these events one by one, or together, looks around after each, and may break at the
+    end."""
 
     can = WorkersExecutor.can
+    together = False
 
     def __init__(self, events: Sequence[TrialEvent], error: BaseException | None) -> None:
         super().__init__(Entry("none"), Path("unused"))
@@ -65,8 +67,8 @@ class Scripted(InlineExecutor):
 
     def execute(self, feed: Feed, placement: Placement, on_events: OnEvents) -> None:
         assert feed.next() is not None
-        for event in self.events:
-            self.answers.append(on_events([event]))
+        for events in [self.events] if self.together else [[event] for event in self.events]:
+            self.answers.append(on_events(events))
             self.look()
         if self.error is not None:
             raise self.error
@@ -90,10 +92,11 @@ class Scene:
         can: Capabilities = WorkersExecutor.can,
         program_peaks: ProgramPeaks | None = None,
         stored: Stored | None = None,
+        together: bool = False,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
-        executor.can = can
+        executor.can, executor.together = can, together
 
         def look() -> None:
             self.seen.append(self.ledger.snapshot())
@@ -279,6 +282,18 @@ class Noticing(list[Message]):
 
 def test_the_studys_verdict_travels_back(scene: Scene) -> None:
     assert scene.carry(REPORT).answers == [{KEY: Verdict.PRUNE}]
+
+
+def test_a_report_that_comes_with_its_trials_end_is_judged_before_it(scene: Scene) -> None:
+    """The main thread tells the study of an end at once."""
+
+    def tell() -> None:
+        if isinstance(scene.messages[-1], Ended):
+            scene.study.tell(KEY, FINISHED)
+
+    scene.messages = Noticing(tell)
+    assert scene.carry(REPORT, FINISHED, together=True).answers == [{KEY: Verdict.PRUNE}]
+    assert list(scene.messages) == [Ended(FINISHED), Released(KEY)]
 
 
 def test_while_the_sweep_stops_a_trial_that_is_pruned_is_told_so(scene: Scene) -> None:

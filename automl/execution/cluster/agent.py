@@ -30,6 +30,7 @@ from automl.record.texts import fit_line
 from automl.trial import (
     DeviceId,
     Entry,
+    Hosted,
     ProcessId,
     Question,
     Reply,
@@ -45,7 +46,7 @@ LEASE_SECONDS = 15.0
 _FIRST_SECONDS = 60.0
 """The same before the first word."""
 _LOOK_SECONDS = 0.25
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 3.0
 """How long the last news wait to be fetched."""
 
 HeldBytes: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
@@ -192,8 +193,12 @@ class Agent:
     # --- what an execution wants of the sweep ---
 
     def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        """The verdicts on these events, whose files are at the sweep's by then."""
+        """The verdicts on these events, whose files are at the sweep's by then. Where an execution
+        is carried out is told without waiting for any."""
         assert self._folder is not None
+        if len(events) == 1 and isinstance(events[0], Hosted):
+            self._post(m.Hosts(key, events[0]))
+            return {}
         files: dict[str, bytes] = {}
         sent = []
         for event in events:
@@ -205,7 +210,9 @@ class Agent:
         return verdicts
 
     def took(self, key: int, number: int) -> None:
-        self._post(m.Took(key, number))
+        """Goes with the next news, or the next reply to a poll."""
+        with self._news:
+            self._messages.append(m.Took(key, number))
 
     def wants(self, key: int) -> TrialSpec | None:
         given = self._call(lambda call: m.Wants(key, call))

@@ -161,7 +161,9 @@ class _Execution:
         """What this side raises is told there, and raised when the execution has ended."""
         match message:
             case m.Took(number=number):
-                self._next(number)
+                self._tried(lambda: self._next(number))
+            case m.Hosts(hosted=hosted):
+                self._tried(lambda: self._on_events([hosted]))
             case m.Happened(call=call):
                 self._reply(call, lambda: self._happened(message))
             case m.Wants(call=call):
@@ -229,16 +231,18 @@ class _Execution:
 
     def _reply(self, call: int, answer: Callable[[], object]) -> None:
         assert self._node is not None
-        if self._error is not None:
-            self._node.tell(m.Replied(call, error=str(self._error)))
-            return
-        try:
-            value = answer()
-        except BaseException as error:  # noqa: BLE001 - raised by `end`
-            self._error = error
-            self._node.tell(m.Replied(call, error=f"{type(error).__name__}: {error}"))
-        else:
-            self._node.tell(m.Replied(call, value))
+        value = self._tried(answer)
+        error = None if self._error is None else f"{type(self._error).__name__}: {self._error}"
+        self._node.tell(m.Replied(call, value, error))
+
+    def _tried(self, answer: Callable[[], object]) -> object:
+        """Nothing more is tried once something has failed."""
+        if self._error is None:
+            try:
+                return answer()
+            except BaseException as error:  # noqa: BLE001 - raised by `end`
+                self._error = error
+        return None
 
 
 def _from_anywhere(spec: TrialSpec) -> TrialSpec:

@@ -13,6 +13,7 @@ from automl.execution.process import WorkerLimits
 from automl.execution.stored import Stored
 from automl.trial import (
     DeviceId,
+    Hosted,
     Placement,
     ProcessId,
     Question,
@@ -139,6 +140,14 @@ class Took:
 
 
 @dataclass(frozen=True)
+class Hosts:
+    """The process that carries it out."""
+
+    key: int
+    hosted: Hosted
+
+
+@dataclass(frozen=True)
 class Wants:
     """A lane is free: is there another trial of this kind? Waits for `Given`."""
 
@@ -170,7 +179,7 @@ class Said:
     text: str
 
 
-FromExecution: TypeAlias = "Happened | Took | Wants | Asks | Over"
+FromExecution: TypeAlias = "Happened | Took | Hosts | Wants | Asks | Over"
 ToSweep: TypeAlias = "FromExecution | Said"
 ANSWERED = (Happened, Wants, Asks, Over)
 """Each wants a reply, or leaves room for what begins next."""

@@ -133,6 +133,17 @@ class Node:
     def n_steps(self) -> Mapping[int, int]:
         return {} if self.last is None or self.lost is not None else self.last.n_steps
 
+    def lose(self, cause: str) -> None:
+        """Nothing comes of it any more, whatever it says; the first cause stays. The thread that
+        hears it ends it, as it finds out."""
+        with self._lock:
+            if self._closing.is_set() or self.lost is not None:
+                return
+            self.lost = cause
+            conversations = [*self._conversations.values()]
+        for conversation in conversations:
+            conversation.put(Lost(cause))
+
     def close(self) -> None:
         """No trial runs there any more."""
         self._closing.set()
@@ -148,14 +159,15 @@ class Node:
 
     def _hear(self) -> None:
         n_taken, echo, told = 0, None, self._telling.with_call(0)
-        while not self._closing.is_set():
+        while not self._closing.is_set() and self.lost is None:
             try:
                 polled, sent_seconds = self._wire.poll(n_taken, echo, told)
             except EndedError as error:
-                return self._lose(str(error))
+                self.lose(str(error))
+                continue
             except SilentError as error:
                 if self._is_lost(error):
-                    return self._lose(str(error))
+                    self.lose(str(error))
                 self._closing.wait(_AGAIN_SECONDS)
                 continue
             self._telling.heard()
@@ -168,10 +180,13 @@ class Node:
             for message in polled.messages:
                 self._take(message)
             if polled.ended is not None:
-                return self._lose(polled.ended)
+                self.lose(polled.ended)
+                continue
             told = self._telling.with_call(
                 sum(isinstance(message, m.ANSWERED) for message in polled.messages)
             )
+        if self.lost is not None and not self._closing.is_set():
+            self._on_lost(self)
 
     def _keep(self, polled: m.Polled) -> None:
         """A reading is sent once."""
@@ -204,13 +219,3 @@ class Node:
                     self._closing.wait(_AGAIN_SECONDS)
                 else:
                     break
-
-    def _lose(self, cause: str) -> None:
-        if self._closing.is_set():
-            return
-        with self._lock:
-            self.lost = cause
-            conversations = [*self._conversations.values()]
-        for conversation in conversations:
-            conversation.put(Lost(cause))
-        self._on_lost(self)

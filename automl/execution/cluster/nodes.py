@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
 """A node that is just being started is left to the cluster's end."""
+_AT_ONCE = 64
+"""So many nodes are set up side by side."""
 MAX_AGENTS = 5
 """A node whose agents have ended so often gets no other: it may be what runs there."""
 
@@ -102,8 +104,9 @@ class Nodes:
         shared = self._cluster.share(entry)
         with self._changed:
             self._work = shared, work
-        for node in self.present():
-            node.set_up(shared, work)
+        present = self.present()
+        with ThreadPoolExecutor(max(1, min(len(present), _AT_ONCE))) as pool:
+            [*pool.map(lambda node: _set_up_or_lost(node, shared, work), present)]
 
     def lost(self) -> AutoMLError | None:
         """What ends the sweep: the cluster is; None: it is not."""
@@ -252,3 +255,11 @@ class Nodes:
                 self._n_ending -= 1
                 self._nodes.pop(machine.id, None)
                 self._changed.notify_all()
+
+
+def _set_up_or_lost(node: Node, shared: object, work: m.NodeWork) -> None:
+    """A node that dies meanwhile is lost as any other."""
+    try:
+        node.set_up(shared, work)
+    except (SilentError, EndedError) as error:
+        node.lose(str(error))

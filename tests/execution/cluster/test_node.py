@@ -154,9 +154,7 @@ def hanging_in(agent: Agent, folder: Path) -> int:
     spec = TrialSpec(0, {"act": "hang"}, str(folder / "0"), 0)
     agent.tell(m.Told(0, [m.Begin(0, [spec], 1, on("here"), {})]))
     told = m.Told(1)
-    while not any(
-        isinstance(message, m.Happened) for message in agent.poll(0, None, told).messages
-    ):
+    while not any(isinstance(message, m.Hosts) for message in agent.poll(0, None, told).messages):
         pass
     return next(iter(process.pid for _, process in agent._held_bytes()))
 
@@ -244,6 +242,33 @@ class Growing(TwoMachines):
         self.n_begun += 1
         assert self.is_known_dead.wait(60)
         raise EndedError("it is dead")
+
+
+class Unwilling(TwoMachines):
+    """The first agent of the other machine dies before it is set up."""
+
+    def start(self, machine: Machine, name: str) -> Dying:
+        is_first = not any(dying.name == name for dying in self.started)
+        agent = super().start(machine, name)
+        agent.may_go.set()
+        if name == "other" and is_first:
+            agent.set_up = self._refuse  # type: ignore[method-assign]
+        return agent
+
+    def _refuse(self, entry: object, work: m.NodeWork) -> bool:
+        raise EndedError("it died")
+
+
+def test_a_node_that_dies_as_it_is_set_up_is_lost_and_gets_another_agent(tmp_path: Path) -> None:
+    cluster = Unwilling()
+    nodes = Nodes(cluster)
+    nodes.open()
+    executor = NodesExecutor(nodes, ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    assert [node.name for node in nodes.present()] == ["first"]
+    until(lambda: len(nodes.present()) == 2)
+    assert len(cluster.started) == 3
+    executor.close()
+    nodes.close()
 
 
 def test_nobody_waits_for_a_node_that_is_dead_and_still_listed() -> None:
