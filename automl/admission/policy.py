@@ -133,12 +133,18 @@ class _Asked:
     host: HostRoom
 
     @cached_property
-    def _n_idle(self) -> Mapping[DeviceId, int]:
-        """Idle processes by device."""
+    def _with_idle(self) -> frozenset[DeviceId]:
+        """Devices with idle processes."""
+        return frozenset(itertools.chain(*(d for d, processes in self.idle.items() if processes)))
+
+    @cached_property
+    def _n_idle_of_several(self) -> Mapping[DeviceId, int]:
+        """Idle processes of several devices each, by device."""
         n_idle: dict[DeviceId, int] = {}
-        for devices, processes in self.idle.items():
-            for device in devices:
-                n_idle[device] = n_idle.get(device, 0) + len(processes)
+        if sum(map(len, self.idle)) > len(self.idle):  # there may be thousands of one device each
+            for devices, processes in self.idle.items():
+                for device in devices if len(devices) > 1 else ():
+                    n_idle[device] = n_idle.get(device, 0) + len(processes)
         return n_idle
 
     def among(self, shelves: Shelves, limits: Limits) -> Placement | Refusal | None:
@@ -162,7 +168,7 @@ class _Asked:
             return self.placement([min(fitting, key=self.order)])
         elsewhere = self._beside_nothing._fits_now
         if shelves.has_local and shelves.fitting(request, elsewhere, self._may_be_on):
-            return no_host_room(self.host, frozenset(self._n_idle))
+            return no_host_room(self.host, self._with_idle)
         roomiest = shelves.shown(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
@@ -198,7 +204,7 @@ class _Asked:
         if fitting := self.fitting(teams):
             return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
         if self._beside_nothing.fitting(teams):
-            return no_host_room(self.host, frozenset(self._n_idle))
+            return no_host_room(self.host, self._with_idle)
         return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
 
     def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
@@ -239,7 +245,7 @@ class _Asked:
         every one that has some: it cannot be known too well what they hold."""
         empty = not self.ledger.n_reservations
         if empty and any(map(is_this_host, itertools.chain(*teams))):
-            return frozenset(self._n_idle)  # those of GPUs have main memory, too
+            return self._with_idle  # those of GPUs have main memory, too
         for team in teams:
             free = [a for a in team if empty or self._fits_without_idle(a)]
             if empty or len(free) >= self.request.n_devices:
@@ -319,7 +325,8 @@ class _Asked:
         return idle if len(idle) > a.page.n_coming else ()  # else those may take them
 
     def _n_idle_on(self, a: DeviceAccount) -> int:
-        return self._n_idle.get(a.device.address, 0)
+        here = a.device.address
+        return len(self.idle.get((here,), ())) + self._n_idle_of_several.get(here, 0)
 
     def _reserved_bytes(self, a: DeviceAccount) -> int:
         if not (self.request.alone or is_unknown(self.request, a)):

@@ -64,13 +64,14 @@ class Supervision:
         key: int,
         feed: AnsweringFeed,
         on_events: OnEvents,
+        on_unjudged: OnEvents,
         limits: WorkerLimits,
         say: Callable[[str], None],
     ) -> None:
         self.worker, self.key = worker, key
         """The number of its first trial."""
         self._feed = feed
-        self._on_events = on_events
+        self._on_events, self._on_unjudged = on_events, on_unjudged
         self._limits = limits
         self._say = say
         self._is_pack = feed.n_lanes > 1
@@ -151,7 +152,8 @@ class Supervision:
                 self.worker.answer(self._pass_on(self._told(events)), waits=True)
                 return True
             case events:
-                self.worker.answer(self._pass_on(self._told(events)), waits=False)
+                verdicts = self._pass_on(self._told(events), self._on_unjudged)
+                self.worker.answer(verdicts, waits=False)
                 return True
         return False
 
@@ -194,14 +196,16 @@ class Supervision:
             self._began[spec.number] = time.monotonic()
         self.worker.feed(spec)
 
-    def _pass_on(self, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+    def _pass_on(
+        self, events: Sequence[TrialEvent], on_events: OnEvents | None = None
+    ) -> Mapping[int, Verdict]:
         events = [self._with_output(e) if isinstance(e, Failed) else e for e in events]
         for event in events:
             if isinstance(event, Outcome):
                 del self._began[event.trial]
             if isinstance(event, Interrupted) and event.by_worker_death and not event.killed:
                 self._device_failed = True
-        verdicts = self._on_events(events)
+        verdicts = (on_events or self._on_events)(events)
         if not self._began:  # the worker's time to become idle begins
             self._heard = time.monotonic()
         return verdicts

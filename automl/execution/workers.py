@@ -29,6 +29,7 @@ from automl.trial import (
     OnEvents,
     Placement,
     ProcessId,
+    Verdict,
 )
 
 logger = logging.getLogger(__name__)
@@ -54,12 +55,22 @@ class WorkersExecutor:
         self._killed_for: str | None = None
         """Why nothing runs any more; None: it does."""
 
-    def execute(self, feed: AnsweringFeed, placement: Placement, on_events: OnEvents) -> None:
+    def execute(
+        self,
+        feed: AnsweringFeed,
+        placement: Placement,
+        on_events: OnEvents,
+        on_unjudged: OnEvents | None = None,
+    ) -> None:
+        """See `Executor.execute`. `on_unjudged` is given the events on which nobody waits for a
+        verdict, which may come later, by `answer`; by default `on_events` is given them, too."""
+        on_unjudged = on_unjudged or on_events
         first = feed.next()
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
             supervision = Supervision(
-                worker, first.number, feed, on_events, self._limits, self._say_once
+                *(worker, first.number, feed, on_events, on_unjudged),
+                *(self._limits, self._say_once),
             )
             with self._lock:
                 self._busy[worker] = supervision
@@ -68,7 +79,7 @@ class WorkersExecutor:
             if killed_for is not None:
                 supervision.kill(killed_for)
             try:
-                on_events([Hosted(first.number, time.time(), worker.address)])
+                on_unjudged([Hosted(first.number, time.time(), worker.address)])
                 supervision.run(first, placement, self._output / log_name(first.number))
             finally:
                 with self._lock:
@@ -110,6 +121,13 @@ class WorkersExecutor:
         self._lease_until = until_seconds
         for slot in self._slots:
             slot.lease(until_seconds)
+
+    def answer(self, key: int, verdicts: Mapping[int, Verdict]) -> None:
+        """On events that `on_unjudged` was given of an execution, if it still runs."""
+        with self._lock:
+            for worker, supervision in self._busy.items():
+                if supervision is not None and supervision.key == key:
+                    worker.answer(verdicts, waits=False)
 
     def stop_trials(self) -> None:
         """See `Executor.stop_trials`."""

@@ -124,7 +124,8 @@ class EventLog:
 
     def _movable(self, event: Event) -> Event:
         """With the path of a checkpoint relative to the study, which may be moved or copied."""
-        folder = self._path.parent
-        if isinstance(event, Checkpointed) and Path(event.path).is_relative_to(folder):
-            return replace(event, path=str(Path(event.path).relative_to(folder)))
-        return event
+        if not isinstance(event, Checkpointed):
+            return event
+        path, folder = Path(event.path), self._path.parent
+        inside = path.is_relative_to(folder)
+        return replace(event, path=str(path.relative_to(folder))) if inside else event

@@ -61,6 +61,8 @@ class Placing:
 
     def read(self, reading: Reading, now_seconds: float) -> None:
         """The devices were read."""
+        begun, died = reading.begun_seconds, self._died_seconds
+        self._died_seconds = {device: at for device, at in died.items() if at >= begun}
         self.reading = reading = doubting(reading, self._died_seconds)
         if reading.error is None:
             self.limits = self.limits.by(reading.devices)
@@ -146,8 +148,9 @@ class Placing:
         gpus = {device for device in devices if not device.on_host}
         shown = filter(None, map(self.reading.find, gpus))
         had_failed = any(map(has_failed, shown))
-        self._died_seconds |= dict.fromkeys(gpus, now_seconds)
-        self.reading = doubting(self.reading, self._died_seconds)
+        died = dict.fromkeys(gpus, now_seconds)
+        self._died_seconds |= died
+        self.reading = doubting(self.reading, died)  # it doubts those of before already
         return had_failed
 
     @property

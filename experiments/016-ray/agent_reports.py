@@ -27,15 +27,15 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "001-throughput"))
 from whole_process import of_itself  # noqa: E402 - in another experiment's folder
 
-N_AT_ONCE, FEW, MANY = 4, 500, 5500
+N_AT_ONCE, N_ASKED, N, RARELY = 4, 500, 5500, 100
 WAYS = {"workers": ("execution=workers",), "agents": ("execution=ray",)}
 
 
-def sweep(function: str, kind: str, n_reports: int, words: Sequence[str]) -> tuple[float, float]:
+def sweep(function: str, kind: str, space: str, words: Sequence[str]) -> tuple[float, float]:
     """Seconds of CPU that the sweep's own process took, and seconds that it was there. What the
     trials keep lies in the folder that the environment names."""
     command = [sys.executable, "-m", "automl", f"objective={kind}", "study.name=paced"]
-    command += [f"objective.target=paced:{function}", f"space={{n: {n_reports}}}", "devices=host"]
+    command += [f"objective.target=paced:{function}", f"space={space}", "devices=host"]
     command += [f"study.n_trials={N_AT_ONCE}", "tracking.store=none", "sampler=random", *words]
     command += [f"admission.max_concurrent_trials={N_AT_ONCE}"]
     with TemporaryDirectory() as folder:
@@ -52,16 +52,16 @@ def kept(name: str) -> list[Any]:
 
 def one_round(words: Sequence[str]) -> dict[str, float]:
     """Microseconds and milliseconds, by their column."""
-    few, _ = sweep("report", "python", FEW, ["pruner=none", *words])
-    many, seconds = sweep("report", "python", MANY, ["pruner=none", *words])
+    few, _ = sweep("report", "python", f"{{n: {N}, every: {RARELY}}}", ["pruner=none", *words])
+    many, seconds = sweep("report", "python", f"{{n: {N}, every: 1}}", ["pruner=none", *words])
     own = statistics.fmean(kept("cpu_seconds"))
-    sweep("ask", "optuna", FEW, ["pruner=median", *words])
+    sweep("ask", "optuna", f"{{n: {N_ASKED}}}", ["pruner=median", *words])
     waited = sorted(1e3 * seconds for each in kept("seconds") for seconds in each)
-    n_events = N_AT_ONCE * (MANY - FEW)
+    n_events = N_AT_ONCE * (N - N // RARELY)
     return {
         "trial, CPU µs a report": 1e6 * own,
         "sweep, CPU µs a report": 1e6 * (many - few) / n_events,
-        "reports a second": N_AT_ONCE * MANY / seconds,
+        "reports a second": N_AT_ONCE * N / seconds,
         "verdict, median ms": statistics.median(waited),
         "verdict, 99 % below, ms": waited[len(waited) * 99 // 100],
     }

@@ -28,12 +28,16 @@ from automl.execution.cluster.files import OwnFolder, SharedFolder
 from automl.execution.workers import WorkersExecutor
 from automl.record.texts import fit_line
 from automl.trial import (
+    Checkpointed,
     DeviceId,
     Entry,
-    Hosted,
+    Logged,
+    Outcome,
     ProcessId,
     Question,
     Reply,
+    Reported,
+    Tagged,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -160,6 +164,8 @@ class Agent:
             case m.Replied(call=call):
                 if (replies := self._calls.get(call)) is not None:  # else it has ended
                     replies.put(command)
+            case m.Judged(key=key, verdicts=verdicts):
+                self._executor.answer(key, verdicts)
             case m.StopTrials():
                 self._executor.stop_trials()
             case m.Kill(cause=cause):
@@ -179,7 +185,10 @@ class Agent:
         try:
             feed = _Feed(self, begin)
             self._executor.execute(
-                feed, begin.placement, lambda events: self.told(begin.key, events)
+                feed,
+                begin.placement,
+                lambda events: self.told(begin.key, events),
+                lambda events: self.noted(begin.key, events),
             )
         except AutoMLError as raised:
             error = raised
@@ -193,12 +202,8 @@ class Agent:
     # --- what an execution wants of the sweep ---
 
     def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        """The verdicts on these events, whose files are at the sweep's by then. Where an execution
-        is carried out is told without waiting for any."""
+        """The verdicts on these events, whose files are at the sweep's by then."""
         assert self._folder is not None
-        if len(events) == 1 and isinstance(events[0], Hosted):
-            self._post(m.Hosts(key, events[0]))
-            return {}
         files: dict[str, bytes] = {}
         sent = []
         for event in events:
@@ -209,10 +214,19 @@ class Agent:
         assert isinstance(verdicts, Mapping)
         return verdicts
 
+    def noted(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        """Events on which nobody waits for a verdict; reports go with what cannot wait, or when a
+        call for news has waited for long enough."""
+        if any(isinstance(event, Outcome | Checkpointed) for event in events):
+            return self.told(key, events)
+        if all(isinstance(event, Reported | Logged | Tagged) for event in events):
+            self._leave_for_later(m.Noted(key, events))
+        else:
+            self._post(m.Noted(key, events))
+        return {}
+
     def took(self, key: int, number: int) -> None:
-        """Goes with the next news, or the next reply to a poll."""
-        with self._news:
-            self._messages.append(m.Took(key, number))
+        self._leave_for_later(m.Took(key, number))
 
     def wants(self, key: int) -> TrialSpec | None:
         given = self._call(lambda call: m.Wants(key, call))
@@ -240,6 +254,11 @@ class Agent:
         if replied.error is not None:
             raise _OverError(replied.error)
         return replied.value
+
+    def _leave_for_later(self, message: m.ToSweep) -> None:
+        """In its order, with the next that is posted."""
+        with self._news:
+            self._messages.append(message)
 
     def _post(self, message: m.ToSweep) -> None:
         with self._news:

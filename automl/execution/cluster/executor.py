@@ -32,6 +32,7 @@ from automl.trial import (
     ProcessId,
     TrialEvent,
     TrialSpec,
+    Verdict,
 )
 
 _MARKER = ".automl-shared"
@@ -162,8 +163,8 @@ class _Execution:
         match message:
             case m.Took(number=number):
                 self._tried(lambda: self._next(number))
-            case m.Hosts(hosted=hosted):
-                self._tried(lambda: self._on_events([hosted]))
+            case m.Noted():
+                self._tried(lambda: self._noted(message))
             case m.Happened(call=call):
                 self._reply(call, lambda: self._happened(message))
             case m.Wants(call=call):
@@ -201,6 +202,12 @@ class _Execution:
         self._live -= {e.trial for e in message.events if isinstance(e, Outcome)}
         verdicts = self._on_events([self._as_here(event) for event in message.events])
         return dict(verdicts)
+
+    def _noted(self, message: m.Noted) -> None:
+        verdicts = self._on_events(message.events)
+        if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
+            assert self._node is not None
+            self._node.tell(m.Judged(message.key, dict(verdicts)))
 
     def _as_here(self, event: TrialEvent) -> TrialEvent:
         """A checkpoint's path as this side names the study's folder."""

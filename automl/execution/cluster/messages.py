@@ -13,12 +13,12 @@ from automl.execution.process import WorkerLimits
 from automl.execution.stored import Stored
 from automl.trial import (
     DeviceId,
-    Hosted,
     Placement,
     ProcessId,
     Question,
     TrialEvent,
     TrialSpec,
+    Verdict,
 )
 
 Files: TypeAlias = Mapping[str, bytes]
@@ -73,6 +73,14 @@ class Given:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """Verdicts on events that were `Noted`, where a trial is not to go on."""
+
+    key: int
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
 class StopTrials:
     """See `Executor.stop_trials`."""
 
@@ -106,7 +114,9 @@ class EndIdle:
     devices: frozenset[DeviceId]
 
 
-ToAgent: TypeAlias = "Begin | Replied | StopTrials | Kill | EndTrials | CapMemory | EndIdle"
+ToAgent: TypeAlias = (
+    "Begin | Replied | Judged | StopTrials | Kill | EndTrials | CapMemory | EndIdle"
+)
 
 
 @dataclass(frozen=True)
@@ -140,11 +150,11 @@ class Took:
 
 
 @dataclass(frozen=True)
-class Hosts:
-    """The process that carries it out."""
+class Noted:
+    """Events of an execution on which nobody waits for a verdict."""
 
     key: int
-    hosted: Hosted
+    events: Sequence[TrialEvent]
 
 
 @dataclass(frozen=True)
@@ -179,7 +189,7 @@ class Said:
     text: str
 
 
-FromExecution: TypeAlias = "Happened | Took | Hosts | Wants | Asks | Over"
+FromExecution: TypeAlias = "Happened | Took | Noted | Wants | Asks | Over"
 ToSweep: TypeAlias = "FromExecution | Said"
 ANSWERED = (Happened, Wants, Asks, Over)
 """Each wants a reply, or leaves room for what begins next."""

@@ -24,6 +24,7 @@ from automl.trial import (
     Given,
     Interrupted,
     OnEvents,
+    Reported,
     TrialEvent,
     TrialSpec,
     Verdict,
@@ -124,6 +125,35 @@ def test_what_is_called_twice_happens_once(executor: NodesExecutor) -> None:
     assert isinstance(events[-1], Finished)
 
 
+def test_reports_that_nobody_judges_are_not_waited_for(tmp_path: Path) -> None:
+    """Nobody answers here: the trial goes on to its end."""
+    agent = Agent(lambda held: Reading(0.0), 0.1, leave=lambda: None)
+    begin(agent, tmp_path, "report_without_pause")
+    heard: list[m.ToSweep] = []
+    while not any(isinstance(message, m.Happened) for message in heard):
+        heard += agent.poll(len(heard), None, m.Told(1)).messages
+    *noted, last = (x.events for x in heard if isinstance(x, m.Noted | m.Happened))
+    assert len([e for events in noted for e in events if isinstance(e, Reported)]) > 1
+    assert isinstance(last[-1], Finished)
+    agent.end("the test is over")
+
+
+def test_a_verdict_on_a_report_that_nobody_judges_reaches_its_trial(
+    executor: NodesExecutor,
+) -> None:
+    """The sweep stops, or the trial is another's by now."""
+    events: list[TrialEvent] = []
+
+    def stop(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {0: Verdict.STOP} if isinstance(new[-1], Reported) else {}
+
+    feed = TrialFeed([TrialSpec(0, {"act": "asks"}, "", 0)], lambda spec: None)
+    executor.execute(feed, on("here"), stop)
+    assert isinstance(events[-1], Interrupted)
+    assert events[-1].cause == Verdict.STOP.value
+
+
 def test_a_trial_for_a_node_that_is_gone_goes_elsewhere(executor: NodesExecutor) -> None:
     events: list[TrialEvent] = []
     feed = TrialFeed([TrialSpec(0, {"act": "finish"}, "", 0)], lambda spec: None)
@@ -148,13 +178,17 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     assert agent.poll(0, None, m.Told(1)).ended is not None
 
 
+def begin(agent: Agent, folder: Path, act: str) -> None:
+    agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(folder), "marker", "none"))
+    spec = TrialSpec(0, {"act": act}, str(folder / "0"), 0)
+    agent.tell(m.Told(0, [m.Begin(0, [spec], 1, on("here"), {})]))
+
+
 def hanging_in(agent: Agent, folder: Path) -> int:
     """The process of a trial there that hangs."""
-    agent.set_up(ENTRY, m.NodeWork(WorkerLimits(max_workers=1), str(folder), "marker", "none"))
-    spec = TrialSpec(0, {"act": "hang"}, str(folder / "0"), 0)
-    agent.tell(m.Told(0, [m.Begin(0, [spec], 1, on("here"), {})]))
+    begin(agent, folder, "hang")
     told = m.Told(1)
-    while not any(isinstance(message, m.Hosts) for message in agent.poll(0, None, told).messages):
+    while not any(isinstance(message, m.Noted) for message in agent.poll(0, None, told).messages):
         pass
     return next(iter(process.pid for _, process in agent._held_bytes()))
 
