@@ -154,6 +154,18 @@ def test_a_device_is_doubted_until_a_reading_begun_later_shows_it() -> None:
     assert doubting(later, {A: reading.begun_seconds}) is later
 
 
+def test_a_reading_that_was_begun_before_a_death_tells_nothing_of_its_device() -> None:
+    """It comes later, as a driver takes its time."""
+    world = World(TWO, [])
+    first, placing = world._reading(), world.loop._placing
+    placing.read(first, 0.0)
+    placing.died([A], 3.0)
+    for begun_seconds, fault in ((2.0, IN_DOUBT), (4.0, None)):
+        placing.read(replace(first, begun_seconds=begun_seconds), 4.5)
+        assert placing.reading is not None
+        assert [device.fault for device in placing.reading.devices] == [fault, None]
+
+
 def test_a_device_in_doubt_is_not_said_to_have_failed() -> None:
     reading = World(TWO, [], faults=[Fault("GPU-b", 0.0)])._reading()
     doubted = doubting(reading, {A: 0.0, B: 0.0})
