@@ -203,26 +203,23 @@ class Agent:
 
     def told(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         """The verdicts on these events, whose files are at the sweep's by then."""
-        assert self._folder is not None
-        files: dict[str, bytes] = {}
-        sent = []
-        for event in events:
-            as_sent, written = self._folder.told(event)
-            sent.append(as_sent)
-            files |= written
+        sent, files = self._with_files(events)
         verdicts = self._call(lambda call: m.Happened(key, call, sent, files))
         assert isinstance(verdicts, Mapping)
         return verdicts
 
     def noted(self, key: int, events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
-        """Events on which nobody waits for a verdict; reports go with what cannot wait, or when a
-        call for news has waited for long enough."""
-        if any(isinstance(event, Outcome | Checkpointed) for event in events):
+        """Events on which nobody waits for a verdict, but for a checkpoint to have arrived, of
+        which a trial has one on the way. Reports go with what cannot wait, or when a call for news
+        has waited for long enough, and an outcome with what its worker does next."""
+        ended = {event.trial for event in events if isinstance(event, Outcome)}
+        if any(isinstance(event, Checkpointed) and event.trial not in ended for event in events):
             return self.told(key, events)
-        if all(isinstance(event, Reported | Logged | Tagged) for event in events):
-            self._leave_for_later(m.Noted(key, events))
+        noted = m.Noted(key, *self._with_files(events))
+        if ended or all(isinstance(event, Reported | Logged | Tagged) for event in events):
+            self._leave_for_later(noted)
         else:
-            self._post(m.Noted(key, events))
+            self._post(noted)
         return {}
 
     def took(self, key: int, number: int) -> None:
@@ -254,6 +251,16 @@ class Agent:
         if replied.error is not None:
             raise _OverError(replied.error)
         return replied.value
+
+    def _with_files(self, events: Sequence[TrialEvent]) -> tuple[Sequence[TrialEvent], m.Files]:
+        """As they are sent."""
+        assert self._folder is not None
+        sent, files = [], dict[str, bytes]()
+        for event in events:
+            as_sent, written = self._folder.told(event)
+            sent.append(as_sent)
+            files |= written
+        return sent, files
 
     def _leave_for_later(self, message: m.ToSweep) -> None:
         """In its order, with the next that is posted."""

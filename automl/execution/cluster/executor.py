@@ -196,7 +196,7 @@ class _Execution:
         assert number in (None, spec.number), "both sides take them in one order"
         self._live.add(spec.number)
 
-    def _happened(self, message: m.Happened) -> object:
+    def _happened(self, message: m.Happened | m.Noted) -> Mapping[int, Verdict]:
         assert self._study is not None
         files.put(self._study, message.files)
         self._live -= {e.trial for e in message.events if isinstance(e, Outcome)}
@@ -204,10 +204,10 @@ class _Execution:
         return dict(verdicts)
 
     def _noted(self, message: m.Noted) -> None:
-        verdicts = self._on_events(message.events)
+        verdicts = self._happened(message)
         if any(verdict is not Verdict.GO_ON for verdict in verdicts.values()):
             assert self._node is not None
-            self._node.tell(m.Judged(message.key, dict(verdicts)))
+            self._node.tell(m.Judged(message.key, verdicts))
 
     def _as_here(self, event: TrialEvent) -> TrialEvent:
         """A checkpoint's path as this side names the study's folder."""

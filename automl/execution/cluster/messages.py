@@ -151,10 +151,12 @@ class Took:
 
 @dataclass(frozen=True)
 class Noted:
-    """Events of an execution on which nobody waits for a verdict."""
+    """Events of an execution on which nobody waits for a verdict, with the files that they tell
+    of."""
 
     key: int
     events: Sequence[TrialEvent]
+    files: Files
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
 from automl.trial import (
+    Checkpointed,
+    CheckpointKind,
     Entry,
     Finished,
     Given,
@@ -130,11 +132,32 @@ def test_reports_that_nobody_judges_are_not_waited_for(tmp_path: Path) -> None:
     agent = Agent(lambda held: Reading(0.0), 0.1, leave=lambda: None)
     begin(agent, tmp_path, "report_without_pause")
     heard: list[m.ToSweep] = []
-    while not any(isinstance(message, m.Happened) for message in heard):
+    while not any(isinstance(message, m.Over) for message in heard):
         heard += agent.poll(len(heard), None, m.Told(1)).messages
-    *noted, last = (x.events for x in heard if isinstance(x, m.Noted | m.Happened))
-    assert len([e for events in noted for e in events if isinstance(e, Reported)]) > 1
-    assert isinstance(last[-1], Finished)
+    noted = [event for message in heard if isinstance(message, m.Noted) for event in message.events]
+    assert len([event for event in noted if isinstance(event, Reported)]) > 1
+    assert isinstance(noted[-1], Finished)
+    agent.end("the test is over")
+
+
+def test_a_checkpoint_is_waited_for_unless_its_trial_has_ended(tmp_path: Path) -> None:
+    """So that a trial has one on the way."""
+    agent = Agent(lambda held: Reading(0.0), 0.1, leave=lambda: None)
+    begin(agent, tmp_path, "hang")
+    there = agent.here(TrialSpec(0, {}, str(tmp_path / "0"), 0), {}).checkpoint_dir
+    Path(there).mkdir(parents=True, exist_ok=True)
+    Path(there, "last.pt").write_text("epoch 3")
+    written = Checkpointed(0, 1.0, 3, str(Path(there, "last.pt")), CheckpointKind.LAST)
+    assert agent.noted(0, [written, Finished(0, 2.0, 1.0)]) == {}
+    waiting = threading.Thread(target=agent.noted, args=(0, [written]), daemon=True)
+    waiting.start()
+    heard: list[m.ToSweep] = []
+    while not (asked := [message for message in heard if isinstance(message, m.Happened)]):
+        heard += agent.poll(len(heard), None, m.Told(1)).messages
+    assert waiting.is_alive()
+    agent.tell(m.Told(1, [m.Replied(asked[0].call, {})]))
+    waiting.join(60)
+    assert not waiting.is_alive()
     agent.end("the test is over")
 
 
