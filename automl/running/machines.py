@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import ExecutionKind
+from automl.config import Config, ExecutionKind, ObjectiveKind
 from automl.config.ray import LOCAL
 from automl.devices.device import DeviceReader, Reading
 from automl.devices.nodes import NodeReading, NodesReader, as_held
@@ -57,7 +57,7 @@ def _nodes(prepared: Prepared) -> Nodes:
     config, folder = prepared.config, Path.cwd()
     code = Code(folder, ())
     if config.ray.address != LOCAL:
-        code = code_of(folder, without=[Path(config.study.dir)])
+        code = code_of(folder, without=[Path(config.study.dir), *_tables(config)])
     settings = _settings(prepared)
     cluster = RayCluster(config.ray, code, AGENT, settings)
     nodes = Nodes(cluster)
@@ -70,6 +70,13 @@ def _nodes(prepared: Prepared) -> Nodes:
     else:
         nodes.claims = Growing(cluster.autoscaler, settings.cores_per_trial)
     return nodes
+
+
+def _tables(config: Config) -> list[Path]:
+    """What the sweep reads itself, and shares."""
+    paths = (config.data.path, config.data.test_path)
+    is_read = config.objective.kind is ObjectiveKind.builtin
+    return [Path(path) for path in paths if path is not None and is_read]
 
 
 def _settings(prepared: Prepared) -> NodeSettings:

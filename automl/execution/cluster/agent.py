@@ -143,9 +143,11 @@ class Agent:
         )
 
     def close(self) -> None:
-        """Let idle workers end. No trial is running any more."""
+        """Let idle workers end, and leave nothing behind. No trial is running any more."""
         if self._executor is not None:
             self._executor.close()
+        if self._folder is not None:
+            self._folder.remove()
 
     def end(self, cause: str) -> None:
         """There is nobody to work for any more. From any thread."""
@@ -301,6 +303,8 @@ class Agent:
             elif time.monotonic() > self._lease_until:
                 self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
         time.sleep(_LEAVE_SECONDS)
+        if self._folder is not None:
+            self._folder.remove()
         self._leave()
 
     def _end(self, cause: str) -> None:

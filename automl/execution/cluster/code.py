@@ -1,6 +1,7 @@
 """Which of the working directory goes to the nodes: the user's code, and not what it made.
 
-Left out are studies, MLflow's stores, virtual environments, caches, version control and `.env`.
+Left out are studies, MLflow's stores, virtual environments, caches, version control, and what
+mostly holds credentials (`.env` and its like, `.netrc`, `.pgpass`, `*.pem`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.errors import ConfigError
+from automl.record.files import EVENTS
 
 MAX_BYTES = 100 * 2**20
 _LEFT_OUT = frozenset(
@@ -28,8 +30,8 @@ _LEFT_OUT = frozenset(
         "node_modules",
         "mlruns",
         "mlartifacts",
-        ".env",
         ".netrc",
+        ".pgpass",
         ".rayignore",
     ]
 )
@@ -73,6 +75,8 @@ def code_of(folder: Path, without: Collection[Path] = ()) -> Code:
 
 
 def _is_left_out(path: Path) -> bool:
-    if path.name in _LEFT_OUT or path.name.startswith("mlflow.db"):
+    if path.name in _LEFT_OUT or path.name.startswith((".env", "mlflow.db")):
         return True
-    return (path / "pyvenv.cfg").exists()
+    if path.suffix == ".pem":
+        return True
+    return (path / "pyvenv.cfg").exists() or (path / EVENTS).exists()

@@ -8,6 +8,7 @@ with its outcome. With `study.checkpoints` they go there instead, and to the swe
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -70,6 +71,9 @@ class SharedFolder:
         self._specs[spec.number] = spec
         return spec
 
+    def remove(self) -> None:
+        """It is the sweep's."""
+
     def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
         """As `OwnFolder.told`. Raises StorageError."""
         if self._stored is not None and isinstance(event, Checkpointed):
@@ -98,6 +102,10 @@ class OwnFolder:
             self._note(self._here / name)
         here = self._specs[spec.number] = replace(spec, checkpoint_dir=str(self._here / below))
         return here
+
+    def remove(self) -> None:
+        """Nothing of it is wanted any more: what counts has arrived."""
+        shutil.rmtree(self._here, ignore_errors=True)
 
     def told(self, event: TrialEvent) -> tuple[TrialEvent, Files]:
         """The event as the sweep takes it, and the files to take before. Raises StorageError."""

@@ -347,6 +347,11 @@ def _token_hint() -> str:
 def _look_for(address: str) -> None:
     """Ray itself would try for a minute. Raises ConfigError."""
     if address == AUTO:
+        if "://" in (given := os.environ.get("RAY_ADDRESS", "")):
+            raise ConfigError(
+                f"RAY_ADDRESS={given}: every report would pass through one more server. Start the "
+                "sweep on the cluster's head node, or give ray.address=HOST:PORT."
+            )
         return
     host, _, port = address.rpartition(":")
     try:

@@ -51,11 +51,7 @@ def taken(refit: RefitConfig, machine: Machine, work: Work | None) -> Taken:
     ConfigError."""
     if machine.n_gpus == 0:
         return _on_cpu(refit, machine, work)
-    if refit.devices != "all" and refit.devices > machine.n_gpus:
-        raise ConfigError(
-            f"refit.devices={refit.devices}: there are {machine.n_gpus} GPUs. Give fewer, or all."
-        )
-    n = machine.n_gpus if refit.devices == "all" else int(refit.devices)
+    n = _n_gpus(refit, machine)
     if refit.parallel is Parallel.none or n == 1:
         return Taken(why="on one GPU")
     if refit.parallel is Parallel.dataparallel:
@@ -66,11 +62,27 @@ def taken(refit: RefitConfig, machine: Machine, work: Work | None) -> Taken:
 
 
 def users(refit: RefitConfig, machine: Machine) -> Taken:
-    """For a training of the user's own: all that there is."""
-    n = max(1, machine.n_gpus) if refit.devices == "all" else int(refit.devices)
+    """For a training of the user's own: all that there is, or so many GPUs. Raises ConfigError."""
+    n = _n_gpus(refit, machine)
     if machine.n_gpus == 0:
         return Taken(n_threads=machine.n_cores, why="with all threads")
     return Taken(n_gpus=n, why=f"on {n} GPUs")
+
+
+def _n_gpus(refit: RefitConfig, machine: Machine) -> int:
+    """That are to be taken. Raises ConfigError."""
+    if refit.devices == "all":
+        return machine.n_gpus
+    if machine.n_gpus == 0:
+        raise ConfigError(
+            f"refit.devices={refit.devices}: it counts GPUs, of which there is none here, or the "
+            "processes of refit.parallel=ddp. Leave it out, or give that, too."
+        )
+    if refit.devices > machine.n_gpus:
+        raise ConfigError(
+            f"refit.devices={refit.devices}: there are {machine.n_gpus} GPUs. Give fewer, or all."
+        )
+    return int(refit.devices)
 
 
 def _on_cpu(refit: RefitConfig, machine: Machine, work: Work | None) -> Taken:
@@ -83,6 +95,7 @@ def _on_cpu(refit: RefitConfig, machine: Machine, work: Work | None) -> Taken:
         n = machine.n_cores if refit.devices == "all" else int(refit.devices)
         threads = max(1, machine.n_cores // n)
         return Taken(n_ranks=n, n_threads=threads, why=f"{n} processes on the CPU")
+    _n_gpus(refit, machine)
     if refit.n_seeds > 1:
         return Taken(why="seeds side by side, a thread for each, or as a pack")
     if work is not None and work.step_flops < LARGE_STEP_FLOPS:

@@ -157,6 +157,8 @@ class Proof:
     """The same as the graph takes them."""
     scores: Scores
     unit: tuple[float, float]
+    threshold: float | None
+    """From which on the second of two classes is told; None: the one of the highest score."""
 
     @classmethod
     def of(cls, predictor: Predictor, rows: Sequence[Mapping[str, Any]]) -> Proof:
@@ -170,7 +172,7 @@ class Proof:
         frame = frame_of_rows(together)
         arrays = arrays_of(columns, predictor.read(frame))
         said = predictor.predict_probabilities if predictor.classes else predictor.predict
-        return cls(together, names, arrays, said(frame), predictor.unit)
+        return cls(together, names, arrays, said(frame), predictor.unit, predictor.threshold)
 
     def check(self, model: Any) -> Parity:
         """Compare with a reader's model: all at once, one, ten thousand, and dict by dict. Raises
@@ -182,7 +184,7 @@ class Proof:
             self._compare(model.scores, many),
         ]
         one_by_one = np.stack([model.scores(**model.arrays(row))[0] for row in self.rows])
-        seen.append(compare(self.scores, one_by_one, self.names, self.unit))
+        seen.append(compare(self.scores, one_by_one, self.names, self.unit, self.threshold))
         return max(seen, key=lambda parity: parity.largest)
 
     def largest_difference(self, model: Any) -> float:
@@ -193,7 +195,8 @@ class Proof:
     def _compare(self, scores: Callable[..., Any], places: Any) -> Parity:
         arrays = {name: array[places] for name, array in self.arrays.items()}
         names = [self.names[place] for place in places]
-        return compare(self.scores[places], np.asarray(scores(**arrays)), names, self.unit)
+        theirs = np.asarray(scores(**arrays))
+        return compare(self.scores[places], theirs, names, self.unit, self.threshold)
 
 
 def _borders(predictor: Predictor) -> Borders:

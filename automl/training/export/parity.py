@@ -2,7 +2,8 @@
 
 A score may differ by 1e-5: of a probability as it is, of a value in units of the target's standard
 deviation (more where it lies many of them away, as float32 has seven digits). A label may not
-differ, but for rows whose two best classes the model itself gives scores within 1e-6 of each other.
+differ, but for rows whose two best classes the model itself gives scores within 1e-6 of each other,
+or one of them within 1e-6 of the threshold by which it tells two classes apart.
 """
 
 from __future__ import annotations
@@ -37,8 +38,15 @@ class Parity:
     largest: float
 
 
-def compare(ours: Scores, theirs: Scores, rows: Sequence[str], unit: tuple[float, float]) -> Parity:
-    """`ours` is the model's, `theirs` the export's: (N, classes) or (N,); `rows` names each.
+def compare(
+    ours: Scores,
+    theirs: Scores,
+    rows: Sequence[str],
+    unit: tuple[float, float],
+    threshold: float | None = None,
+) -> Parity:
+    """`ours` is the model's, `theirs` the export's: (N, classes) or (N,); `rows` names each. From
+    `threshold` on the second of two classes is told; None: the one of the highest score.
 
     Raises ParityError, which names the worst row and both values.
     """
@@ -48,7 +56,9 @@ def compare(ours: Scores, theirs: Scores, rows: Sequence[str], unit: tuple[float
             f"nothing was written. {_REMEDY}"
         )
     by_score = differences(ours, theirs, unit)
-    wrong = _other_labels(ours, theirs) if ours.ndim == 2 else np.zeros(len(ours), dtype=bool)
+    wrong = np.zeros(len(ours), dtype=bool)
+    if ours.ndim == 2:
+        wrong = _other_labels(ours, theirs, threshold)
     by_row = by_score.reshape(len(rows), -1).max(axis=1, initial=0.0)
     bad = ~(by_row <= TOLERANCE)  # NaN is no agreement
     if bad.any() or wrong.any():
@@ -73,7 +83,10 @@ def differences(ours: Scores, theirs: Scores, unit: tuple[float, float]) -> Scor
     return np.abs(ours - theirs) / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
 
 
-def _other_labels(ours: Scores, theirs: Scores) -> npt.NDArray[np.bool_]:
+def _other_labels(ours: Scores, theirs: Scores, threshold: float | None) -> npt.NDArray[np.bool_]:
+    if threshold is not None:
+        others = (ours[:, 1] > threshold) != (theirs[:, 1] > threshold)
+        return np.asarray(others & (np.abs(ours[:, 1] - threshold) > TIE))
     rows = np.arange(len(ours))
     lost = ours[rows, ours.argmax(1)] - ours[rows, theirs.argmax(1)]
     return np.asarray(lost > TIE)

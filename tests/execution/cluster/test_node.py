@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -214,6 +215,24 @@ def hanging_in(agent: Agent, folder: Path) -> int:
     while not any(isinstance(message, m.Noted) for message in agent.poll(0, None, told).messages):
         pass
     return next(iter(process.pid for _, process in agent._held_bytes()))
+
+
+def test_an_agent_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder of its own, where it does not see the study's; whether the sweep ends or goes."""
+    monkeypatch.setattr("automl.execution.cluster.agent._LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    for end in (Agent.close, lambda agent: agent.end("there is nobody")):
+        left = threading.Event()
+        agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
+        begin(agent, tmp_path, "finish")
+        heard: list[m.ToSweep] = []
+        while not any(isinstance(message, m.Over) for message in heard):
+            heard += agent.poll(len(heard), None, m.Told(1)).messages
+        assert [*(tmp_path / "own").iterdir()]
+        end(agent)
+        assert end is Agent.close or left.wait(60)
+        assert not [*(tmp_path / "own").iterdir()]
 
 
 def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_what_is_taken(
     [
         (RefitConfig(devices=9), GPUS, "refit.devices=9: there are 4 GPUs."),
         (RefitConfig(parallel=Parallel.dataparallel), CPU, "refit.parallel=ddp"),
+        (RefitConfig(devices=2), CPU, "refit.devices=2: it counts GPUs, of which there is none"),
     ],
 )
 def test_what_is_not_there(refit: RefitConfig, machine: Machine, said: str) -> None:
@@ -58,6 +59,9 @@ def test_what_is_not_there(refit: RefitConfig, machine: Machine, said: str) -> N
 def test_a_training_of_the_users_own_has_them_all() -> None:
     assert shape(users(RefitConfig(), GPUS)) == (4, 1, 1, False)
     assert shape(users(RefitConfig(devices=3), GPUS)) == (3, 1, 1, False)
+    for machine in (CPU, Machine(n_gpus=2, n_cores=4)):
+        with pytest.raises(ConfigError, match=r"refit\.devices=3"):
+            users(RefitConfig(devices=3), machine)
     assert shape(users(RefitConfig(), CPU)) == (1, 1, 4, False)
 
 

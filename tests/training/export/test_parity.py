@@ -42,6 +42,16 @@ def test_a_tie_has_two_right_labels() -> None:
     assert compare(ours, ours[:, ::-1], ["row 1"], UNIT).n_rows == 1
 
 
+def test_where_a_threshold_tells_classes_apart_labels_go_by_it() -> None:
+    ours = np.array([[0.7 - 2e-6, 0.3 + 2e-6]])
+    theirs = np.array([[0.7 + 2e-6, 0.3 - 2e-6]])
+    assert compare(ours, theirs, ["row 1"], UNIT).n_rows == 1
+    with pytest.raises(ParityError, match="row 1"):
+        compare(ours, theirs, ["row 1"], UNIT, threshold=0.3)
+    tie = np.array([[0.7 - 4e-7, 0.3 + 4e-7]])
+    assert compare(tie, theirs, ["row 1"], UNIT, threshold=0.3).n_rows == 1
+
+
 def test_a_value_is_compared_in_the_deviation_of_the_target() -> None:
     ours, unit = np.array([1000.0, 1200.0]), (1000.0, 100.0)
     near = ours + np.array([0.9, 0.0]) * TOLERANCE * 100
