@@ -16,25 +16,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-SWEEP = ("data=csv", "model=mlp", "data.target=income", "study.name=adult")
+SWEEP = ("data=csv", "data.target=income", "study.name=adult")
 ROW = {
     **{"age": 39, "workclass": "State-gov", "fnlwgt": 77516, "education": "Bachelors"},
     **{"education_num": 13, "marital_status": "Never-married", "occupation": None},
     **{"relationship": "Not-in-family", "race": "White", "sex": "Male", "capital_gain": 2174},
     **{"capital_loss": 0, "hours_per_week": "?", "native_country": "nowhere"},
 }
+_TABLES = {"path": "train", "test_path": "test"}
 SECONDS = 120.0
 """For the server to answer."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with adult-train.csv")
-    table = parser.parse_args().data.absolute() / "adult-train.csv"
+    parser.add_argument("--data", type=Path, required=True, help="folder with Adult's two tables")
+    parser.add_argument("words", nargs="*", help="of the sweep besides, such as model=mlp")
+    asked = parser.parse_args()
+    data = asked.data.absolute()
+    table, test = (f"data.{key}={data}/adult-{name}.csv" for key, name in _TABLES.items())
     with tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
         automl = [sys.executable, "-m", "automl"]
-        run([*automl, *SWEEP, f"data.path={table}"], folder, environ)
+        run([*automl, *SWEEP, table, test, *asked.words], folder, environ)
         released, cpu = run([*automl, "release", "study.name=adult"], folder, environ, show=True)
         served, answer = serve(folder, environ)
     say("\n| from a finished study | seconds | of CPU |\n|---|---|---|")

@@ -118,7 +118,7 @@ def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
     begun, ended = min(float(f[1]) for f in figures), max(float(f[2]) for f in figures)
     n_asked = n_asks // n_sweeps * n_sweeps
     sys.stdout.write(
-        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s of a core, "
+        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s, "
         f"{n_asked / (ended - begun):.1f} asks a second"
     )
     alone = float(figures[0][3])
@@ -126,9 +126,9 @@ def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
 
 
 def ask(url: str, sampler: str, *, n_asks: int) -> None:
-    begun = time.process_time()
+    begun = time.monotonic()
     with TemporaryDirectory() as folder, opened(url, Path(folder), sampler) as study:
-        opening = time.process_time() - begun
+        opening = time.monotonic() - begun
         study._proposer.propose(study.n_asked)  # what it loads does not count
         ready, alone_seconds = time.monotonic(), 0.0
         for _ in range(n_asks):
