@@ -132,7 +132,7 @@ def faults_of(results: Path) -> list[str]:
     for record in records:
         epochs = [json.loads(line)["epoch"] for line in record.read_text().splitlines()]
         if epochs != [*range(N_EPOCHS)]:
-            found.append(f"{len(epochs)} reports of {len({*epochs})} epochs")
+            found.append(f"{len(epochs)} reports, {len({*epochs})} of {N_EPOCHS} epochs")
     return found + [f"{N_TRIALS - len(records)} trials without a record"] * (
         len(records) != N_TRIALS
     )

@@ -207,6 +207,8 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     assert step is not None
     epochs = epochs_of(step, Sizes(200, 300), 20)
     assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
+    assert call(*REFIT, "refit.members=none", "refit.batch_size=40").code == 0
+    assert automl.load("studies/a/refit.pt").params["batch_size"] == 40
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.training.family import Family, name_of
 from automl.training.network_family import NetworkFamily
-from automl.trial import Ensembled
+from automl.trial import Ensembled, Params
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ def refuse_unfit(config: Config) -> None:
         )
     if kind is ObjectiveKind.builtin:
         _refuse_seeds_of_arrays(config)
-        _refuse_batch(config)
         return
     what = "your own training decides that; it is told by trial.refit (AUTOML_REFIT=1)"
     refit = config.refit
@@ -76,10 +75,14 @@ def _refuse_seeds_of_arrays(config: Config) -> None:
         )
 
 
-def _refuse_batch(config: Config) -> None:
+def refuse_batch(config: Config, params: Params) -> None:
+    """Raises ConfigError where what these params make of the built-in training has none."""
+    if config.refit.batch_size is None or config.objective.kind is not ObjectiveKind.builtin:
+        return
     assert isinstance(config.model, Family), "Hydra makes it by its schema"
-    if config.refit.batch_size is not None and not isinstance(config.model, NetworkFamily):
+    family, _ = config.model.of(params)  # of `model=auto` the trial's own
+    if not isinstance(family, NetworkFamily):
         raise ConfigError(
-            f"refit.batch_size={config.refit.batch_size}: model={name_of(config.model)} trains in "
+            f"refit.batch_size={config.refit.batch_size}: model={name_of(family)} trains in "
             "no batches. Leave it out."
         )

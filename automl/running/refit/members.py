@@ -17,7 +17,7 @@ from automl.config import Config, Ensemble, Parallel
 from automl.errors import ConfigError
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.begin import Begun, ensemble_of
+from automl.running.refit.begin import Begun, ensemble_of, refuse_batch
 from automl.running.refit.derive import (
     Sizes,
     decay_of,
@@ -68,6 +68,7 @@ def begun_of(config: Config, path: Path, record: StudyRecord, winner: TrialRecor
     ConfigError."""
     made = ensemble_of(record, config, path)
     if made is None:
+        refuse_batch(config, winner.params)
         return Begun(config, path, winner)
     refuse_unfit_members(config)
     return Begun(config, path, winner, made, trials_of(made, record, config.study.name))

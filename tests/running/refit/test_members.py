@@ -11,7 +11,7 @@ from automl.config import Config, DataConfig, DataKind, Ensemble, Parallel, Refi
 from automl.errors import ConfigError
 from automl.record.study import StudyRecord, fold
 from automl.record.trial_record import TrialRecord
-from automl.running.refit.begin import Begun
+from automl.running.refit.begin import Begun, refuse_batch
 from automl.running.refit.derive import Sizes
 from automl.running.refit.members import (
     MembersAgain,
@@ -224,3 +224,13 @@ def test_what_is_of_one_training_is_refused(refit: RefitConfig) -> None:
 
 def test_one_device_for_each_is_what_they_have() -> None:
     refuse_unfit_members(replace(CONFIG, refit=RefitConfig(parallel=Parallel.none)))
+
+
+def test_a_batch_is_for_a_winner_that_trains_in_batches() -> None:
+    """Of `model=auto` the winner's own family counts."""
+    asked = replace(CONFIG, refit=RefitConfig(batch_size=64))
+    refuse_batch(asked, MLP)
+    with pytest.raises(
+        ConfigError, match=r"batch_size=64: model=trees trains in no batches"
+    ):
+        refuse_batch(asked, TREES)
