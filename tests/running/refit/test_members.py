@@ -230,7 +230,5 @@ def test_a_batch_is_for_a_winner_that_trains_in_batches() -> None:
     """Of `model=auto` the winner's own family counts."""
     asked = replace(CONFIG, refit=RefitConfig(batch_size=64))
     refuse_batch(asked, MLP)
-    with pytest.raises(
-        ConfigError, match=r"batch_size=64: model=trees trains in no batches"
-    ):
+    with pytest.raises(ConfigError, match=r"batch_size=64: model=trees trains in no batches"):
         refuse_batch(asked, TREES)
