@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -121,28 +122,40 @@ def play(lose: Callable[[Any], None], folder: Path) -> Lost:
     log = folder / "studies" / "lost" / "events.log"
     with ray_cluster(3) as cluster:
         sweep = start_sweep(cluster.address, folder)
-        try:
-            wait_for(lambda: all(n_epochs(log, n) > 2 for n in range(N_TRIALS)), "eight trials")
-            node, numbers = most_trials(cluster, trained)
-            old = [last_pid(trained, number) for number in numbers]
-            lose(node)
-            lost_at = time.time()
-            went_on = wait_for(lambda: last_starts(log, numbers, lost_at), "going on elsewhere")
-            time.sleep(max(0.0, lost_at + LEFT_SECONDS - time.time()))
-            n_left = sum(map(runs, old))
-            sweep.wait(LIMIT_SECONDS)
-        finally:
-            sweep.kill()
-            resume_all(cluster)
-    events = read(log)
+        lost, numbers = lose_one(
+            *(cluster, sweep, trained, lose),
+            lambda n: n_epochs(log, n),
+            lambda numbers, after: last_starts(log, numbers, after),
+        )
+    return replace(lost, faults=[*faults_of(read(log), {*numbers}), *exit_of(sweep, folder)])
+
+
+def lose_one(
+    cluster: Any,
+    process: subprocess.Popen[bytes],
+    trained: Path,
+    lose: Callable[[Any], None],
+    n_reported: Callable[[int], int],
+    starts: Callable[[Sequence[int], float], Sequence[float]],
+) -> tuple[Lost, Sequence[int]]:
+    """What came of the loss of the node with the most trials, and which these are; no faults yet.
+    `n_reported` counts a trial's epochs, `starts` tells when each began after a time, once all
+    have."""
+    try:
+        wait_for(lambda: all(n_reported(n) > 2 for n in range(N_TRIALS)), "eight trials")
+        node, numbers = most_trials(cluster, trained)
+        old = [last_pid(trained, number) for number in numbers]
+        lose(node)
+        lost_at = time.time()
+        went_on = wait_for(lambda: starts(numbers, lost_at), "going on elsewhere")
+        time.sleep(max(0.0, lost_at + LEFT_SECONDS - time.time()))
+        n_left = sum(map(runs, old))
+        process.wait(LIMIT_SECONDS)
+    finally:
+        process.kill()
+        resume_all(cluster)
     repeated = [len(epochs) - len({*epochs}) for epochs in map(epochs_of(trained), numbers)]
-    return Lost(
-        n_trials=len(numbers),
-        elsewhere_seconds=max(went_on) - lost_at,
-        n_left=n_left,
-        n_repeated=max(repeated),
-        faults=[*faults_of(events, {*numbers}), *exit_of(sweep, folder)],
-    )
+    return Lost(len(numbers), max(went_on) - lost_at, n_left, max(repeated), ()), numbers
 
 
 def start_sweep(address: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -251,6 +264,25 @@ def wait_for(holds: Callable[[], Any], what: str) -> Any:
     return found
 
 
+def cells(name: str, n_rounds: int, play: Callable[[Path], Lost]) -> list[str]:
+    """Of so many rounds: trials, seconds, epochs repeated, processes left, faults."""
+    rounds = []
+    for _ in range(n_rounds):
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            rounds.append(play(Path(folder)))
+        sys.stderr.write(f"{name}: {rounds[-1]}\n")
+    seconds = sorted(each.elsewhere_seconds for each in rounds)
+    shown = f"{median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"
+    faults = "; ".join(fault for each in rounds for fault in each.faults) or "none"
+    repeated, n_left = max(each.n_repeated for each in rounds), sum(each.n_left for each in rounds)
+    return [str(sum(each.n_trials for each in rounds)), shown, str(repeated), str(n_left), faults]
+
+
+def write_row(row: Sequence[str]) -> None:
+    sys.stdout.write(f"| {' | '.join(row)} |\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -262,19 +294,8 @@ def main() -> None:
     sys.stdout.write(f"{head}\n|{'---|' * 7}\n")
     for name in asked.only:
         lose, most_seconds = WAYS[name]
-        rounds = []
-        for _ in range(asked.rounds):
-            with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                rounds.append(play(lose, Path(folder)))
-            sys.stderr.write(f"{name}: {rounds[-1]}\n")
-        seconds = sorted(each.elsewhere_seconds for each in rounds)
-        shown = f"{median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"
-        faults = [fault for each in rounds for fault in each.faults]
-        counts = [sum(each.n_trials for each in rounds), shown, f"{most_seconds:g}"]
-        counts += [max(each.n_repeated for each in rounds), sum(each.n_left for each in rounds)]
-        cells = [name, *counts, "; ".join(faults) or "none"]
-        sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")
-        sys.stdout.flush()
+        n_trials, shown, *rest = cells(name, asked.rounds, partial(play, lose))
+        write_row([name, n_trials, shown, f"{most_seconds:g}", *rest])
 
 
 if __name__ == "__main__":

@@ -13,29 +13,26 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from lost_nodes import (
     EPOCH_SECONDS,
-    LEFT_SECONDS,
-    LIMIT_SECONDS,
     N_EPOCHS,
     N_TRIALS,
     Lost,
+    cells,
     epochs_of,
-    last_pid,
-    most_trials,
-    resume_all,
-    wait_for,
+    exit_of,
+    lose_one,
+    write_row,
 )
 from lost_nodes import WAYS as ALL_WAYS
 
-from tests.execution.cluster.clusters import ray_cluster, runs
+from tests.execution.cluster.clusters import ray_cluster
 
 WAYS = {name: way for name, way in ALL_WAYS.items() if "agent" not in name}
 """It has no agents: a node is killed or loses its raylet."""
@@ -84,24 +81,12 @@ def play(lose: Callable[[Any], None], folder: Path) -> Lost:
     os.environ["TRAINED"] = str(trained)
     with ray_cluster(3) as cluster:
         peer = start(cluster.address, folder)
-        try:
-            wait_for(lambda: all(n_trained(trained, n) > 2 for n in range(N_TRIALS)), "trials")
-            node, numbers = most_trials(cluster, trained)
-            old = [last_pid(trained, number) for number in numbers]
-            lose(node)
-            lost_at = time.time()
-            went_on = wait_for(lambda: last_starts(trained, numbers, lost_at), "going on elsewhere")
-            time.sleep(max(0.0, lost_at + LEFT_SECONDS - time.time()))
-            n_left = sum(map(runs, old))
-            peer.wait(LIMIT_SECONDS)
-        finally:
-            peer.kill()
-            resume_all(cluster)
-    repeated = [len(epochs) - len({*epochs}) for epochs in map(epochs_of(trained), numbers)]
-    faults = faults_of(folder / "ray_results")
-    if peer.returncode:
-        faults.append(f"exit {peer.returncode}")
-    return Lost(len(numbers), max(went_on) - lost_at, n_left, max(repeated), faults)
+        lost, _ = lose_one(
+            *(cluster, peer, trained, lose),
+            lambda n: n_trained(trained, n),
+            lambda numbers, after: last_starts(trained, numbers, after),
+        )
+    return replace(lost, faults=[*faults_of(folder / "ray_results"), *exit_of(peer, folder)])
 
 
 def start(address: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -147,18 +132,7 @@ def main() -> None:
     )
     sys.stdout.write(f"\n|{'---|' * 6}\n")
     for name, (lose, _) in WAYS.items():
-        rounds = []
-        for _ in range(asked.rounds):
-            with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                rounds.append(play(lose, Path(folder)))
-            sys.stderr.write(f"{name}: {rounds[-1]}\n")
-        seconds = sorted(each.elsewhere_seconds for each in rounds)
-        faults = [fault for each in rounds for fault in each.faults]
-        cells = [name, sum(each.n_trials for each in rounds)]
-        cells += [f"{median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"]
-        cells += [max(each.n_repeated for each in rounds), sum(each.n_left for each in rounds)]
-        sys.stdout.write(f"| {' | '.join(map(str, cells))} | {'; '.join(faults) or 'none'} |\n")
-        sys.stdout.flush()
+        write_row([name, *cells(name, asked.rounds, partial(play, lose))])
 
 
 if __name__ == "__main__":

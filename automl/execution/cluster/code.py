@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.errors import ConfigError
-from automl.record.files import EVENTS
+from automl.record.files import CONFIG, EVENTS
 
 MAX_BYTES = 100 * 2**20
 _LEFT_OUT = frozenset(
@@ -79,4 +79,5 @@ def _is_left_out(path: Path) -> bool:
         return True
     if path.suffix == ".pem":
         return True
-    return (path / "pyvenv.cfg").exists() or (path / EVENTS).exists()
+    is_study = (path / EVENTS).exists() and (path / CONFIG).exists()
+    return is_study or (path / "pyvenv.cfg").exists()

@@ -19,7 +19,15 @@ def write(path: Path, n_bytes: int = 1) -> None:
 def test_what_is_no_code_stays(tmp_path: Path) -> None:
     for name in ("train.py", "pkg/model.py", "studies/a/events.log", "mlruns/0/x", "mlflow.db"):
         write(tmp_path / name)
-    for name in ("old/b/events.log", "old/c.py", ".env.local", "pkg/key.pem", "home/.pgpass"):
+    for name in (
+        "old/b/events.log",
+        "old/b/config.yaml",
+        "pkg/logs/events.log",
+        "old/c.py",
+        ".env.local",
+        "pkg/key.pem",
+        "home/.pgpass",
+    ):
         write(tmp_path / name)
     for name in (".env", "pkg/.env", "venv/pyvenv.cfg", ".git/HEAD", "pkg/__pycache__/model.pyc"):
         write(tmp_path / name)
