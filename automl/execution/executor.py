@@ -78,6 +78,10 @@ class Executor(Protocol):
         go on alone. Those that are just about to begin, and what cannot be ended, run on. Any
         thread."""
 
+    def lease(self, until_seconds: float) -> None:
+        """The sweep's trials are its own until then (`time.monotonic()`): what trains in processes
+        of their own ends by itself when that has passed, be this process stopped. Any thread."""
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         """Processes kept warm for trials to come, by their devices. Any thread."""
 

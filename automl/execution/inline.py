@@ -80,6 +80,9 @@ class InlineExecutor:
     def end_trials(self, trials: Collection[int], cause: str) -> None:
         """Nor by themselves: each learns it as the answer to its next report."""
 
+    def lease(self, until_seconds: float) -> None:
+        """What stops this process stops its trials."""
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         return {}
 

@@ -164,6 +164,10 @@ class WorkerProcess:
         return ProcessId(self.devices[0].node, self.pid)
 
     @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
+    @property
     def grown_bytes(self) -> int:
         """Main memory it took since it was forked."""
         return max(0, _resident_bytes(self.pid) - self._memory_at_start_bytes)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = "Array[c_longlong]"
 """Of all workers. Travels to a process as it starts; no file is left behind by a kill."""
-_ANSWERED, _SENT, _STEPS, _PROGRAMS, _LEASE, _HELD = range(6)
+_ANSWERED, _SENT, _STEPS, _PROGRAMS, _LEASE, _ENDED, _HELD = range(7)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class Slot:
         """The worker ends by itself when `time.monotonic()` is past that."""
         self.numbers[self.first + _LEASE] = int(1000 * until_seconds)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the worker ended because its lease was over."""
+        return self.numbers[self.first + _ENDED] != 0
+
     def answer(self) -> None:
         """Its oldest question without an answer has one. From one thread at a time."""
         self.numbers[self.first + _ANSWERED] += 1
@@ -92,6 +97,10 @@ class Slot:
         """Whether this process was lent its devices for a time, which is up."""
         until = self.numbers[self.first + _LEASE]
         return 0 < until < 1000 * time.monotonic()
+
+    def end(self) -> None:
+        """This process ends for that reason, whatever its lease is by the time that it is seen."""
+        self.numbers[self.first + _ENDED] = 1
 
     @property
     def caps_bytes(self) -> Sequence[int]:

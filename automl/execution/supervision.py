@@ -51,6 +51,7 @@ often deadlines are looked at, too, while messages come without a pause."""
 _N_TOGETHER = 200
 """Events that lie in the pipe are passed on together, about so many: on a cluster each time is a
 call to another machine."""
+_LEASE_ENDED = "nobody renewed its lease: the sweep was stopped, or its database away"
 _OUTPUT_LINES = 20
 """Of what a failed trial printed, this much goes into its details."""
 
@@ -237,6 +238,8 @@ class Supervision:
 
     def _died(self, number: int) -> Outcome:
         cause, now = self._how_it_died(), time.time()
+        if self.worker.slot.has_ended:
+            return Interrupted(number, now, _LEASE_ENDED, lease_ended=True)
         if self._is_pack:
             return self._dissolved(number, cause)
         if self._was_killed_for_memory():

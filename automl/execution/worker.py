@@ -194,6 +194,7 @@ def _end_when_over(slot: Slot) -> None:
     thread of its own: the other one then waits at a full pipe."""
     while not slot.is_over:
         time.sleep(_LOOK_SECONDS)
+    slot.end()
     kill_group()
 
 

@@ -117,10 +117,13 @@ class WorkersExecutor:
                     self._cap(supervision)
 
     def lease(self, until_seconds: float) -> None:
-        """Workers live until then (`time.monotonic()`) and no longer, be this process stopped."""
+        """See `Executor.lease`. Idle workers end, too."""
+        was_over = 0 < self._lease_until < time.monotonic()
         self._lease_until = until_seconds
         for slot in self._slots:
             slot.lease(until_seconds)
+        if was_over:
+            self._drop_dead()
 
     def answer(self, key: int, verdicts: Mapping[int, Verdict]) -> None:
         """On events that `on_unjudged` was given of an execution, if it still runs."""
@@ -201,7 +204,17 @@ class WorkersExecutor:
         finally:
             self._put_back(worker)
 
+    def _drop_dead(self) -> None:
+        """Idle workers that have ended by themselves hold nothing, and their slots are free."""
+        with self._lock:
+            dead = [worker for worker in self._idle if not worker.is_alive]
+            self._idle = [worker for worker in self._idle if worker not in dead]
+            for worker in dead:
+                worker.end()
+                self._free_slots.append(worker.slot)
+
     def _take_idle(self, devices: tuple[DeviceId, ...]) -> WorkerProcess | None:
+        self._drop_dead()
         with self._lock:
             same = [worker for worker in self._idle if worker.devices == devices]
             if not same:

@@ -9,6 +9,7 @@ from automl.running.messages import Message
 Busy = Callable[[], Collection[int]]
 Post = Callable[[Message], None]
 End = Callable[[Collection[int]], None]
+Lend = Callable[[float], None]
 
 
 class Alone:
@@ -21,7 +22,7 @@ class Alone:
         """No trial ever is."""
         return False
 
-    def start(self, busy: Busy, post: Post, end: End) -> None:
+    def start(self, busy: Busy, post: Post, end: End, lend: Lend) -> None:
         """Nobody is to be heard of."""
 
     def greeting(self) -> Iterator[str]:

@@ -274,7 +274,7 @@ class Loop:
                     self._died(waiting, outcome, drained=had_failed)
                 case Interrupted(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
-                case Interrupted(node_lost=True):
+                case Interrupted(node_lost=True) | Interrupted(lease_ended=True):
                     self.waiting.appendleft(waiting)
                 case None:  # fed to a pack that had just ended, or our own code broke
                     del self.running[number], self._execution_of[number]

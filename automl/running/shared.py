@@ -13,7 +13,7 @@ from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory
 from automl.record.sharing.folder import JOINED, has_others_checkpoints
 from automl.record.sharing.shared import Shared, Standing
-from automl.running.alone import Busy, End, Post
+from automl.running.alone import Busy, End, Lend, Post
 from automl.running.messages import Broke, Others
 from automl.running.prepared import Prepared
 from automl.search.shared_study import SharedStudy, open_shared
@@ -79,16 +79,17 @@ class Together:
         self._shared.attend(store)
         return SharedJob(study.storage, study.name, store, self._shared.sweep, attends=False)
 
-    def start(self, busy: Busy, post: Post, end: End) -> None:
-        """From now on `post` hears once a second how the study stands, and `end` which trials are
-        another sweep's by now and did not stop by themselves."""
+    def start(self, busy: Busy, post: Post, end: End, lend: Lend) -> None:
+        """From now on `post` hears once a second how the study stands, `end` which trials are
+        another sweep's by now and did not stop by themselves, and `lend` until when workers may run
+        without being seen to."""
 
         def tell(standing: Standing) -> None:
             held = self._shared.log.holds
             left, run = standing.n_left, standing.others_run
             post(Others(standing.n_trials, left, run, held, self._is_away, self._hear))
 
-        self._shared.start(busy, tell, lambda error: post(Broke(error)), end)
+        self._shared.start(busy, tell, lambda error: post(Broke(error)), end, lend)
 
     def greeting(self) -> Iterator[str]:
         """What a trial that is taken over has of its past; lines for people."""

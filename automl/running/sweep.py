@@ -192,7 +192,8 @@ class Sweep:
         self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
         self._learn_from_before()
         self.loop.deadline_seconds = self.at_end.trials_until_seconds
-        self.parts.others.start(self._busy, self.messages.put, self._end_lost)
+        post, lend = self.messages.put, self.parts.executor.lease
+        self.parts.others.start(self._busy, post, self._end_lost, lend)
         self.loop.take_over(self._taken_over())
 
     def _learn_from_before(self) -> None:

@@ -180,6 +180,8 @@ class Interrupted(Outcome):
     """Its pack broke, by no fault of the trial's: it goes on alone."""
     node_lost: bool = False
     """Its node was lost, likewise: it goes on elsewhere."""
+    lease_ended: bool = False
+    """Nobody renewed its lease, likewise: it goes on, unless another sweep has taken it."""
 
 
 @dataclass(frozen=True)

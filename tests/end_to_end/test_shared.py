@@ -150,6 +150,26 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_trials_of_a_sweep_that_is_stopped_end_before_its_lease_does(machines: Machines) -> None:
+    """By themselves: nobody sees to them. Woken, it goes on with the trial that nobody took."""
+    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
+    records = machines.records("a")
+    hangs = records.path / "checkpoints" / "trial-00000" / "hangs"
+    sweep.wait_until(hangs.exists, "a trial that hangs")
+    sweep.signal(signal.SIGSTOP)
+    (worker,) = workers_of(psutil.Process(sweep.process.pid))
+    lasts = "NOT ended AND lease_until > clock_timestamp()"
+    wait_until(lambda: not worker.is_running(), "its worker ended")
+    assert machines.held(lasts) == [0], "and the lease had not"
+    wait_until(lambda: not machines.held(lasts), "the lease ends")
+    sweep.signal(signal.SIGCONT)
+    sweep.wait_until(lambda: len(hangs.read_text().split()) == 2, "it goes on")
+    assert [e.lease_ended for e in records.interrupted()] == [True]
+    assert machines.held("attempt = 1") == [0], "no other has had it"
+
+
+@pytest.mark.slow
 def test_a_trial_that_is_lost_is_ended_though_it_reports_nothing(machines: Machines) -> None:
     """It is told so by the renewal of its lease; the sweep itself takes it over again then, which
     it does not while the trial runs."""
@@ -192,6 +212,11 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
         trained = machines.records("b").path / f"checkpoints/trial-{number:05d}/trained"
         if trained.exists():  # else all was trained, and only its end was to be told
             assert int(trained.read_text().split()[0]) > step, "what was told of as written counts"
+
+
+def workers_of(sweep: psutil.Process) -> list[psutil.Process]:
+    """Children of its fork server, which is that of its children that has some of its own."""
+    return [child for server in sweep.children() for child in server.children()]
 
 
 def kept_of(study: Path, trials: set[int]) -> dict[int, int]:

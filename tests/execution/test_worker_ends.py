@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -116,6 +117,46 @@ def test_a_worker_that_fails_between_trials_is_not_waited_for(
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith(f"worker {pids[0]} ")
     assert told in said
+
+
+def test_workers_end_with_their_lease_and_it_is_nobodys_fault(tmp_path: Path) -> None:
+    """One that trains says why, though the lease was renewed by the time that this is seen; one
+    that is idle is not taken for the next trial."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    pids: list[int] = []
+    ends: list[Outcome] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        pids.extend(event.process.pid for event in new if isinstance(event, Hosted))
+        ends.extend(event for event in new if isinstance(event, Outcome))
+        return {}
+
+    def run(number: int, act: str) -> None:
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), HOST, on_events)
+
+    trains = threading.Thread(target=run, args=(0, "hang"))
+    trains.start()
+    assert wait_until(lambda: len(pids) == 1, 10.0)
+    run(1, "finish")
+    assert len(executor.idle()) == 1
+    executor.lease(time.monotonic() - 1.0)
+    assert wait_until(lambda: not any(map(is_alive, pids)), 10.0)
+    trains.join()
+
+    def is_dropped() -> bool:
+        """As soon as the fork server has said that it died."""
+        executor.lease(time.monotonic() - 1.0)
+        executor.lease(time.monotonic() + 60.0)
+        return executor.idle() == {}
+
+    assert wait_until(is_dropped, 10.0)
+    run(2, "finish")
+    executor.close()
+    assert [type(end) for end in ends] == [Finished, Interrupted, Finished]
+    lost = ends[1]
+    assert isinstance(lost, Interrupted)
+    assert lost.lease_ended
+    assert not lost.by_worker_death
 
 
 def test_a_worker_is_replaced_after_so_many_trials(tmp_path: Path) -> None:

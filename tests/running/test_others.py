@@ -12,7 +12,7 @@ from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Reading
 from automl.running.loop import Loop
 from automl.running.messages import Asked, DevicesRead, Ended, Others, Released, Waiting
-from automl.trial import Finished, Placement, Request, RequestSource
+from automl.trial import Finished, Interrupted, Placement, Request, RequestSource
 from tests.places import device_id
 from tests.running.plain_ports import PlainPorts
 
@@ -45,12 +45,27 @@ def read(at: float) -> DevicesRead:
     return DevicesRead(Reading(at, (gpu,)))
 
 
-def end(loop: Loop, number: int) -> None:
-    loop.handle(Ended(Finished(number, 1.0, 0.5)), 1.0)
+def over(loop: Loop, number: int) -> None:
+    """Its reservation is back."""
     with loop.ledger.held(number):
         pass
     loop.handle(Released(number), 1.0)
+
+
+def end(loop: Loop, number: int) -> None:
+    loop.handle(Ended(Finished(number, 1.0, 0.5)), 1.0)
+    over(loop, number)
     loop.handle(read(1.0), 1.0)
+
+
+def test_a_worker_that_ended_with_its_lease_costs_its_trial_nothing() -> None:
+    """However often: who has the trial still goes on with it."""
+    ports = Ports(0)
+    loop = make_loop(ports, 1, Others(run=True))
+    for _ in range(3):
+        loop.handle(Ended(Interrupted(0, 1.0, "not renewed", lease_ended=True)), 1.0)
+        over(loop, 0)
+    assert ports.started == [0, 0, 0, 0]
 
 
 def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None:

@@ -129,6 +129,9 @@ class NodesExecutor:
         """See `Executor.end_trials`."""
         self._nodes.tell(m.EndTrials(frozenset(trials), cause))
 
+    def lease(self, until_seconds: float) -> None:
+        """See `Executor.lease`. An agent that does not hear of the sweep ends its trials sooner."""
+
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:
         """See `Executor.idle`."""
         return {place: who for node in self._nodes.present() for place, who in node.idle.items()}

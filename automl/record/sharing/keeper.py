@@ -5,7 +5,8 @@ every 10 s it renews the leases of the sweep's trials. While the database is awa
 again; what is logged meanwhile lies in the sweep's own file. Who could not renew for 50 s of a
 lease's 60 gives its trials up, and ends those that do not stop by themselves, so that none runs in
 two places: that is seen to by a second thread, since the first may be waiting for a database that
-has a question and does not answer.
+has a question and does not answer. Of a sweep that is stopped no thread sees to anything: its
+workers end by themselves shortly before the lease does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ LOOK_SECONDS = 1.0
 RENEW_SECONDS = 10.0
 GIVE_UP_SECONDS = 50.0
 """Since the last renewal began, by this machine's clock."""
+LEND_SECONDS = 57.0
+"""So long workers may run by themselves, which look once a second."""
 ASK_SECONDS = 5.0
 """So long a process that was stopped, and whose trials nobody may have taken, has to ask first."""
 
@@ -40,6 +43,8 @@ class Duties:
     """All trials that are held; needs no database."""
     end_lost: Callable[[], None]
     """Trials that were given up, or taken over, and still run; nor does this."""
+    lend: Callable[[float], None]
+    """Have workers end by themselves then (`time.monotonic()`); nor does this."""
     broke: Callable[[BaseException], None]
     """Called with what is our own mistake, after which nothing more is asked of the database."""
 
@@ -58,7 +63,14 @@ class Keeper:
             for name, do in (("sharing", self.turn), ("leases", self.watch))
         ]
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether leases could not be renewed for so long that all trials were given up. What were
+        begun then would be ended at once."""
+        return self._clock() - self._renewed >= GIVE_UP_SECONDS
+
     def start(self) -> None:
+        self._duties.lend(self._renewed + LEND_SECONDS)
         for thread in self._threads:
             thread.start()
 
@@ -83,7 +95,7 @@ class Keeper:
         if now - self._watched >= ASK_SECONDS:
             self._woken = now
         self._watched = now
-        if now - self._renewed >= GIVE_UP_SECONDS and now - self._woken >= ASK_SECONDS:
+        if self.is_cut_off and now - self._woken >= ASK_SECONDS:
             self._duties.give_up()
         self._duties.end_lost()
 
@@ -109,3 +121,4 @@ class Keeper:
         if begun - self._renewed >= RENEW_SECONDS:
             self._duties.renew()
             self._renewed = begun
+            self._duties.lend(begun + LEND_SECONDS)

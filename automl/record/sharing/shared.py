@@ -103,10 +103,12 @@ class Shared:
         self._stands: Callable[[Standing], None] = lambda standing: None
         self._broke: Callable[[BaseException], None] = lambda error: None
         self._end: Callable[[Collection[int]], None] = lambda trials: None
+        self._lend: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
         self.standing = Standing(config.total, n_left=0, others_run=True)
         duties = Duties(
             *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
+            lend=lambda until_seconds: self._lend(until_seconds),
             broke=lambda error: self._broke(error),
         )
         self._keeper = Keeper(duties)
@@ -171,12 +173,14 @@ class Shared:
         stands: Callable[[Standing], None],
         broke: Callable[[BaseException], None],
         end: Callable[[Collection[int]], None],
+        lend: Callable[[float], None],
     ) -> None:
         """From now on the keeper works: in its threads `stands` hears once a second how the study
-        stands, `broke` is called where it cannot go on, and `end` for trials that are lost and did
-        not stop. `busy` are the trials that run or wait here, which are not taken over, whoever
-        holds them."""
-        self._busy, self._stands, self._broke, self._end = busy, stands, broke, end
+        stands, `broke` is called where it cannot go on, `end` for trials that are lost and did not
+        stop, and `lend`, again and again, with when workers are to end by themselves. `busy` are
+        the trials that run or wait here, which are not taken over, whoever holds them."""
+        self._busy, self._stands, self._broke = busy, stands, broke
+        self._end, self._lend = end, lend
         with self._asking.transaction() as cursor:
             tables.raise_n_trials(cursor, self._study.id, self._config.total)
         self._look()
@@ -186,6 +190,8 @@ class Shared:
 
     def claim(self, number: int, params: Mapping[str, Any]) -> Claim:
         """Have trial `number` with these params, if it is the next one. Raises StorageError."""
+        if self._keeper.is_cut_off:  # the database may be back, but not yet our leases
+            return Claim.NONE
         study = self._study.id
         try:
             with self._asking.transaction() as cursor:
@@ -208,7 +214,7 @@ class Shared:
         """The number of a trial that nobody holds any more, or that this sweep holds and has not
         heard of; it is this sweep's now, and what it did elsewhere was heard. None: there is none.
         Raises StorageError."""
-        if not self.standing.n_left:
+        if not self.standing.n_left or self._keeper.is_cut_off:
             return None
         try:
             with self._asking.transaction() as cursor:
@@ -303,7 +309,9 @@ class Shared:
 
     @property
     def is_away(self) -> bool:
-        """Whether the database did not answer last."""
+        """Whether the database did not answer last, or leases are still to be renewed."""
+        if self._keeper.is_cut_off:
+            return True
         return self._asked_in_vain > self._answered or self.trouble is not None
 
     @property

@@ -11,9 +11,11 @@ import pytest
 
 from automl.errors import StorageError
 from automl.record.sharing.database import Database
+from automl.record.sharing.holder import LEASE_SECONDS
 from automl.record.sharing.keeper import (
     ASK_SECONDS,
     GIVE_UP_SECONDS,
+    LEND_SECONDS,
     RENEW_SECONDS,
     Duties,
     Keeper,
@@ -27,6 +29,7 @@ class Scene:
         self.now, self.away = 0.0, False
         self.done: list[str] = []
         self.n_looked_for_lost = 0
+        self.lent_until = 0.0
         self.keeper = Keeper(
             Duties(
                 ship=lambda: self.do("ship"),
@@ -34,6 +37,7 @@ class Scene:
                 renew=lambda: self.do("renew"),
                 give_up=lambda: self.done.append("give up"),
                 end_lost=self.end_lost,
+                lend=self.lend,
                 broke=lambda error: self.done.append("broke"),
             ),
             clock=lambda: self.now,
@@ -46,6 +50,9 @@ class Scene:
 
     def end_lost(self) -> None:
         self.n_looked_for_lost += 1
+
+    def lend(self, until_seconds: float) -> None:
+        self.lent_until = until_seconds
 
     def turns(self, seconds: float) -> list[str]:
         """What is done within these seconds, five turns each."""
@@ -92,6 +99,30 @@ def test_who_was_stopped_asks_before_it_gives_up() -> None:
 
 
 @pytest.mark.slow
+def test_workers_are_lent_devices_for_as_long_as_leases_last() -> None:
+    """From when their renewal began: the database counts from later on."""
+    scene = Scene()
+    scene.turns(RENEW_SECONDS + 0.3)
+    renewed = scene.lent_until - LEND_SECONDS
+    assert RENEW_SECONDS <= renewed < RENEW_SECONDS + 0.3
+    assert GIVE_UP_SECONDS < LEND_SECONDS < LEASE_SECONDS - 1.0
+    scene.away = True
+    scene.turns(GIVE_UP_SECONDS + 1)
+    assert scene.lent_until == renewed + LEND_SECONDS
+    assert scene.keeper.is_cut_off
+    scene.away = False
+    scene.turns(0.2)
+    assert scene.lent_until == scene.now + LEND_SECONDS
+    assert not scene.keeper.is_cut_off
+
+
+def test_workers_are_lent_devices_from_the_start() -> None:
+    scene = Scene()
+    scene.keeper.start()
+    scene.keeper.close()
+    assert scene.lent_until == LEND_SECONDS
+
+
 def test_giving_up_waits_for_no_answer(database: str) -> None:
     """Of a server that is stopped and still has the connection; the clock is ten times as fast."""
     asks, answered, gave_up = threading.Event(), threading.Event(), threading.Event()
@@ -106,7 +137,11 @@ def test_giving_up_waits_for_no_answer(database: str) -> None:
             answered.set()
 
         nothing = lambda: None  # noqa: E731
-        duties = Duties(*(nothing, nothing, renew, gave_up.set, nothing), broke=lambda error: None)
+        duties = Duties(
+            *(nothing, nothing, renew, gave_up.set, nothing),
+            lend=lambda until_seconds: None,
+            broke=lambda error: None,
+        )
         keeper = Keeper(duties, clock=lambda: 10 * time.monotonic())
         os.kill(server, signal.SIGSTOP)
         try:

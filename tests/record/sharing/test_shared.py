@@ -46,9 +46,13 @@ def config(database: str, tmp_path: Path) -> StudyConfig:
     return StudyConfig(name="a", dir=str(tmp_path), storage=database, n_trials=9)
 
 
+def nothing(told: object) -> None:
+    pass
+
+
 def start(shared: Shared, *busy: int) -> None:
     """It looks at once how the study stands."""
-    shared.start(lambda: busy, lambda standing: None, lambda error: None, lambda trials: None)
+    shared.start(lambda: busy, lambda standing: None, lambda error: None, nothing, nothing)
 
 
 @pytest.mark.slow
@@ -118,3 +122,16 @@ def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(
         deaf.is_deaf = False
         assert [shared.take_left(), shared.take_left(), shared.take_left()] == [0, 1, None]
         assert shared.log.held == {0: 3, 1: 2}
+
+
+def test_nothing_is_asked_while_leases_could_not_be_renewed(
+    database: str, config: StudyConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may be back, or this process woken: its trials would be ended at once."""
+    with joined(config, Database(database)) as shared:
+        with monkeypatch.context() as late:
+            late.setattr("automl.record.sharing.keeper.GIVE_UP_SECONDS", 0.0)
+            assert shared.claim(0, {}) is Claim.NONE
+            assert shared.is_away, "and the sweep waits"
+        assert shared.claim(0, {}) is Claim.MADE
+        assert not shared.is_away
