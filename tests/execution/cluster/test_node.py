@@ -242,7 +242,7 @@ def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
     feed = TrialFeed([TrialSpec(0, {"act": "hang"}, "", 0)], lambda spec: None)
     executor.execute(feed, on("here"), kept_in(events))
     assert isinstance(events[-1], Interrupted)
-    assert events[-1].by_worker_death
+    assert events[-1].lease_ended
     executor.close()
 
 
