@@ -37,7 +37,7 @@ types: .venv/installed ## Check the types, tests included
 test-and-types: .venv/installed
 	$(MAKE) --jobs=2 types test
 
-recipes: .venv/recipes-installed ## Run the recipes of the README, and the tests of the integrations (ONLY=name: that recipe)
+recipes: .venv/recipes-installed ## Run the recipes of experiments/recipes, and the tests of the integrations (ONLY=name: that recipe)
 	$(BIN)/python -m tests.recipes.run $(ONLY)
 	$(if $(ONLY),,$(BIN)/python -m pytest $(FOREIGN))
 

@@ -22,6 +22,7 @@ import pytest
 
 import automl
 from automl.training.family import families
+from tests.manuals import section
 
 PACKAGE = Path(automl.__file__).parent
 
@@ -314,14 +315,13 @@ def test_the_package_of_an_imported_module_is_on_no_circle() -> None:
 # --- what is loaded -------------------------------------------------------------------------------
 
 
-def test_readmes_layout_names_what_there_is() -> None:
+def test_manuals_layout_names_what_there_is() -> None:
     """Name by name, each with its line."""
-    readme = PACKAGE.parent.joinpath("README.md").read_text("utf-8")
-    block = readme.split("\nautoml/\n", 1)[1].split("\nconf/", 1)[0]
+    block = section("Layout").split("\nautoml/\n", 1)[1].split("\nconf/", 1)[0]
     lines = [re.fullmatch(r"    ((?:\S+  ?)*\S+)  +\S.*", line) for line in block.splitlines()]
     assert all(lines), "a name without its line"
     named = {name.rstrip("/") for line in lines if line for name in line[1].split()}
-    there = {path.name for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "conf")}
+    there = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "conf", "README.md"}
     assert named == there
     assert len(there) <= 17, "more than one glance takes in"
 

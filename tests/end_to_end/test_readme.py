@@ -1,4 +1,4 @@
-"""The commands in README.md are ones that exist."""
+"""The commands in the manuals are ones that exist."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from automl.cli.arguments import parse
 from automl.cli.commands import run
 from automl.cli.compose import compose
-from tests.end_to_end.program import ROOT
+from tests.manuals import ROOT, text
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -36,7 +35,7 @@ OF_A_STUDY = (
 def commands() -> list[str]:
     """Lines of fenced blocks that begin with `make` or `python -m automl`, a `$` before or not."""
     lines = []
-    for block in re.findall(r"^```[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
+    for block in re.findall(r"^```[^\n]*\n(.*?)^```", text(), re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             words = line.strip().removeprefix("$ ").removeprefix(".venv/bin/")
             if re.match(r"(make|python -m automl|automl)(\s|$)", words):

@@ -14,7 +14,7 @@ from automl.errors import ConfigError
 from automl.trial import Work
 
 LARGE_STEP_FLOPS = 2e7
-"""Where several threads begin to pay: of the steps that `gain` times in the README one of 1e6
+"""Where several threads begin to pay: of the steps that `gain` times in its manual one of 1e6
 operations took two threads 0.84 times as fast as one, one of 3e8 1.37 times."""
 
 

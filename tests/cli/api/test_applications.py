@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 import automl
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study
-from tests.end_to_end.program import ROOT, Program
+from tests.end_to_end.program import Program
+from tests.manuals import section
 
 CONFIG = """
 defaults:
@@ -100,10 +101,9 @@ def test_each_job_of_a_multirun_is_a_study(program: Program) -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_application_runs(program: Program) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.split("\n**In a Hydra application**", 1)[1].split("\n**", 1)[0]
-    config, source, line = re.findall(r"^```\w+\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+def test_the_manuals_application_runs(program: Program) -> None:
+    below = section("In a Hydra application")
+    config, source, line = re.findall(r"^```\w+\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
     (program.folder / "conf").mkdir()
     (program.folder / "conf" / "config.yaml").write_text(config)
     (program.folder / "my_app.py").write_text(source)

@@ -11,7 +11,7 @@ import pytest
 
 import automl
 from automl.errors import ConfigError
-from tests.end_to_end.program import ROOT
+from tests.manuals import section
 
 FEW = (*("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
 
@@ -63,10 +63,9 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
     assert len(automl.open_study("kinds").trials()) == 3
 
 
-def test_the_readmes_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.split("\n**A table: the best model of any family:**", 1)[1]
-    example = section.split("```python\n", 1)[1].split("```", 1)[0]
+def test_the_manuals_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    below = section("One call from Python")
+    example = below.split("```python\n", 1)[1].split("```", 1)[0]
     short = example.replace("timeout_seconds=60", f"n_trials=2, overrides={list(FEW)}")
     assert short != example
     table().rename(columns={"kind": "quality"}).to_csv("wine.csv", index=False)

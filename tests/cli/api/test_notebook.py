@@ -1,4 +1,4 @@
-"""The README's section on Python, run as written, cell by cell, by a real kernel."""
+"""The manual's section on Python, run as written, cell by cell, by a real kernel."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.end_to_end.program import ROOT
+from tests.manuals import ROOT, section
 
-SECTION = "**From Python and notebooks**"
+SECTION = "From Python and notebooks"
 
 
 def cells() -> list[str]:
     """The section's blocks of Python."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.split(f"\n{SECTION}", 1)[1].split("\n**", 1)[0]
-    return re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```python\n(.*?)^```", section(SECTION), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Proactor")
-def test_the_readmes_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manuals_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     first, second = cells()
     sources = [first, second, f"{first}\nopened = len(automl.open_study('sine').trials())\nopened"]

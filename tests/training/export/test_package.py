@@ -25,6 +25,7 @@ from automl.training.export.formats import FORMATS
 from automl.training.export.package import export, open_reader
 from automl.training.export.parity import ParityError
 from automl.training.predictor import Predictor
+from tests.manuals import section
 from tests.training import networks
 from tests.training.export.conftest import ROWS, predictor_of, scores_of
 
@@ -61,12 +62,10 @@ def test_a_dict_becomes_a_label_where_neither_automl_nor_torch_can_be_imported(
         assert list(said) == list(classifier.classes)
 
 
-def test_the_lines_of_the_readme_say_what_the_model_says(
+def test_the_lines_of_the_manual_say_what_the_model_says(
     classifier: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = Path(__file__).parents[3].joinpath("README.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.S)
-    (lines,) = (block for block in blocks if "def label(" in block)
+    (lines,) = re.findall(r"```python\n(.*?)```", section("Without `reader.py`"), re.S)
     assert len(lines.splitlines()) <= 20
     monkeypatch.chdir(tmp_path)
     export(classifier, ROWS, tmp_path / "prices-v3", ExportFormat.onnx, ABOUT)
