@@ -233,7 +233,7 @@ class Closing:
                 self._metrics_of(rows),
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
-        for line in self._loop.questions.found(at_end=True):
+        for line in self._loop.asking.questions.found(at_end=True):
             self._say(line)
         view = self._view(self._how())
         for line in failure_lines(view):

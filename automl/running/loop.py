@@ -23,6 +23,7 @@ from automl.admission.requests import Requests
 from automl.admission.summary import MemoryTally
 from automl.devices.device import Reading
 from automl.errors import ConfigError
+from automl.running.asking import Asking
 from automl.running.chooser import Chooser
 from automl.running.choosing import lines_of
 from automl.running.durations import Durations
@@ -56,7 +57,6 @@ from automl.running.packing import Packing, fair_share
 from automl.running.placing import Placing
 from automl.running.ports import Ports
 from automl.running.retries import Streak, after_death, after_refusal_for_good
-from automl.running.suggesting import FINDING_OUT, NoQuestions, Questions
 from automl.trial import (
     Failed,
     Finished,
@@ -76,10 +76,7 @@ class Loop:
     requests: Requests
     ledger: Ledger
     limits: Limits
-    n_trials: int
-    """Total of the study."""
-    n_asked: int
-    """Trials that the study has, those to be taken over included."""
+    asking: Asking
     deadline_seconds: float | None = None
     ends_in_time: Callable[[], bool] = lambda: False
     """Whether trials that still run are stopped when it has come."""
@@ -92,10 +89,6 @@ class Loop:
     """Finds how many trials share a device; None: nobody does."""
     chooser: Chooser | None = None
     """Knows how long trials take on each kind of device; None: there is one kind."""
-    questions: Questions | NoQuestions = field(default_factory=NoQuestions)
-    """What answers running trials that ask for params."""
-    others: Others = field(default_factory=Others)
-    """Sweeps on other machines that work on the study; by default there are none."""
     waiting: deque[Waiting] = field(default_factory=deque)
     running: dict[int, Running] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -103,10 +96,7 @@ class Loop:
     """For the line at the end."""
     stop: StopReason | None = None
     error: BaseException | None = None
-    refusal: Refusal | None = None
-    """Why no new trial is asked for now."""
     _execution_of: dict[int, int] = field(default_factory=dict)
-    _exhausted: bool = False
     _told_to_end: bool = False
     """Trials that run, since the time is up."""
     _streak: Streak = field(default_factory=Streak)
@@ -154,13 +144,12 @@ class Loop:
     def lack(self) -> Lack | None:
         """Of devices; None: nobody waits for any."""
         head = self.waiting[0] if self.waiting else None
-        refusal = self.refusal if head is None else head.refusal
+        refusal = self.asking.refusal if head is None else head.refusal
         if self.stop is not None or refusal is None or not refusal.for_devices:
             return None
         request = self._placing.least if head is None else self._placing.request(head)
-        n_left = self.n_trials - self.n_asked if self._wants_more() else 0
         kinds = request.kinds & self._placing.kinds or request.kinds
-        return Lack(kinds, max(1, len(self.waiting) + n_left))
+        return Lack(kinds, max(1, len(self.waiting) + self.asking.n_left))
 
     def take_over(self, trials: Sequence[TakenOver]) -> None:
         """Trials of an earlier sweep that have not ended go first, with what they are known for."""
@@ -174,8 +163,7 @@ class Loop:
             return False
         if self.stop is not None:
             return True
-        more = bool(self.waiting) or self._wants_more()
-        more = more or self.others.run or self.others.is_away()
+        more = bool(self.waiting) or self.asking.may_come
         return not more and self._held_back.for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:
@@ -187,7 +175,7 @@ class Loop:
                 execution = self.executions[self._execution_of[peak.trial]]
                 self._memory_seen.measured(peak, self.running[peak.trial], execution)
             case Asks():
-                self.questions.answer(message, self.running, self.executions)
+                self.asking.questions.answer(message, self.running, self.executions)
             case Surveyed():
                 self.ports.surveyed(message)
             case Released(key):
@@ -228,14 +216,9 @@ class Loop:
         self.stop = StopReason.BROKEN
 
     def _heard_of(self, others: Others) -> None:
-        """They may have raised the total, or left trials; what waits here may be theirs by now."""
-        n_asked = others.hear()
-        begun_since = n_asked > self.n_asked  # which `others.run` may not know of yet
-        self.others = replace(others, run=others.run or begun_since)
-        self.n_trials = max(self.n_trials, others.n_trials)
-        self.n_asked = max(self.n_asked, n_asked)
+        """What waits here may be theirs by now."""
+        self.asking.heard_of(others)
         self.waiting = deque(w for w in self.waiting if others.held(w.trial.number))
-        self._exhausted = False
 
     # --- outcomes ---
 
@@ -313,68 +296,48 @@ class Loop:
 
     # --- asking ---
 
-    def _wants_more(self) -> bool:
-        return not self._exhausted and (self.n_asked < self.n_trials or self.others.n_left > 0)
-
     def _ask(self, now_seconds: float) -> bool:
-        """Ask when a place is free, as late as can be: the sampler then knows the most."""
-        self.refusal = None
-        if not self._wants_more():
+        """Whether one more waits, since a place is free."""
+        self.asking.refusal = None
+        if not self.asking.wants_more:
             return False
-        if self.questions.one_at_a_time and self.executions:
-            self.refusal = FINDING_OUT
-            return False
-        smallest = self._placing.place(self._placing.least, now_seconds)
-        if isinstance(smallest, Refusal):
-            if smallest.kind is RefusalKind.NEVER:
-                self.break_off(ConfigError(impossible(smallest)))
-                return False
-            self.refusal = smallest
-            self._placing.make_room(smallest)
-            return False
-        if self._awaits_a_device:
-            self.refusal = self._held_back.drained[-1].refusal
-            return False
-        return self._ask_ahead()
-
-    @property
-    def _awaits_a_device(self) -> bool:
-        """Whether as many as may pend run, or wait for a device that may come back: each further
-        one might do so too, until all that are left were proposed blindly."""
-        n_drained = len(self._held_back.drained)
-        return n_drained > 0 and not self._may_pend(n_drained + len(self.running))
+        refusal = self.asking.refused(
+            self._placing, self._held_back, len(self.running), now_seconds
+        )
+        if refusal is None:
+            return self._ask_ahead()
+        if refusal.kind is RefusalKind.NEVER:
+            self.break_off(ConfigError(impossible(refusal)))
+        else:
+            self.asking.refusal = refusal
+        return False
 
     def _ask_ahead(self) -> bool:
-        asked = self.ports.ask() if self._wants_more() else None
+        asked = self.asking.next()
         if asked is None:
-            self._exhausted = True
             return False
-        self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
         self.waiting.append(Waiting(asked))
         self._lines.asked(asked.params)
         return True
 
-    def _may_ask_ahead(self) -> bool:
-        if not self._wants_more() or self.questions.one_at_a_time:
-            return False
-        return self._may_pend(len(self.waiting) + len(self.running))
-
-    def _may_pend(self, n_pending: int) -> bool:
-        most = self.ports.n_may_pend()
-        return most is None or n_pending < max(most, self._placing.n_side_by_side)
+    def _one_more(self) -> Waiting | None:
+        """Asked for ahead, where that may be."""
+        n_pending = len(self.waiting) + len(self.running)
+        if self.asking.may_ask_ahead(n_pending, self._placing) and self._ask_ahead():
+            return self.waiting[-1]
+        return None
 
     # --- admission ---
 
     def _admit(self, now_seconds: float) -> None:
         self._admit_waiting(now_seconds)
-        if self.stop is None and not self.waiting and not self._wants_more():
+        if self.stop is None and not self.waiting and not self.asking.wants_more:
             for start in self._held_back.starts(now_seconds):
                 self._start(start, now_seconds)
 
     def _admit_waiting(self, now_seconds: float) -> None:
         while self.stop is None and (self.waiting or self._ask(now_seconds)):
-            n_left = self.n_trials - self.n_asked if self._wants_more() else 0
-            try_start = partial(self._try_start, now_seconds)
+            n_left, try_start = self.asking.n_left, partial(self._try_start, now_seconds)
             found = self._lines.look(self.waiting, n_left, try_start, now_seconds)
             if isinstance(found, Start):
                 self._start(found, now_seconds)
@@ -419,14 +382,10 @@ class Loop:
             group, request, placement, lambda pack: self._placing.place(pack, now_seconds)
         )
 
-    def _one_more(self) -> Waiting | None:
-        """Asked for ahead, where that may be."""
-        return self.waiting[-1] if self._may_ask_ahead() and self._ask_ahead() else None
-
     def _fair(self, group: list[Waiting], n_waiting: int) -> list[Waiting]:
         """When nothing is left to ask for, the rest is divided among those that could run it, a
         core each."""
-        if self._wants_more():
+        if self.asking.wants_more:
             return group
         n_free = self._placing.n_side_by_side - len(self.executions)
         return group[: fair_share(len(group), n_waiting, n_free)]
@@ -470,7 +429,7 @@ class Loop:
         live = execution.live
         if execution.kind is None or not live or self.stop is not None:
             return
-        if not self.waiting and not (self._may_ask_ahead() and self._ask_ahead()):
+        if not self.waiting and self._one_more() is None:
             return
         head = self._packing.for_lane(execution, self.waiting)
         if head is None:

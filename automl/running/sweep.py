@@ -27,6 +27,7 @@ from automl.devices.reader import ReaderThread
 from automl.errors import StorageError
 from automl.record.files import STATUS
 from automl.record.texts import fit_line
+from automl.running.asking import Asking
 from automl.running.at_end import AtEnd, TrainAgain
 from automl.running.carry import LOST, Carrier
 from automl.running.chooser import Chooser
@@ -122,8 +123,7 @@ class Sweep:
             requests=parts.prepared.requests,
             ledger=self.ledger,
             limits=self.limits,
-            n_trials=config.study.total,
-            n_asked=parts.study.n_asked,
+            asking=self._asking(),
             deadline_seconds=deadline,
             ends_in_time=self._ends_in_time,
             process=_this_process() if config.execution.kind is ExecutionKind.inline else None,
@@ -131,8 +131,6 @@ class Sweep:
             durations=_durations(self._progress, chooser),
             governor=_governor(config),
             chooser=chooser,
-            questions=self._questions(),
-            others=Others(run=parts.others.may_run),
         )
         self.executions = Executions(parts, self.loop, self.carrier, display.say)
         self._starts = Starts(parts)
@@ -269,6 +267,11 @@ class Sweep:
     def n_may_pend(self) -> int | None:
         return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
 
+    def _asking(self) -> Asking:
+        n_trials, n_asked = self.parts.config.study.total, self.parts.study.n_asked
+        others = Others(run=self.parts.others.may_run)
+        return Asking(self, n_trials, n_asked, self._questions(), others)
+
     def _questions(self) -> Questions | NoQuestions:
         suggesting = self.parts.study.suggesting
         if suggesting is None:
@@ -322,7 +325,7 @@ class Sweep:
         self.parts.study.tell(outcome.trial, outcome, device)
         self.at_end.lengths.ended(outcome.trial, time.monotonic())
         self.loop.deadline_seconds = self.at_end.trials_until_seconds
-        for line in self.loop.questions.found():
+        for line in self.loop.asking.questions.found():
             self.display.say(line)
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)

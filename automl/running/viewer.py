@@ -48,7 +48,7 @@ class Viewer:
             study=parts.study.name,
             directory=str(parts.directory.path),
             time=time.time(),
-            n_trials=self._loop.n_trials,
+            n_trials=self._loop.asking.n_trials,
             metric=parts.config.study.metric,
             counts=counts,
             best=None if best is None else BestRow(best.number, best.value, best.params),
@@ -99,8 +99,8 @@ class Viewer:
             yield _waiting_row(waiting.trial.number, waiting.refusal)
         if (trouble := self._parts.others.trouble()) is not None:
             yield WaitingRow(None, f"waiting: {trouble}")
-        elif not self._loop.waiting and self._loop.refusal is not None:
-            yield _waiting_row(None, self._loop.refusal)
+        elif not self._loop.waiting and self._loop.asking.refusal is not None:
+            yield _waiting_row(None, self._loop.asking.refusal)
 
     @property
     def n_ended(self) -> int:
@@ -112,7 +112,7 @@ class Viewer:
         ended = self.n_ended
         limit = self._parts.config.study.timeout_seconds
         return seconds_left(
-            seconds, ended - self._n_ended_before, self._loop.n_trials - ended, limit
+            seconds, ended - self._n_ended_before, self._loop.asking.n_trials - ended, limit
         )
 
 

@@ -21,6 +21,7 @@ from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.asking import Asking
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -117,8 +118,7 @@ class Sweep(PlainPorts):
             Requests(self._estimate, None),
             self.ledger,
             Limits(None, 0, 5.0),
-            len(trials),
-            0,
+            Asking(self, len(trials), 0),
             n_ahead=n_ahead,
             durations=Exact(trials) if exact else Durations(self._progress),
         )

@@ -18,6 +18,7 @@ from automl.admission.limits import Limits
 from automl.admission.policy import Idle
 from automl.admission.requests import Requests
 from automl.admission.settling import may_settle, settled_bytes
+from automl.running.asking import Asking
 from automl.running.durations import Durations
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -106,8 +107,7 @@ class Sweep(Machine, PlainPorts):
             Requests(self._estimate, None),
             self.ledger,
             self.limits,
-            len(trials),
-            0,
+            Asking(self, len(trials), 0),
             n_ahead=known.n_ahead,
             durations=durations,
         )

@@ -21,6 +21,7 @@ from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.asking import Asking
 from automl.running.chooser import Chooser
 from automl.running.choosing import N_LIKE
 from automl.running.durations import Durations
@@ -167,8 +168,7 @@ class Sweep(PlainPorts):
             Requests(lambda params: Request(GIB, RequestSource.ESTIMATED), None),
             self.ledger,
             Limits(None, 0, 3 * READ_SECONDS, max_per_gpu=1, max_on_host=N_CORES),
-            len(trials),
-            0,
+            Asking(self, len(trials), 0),
             n_ahead=setting.n_ahead,
             durations=Durations(self._progress, **predict),
             chooser=chooser,

@@ -205,7 +205,7 @@ class ClusterSweep(Sweep):
 
     def _tick(self) -> None:
         self._read()
-        is_over = not self.loop.waiting and self.loop.n_asked == len(self.trials)
+        is_over = not self.loop.waiting and self.loop.asking.n_asked == len(self.trials)
         self.at(READ_SECONDS if is_over else self._every_seconds, self._tick)
 
     def _read_soon(self) -> None:
@@ -265,7 +265,9 @@ class ClusterSweep(Sweep):
             self.costs.n_decisions = n_before
             self.costs.readings_seconds += seconds
         else:
-            self.costs.n_decisions += bool(self.loop.waiting) or self.loop.refusal is not None
+            self.costs.n_decisions += (
+                bool(self.loop.waiting) or self.loop.asking.refusal is not None
+            )
             self.costs.decisions_seconds += seconds
 
 

@@ -19,6 +19,7 @@ from automl.admission.limits import Limits
 from automl.admission.policy import Idle
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Elsewhere, HeldBytes, HostState, Reading
+from automl.running.asking import Asking
 from automl.running.chooser import Chooser
 from automl.running.loop import Loop
 from automl.running.messages import (
@@ -140,8 +141,7 @@ class World(Checked):
             Requests(self._estimate, self.declared_bytes),
             self.ledger,
             self.limits,
-            len(self.plans),
-            0,
+            Asking(self, len(self.plans), 0),
             process=None if self.own_processes else SWEEP,
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),

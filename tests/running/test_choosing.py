@@ -63,7 +63,7 @@ def test_the_cpu_is_governed_without_the_core_that_is_kept() -> None:
 def test_who_waited_for_a_gpu_may_start_on_the_cpu_after_all() -> None:
     """Though it could go with others as a pack: what it waited for before counts no more."""
     world = mixed([plan(kind=Kind("a", 2), cpu_takes=0.5)])
-    world.loop.n_asked = 1
+    world.loop.asking.n_asked = 1
     world.loop.waiting.append(Waiting(world.ask() or Asked(0, {}), chosen=GPU))
     world.run()
     assert world.where == {0: [CPU]}
@@ -86,7 +86,7 @@ def test_a_lane_that_came_free_is_for_its_kind_of_device() -> None:
     world = mixed(planned)
     kinds = (CPU, CPU, GPU, GPU, GPU)
     left = [TakenOver(world.ask() or Asked(0, {}), kind=kind) for kind in kinds]
-    world.loop.n_asked = len(left)
+    world.loop.asking.n_asked = len(left)
     world.loop.take_over(left)
     world.run()
     assert [world.where[n] for n in range(5)] == [[kind] for kind in kinds]
@@ -126,7 +126,7 @@ def test_a_trial_never_changes_its_kind_and_everyone_ends(
         TakenOver(world.ask() or Asked(0, {}), kind=kind if kind in p.kinds else None)
         for kind, p in zip(lefts, planned, strict=False)
     ]
-    world.loop.n_asked = len(left)
+    world.loop.asking.n_asked = len(left)
     world.loop.take_over(left)
     world.run()
     assert all(len(set(kinds)) == 1 for kinds in world.where.values())
@@ -178,7 +178,7 @@ def test_nobody_waits_while_a_kind_that_would_end_it_first_is_empty(planned: lis
 def test_a_trial_that_goes_on_keeps_its_kind() -> None:
     """As does one whose process dies."""
     world = mixed([plan(cpu_takes=100.0, seconds=1.0), plan(ends="dies", cpu_takes=0.5)])
-    world.loop.n_asked = 1
+    world.loop.asking.n_asked = 1
     world.loop.take_over([TakenOver(Asked(0, (world.ask() or Asked(0, {})).params), kind=CPU)])
     world.run()
     assert world.where == {0: [CPU], 1: [CPU, CPU]}
@@ -186,7 +186,7 @@ def test_a_trial_that_goes_on_keeps_its_kind() -> None:
 
 def test_a_kind_that_the_sweep_has_not_binds_nobody() -> None:
     world = Mixed({"host": GB}, [Plan(0, 0)], own_processes=True)
-    world.loop.n_asked = 1
+    world.loop.asking.n_asked = 1
     world.loop.take_over([TakenOver(world.ask() or Asked(0, {}), kind=GPU)])
     world.run()
     assert world.where == {0: [CPU]}

@@ -19,6 +19,7 @@ from automl.errors import StudyInUseError, TrialsLeftBehindError
 from automl.execution.inline import InlineExecutor
 from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog, read_events
+from automl.running.asking import Asking
 from automl.running.carry import Carrier
 from automl.running.executions import JOIN_SECONDS, Executions, grace
 from automl.running.loop import Loop
@@ -97,7 +98,7 @@ class Scene:
             prepare(config), self.directory, HostReader(), nothing, self.log, nothing, self.trials
         )
         limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-        self.loop = Loop(nothing, nothing, self.ledger, limits, n_trials=1, n_asked=0)
+        self.loop = Loop(nothing, nothing, self.ledger, limits, Asking(nothing, 1, 0))
         self.carrier = Carrier(
             executor=self.trials,
             log=self.log,

@@ -70,7 +70,7 @@ def test_idle_processes_of_a_device_that_failed_are_not_used_again() -> None:
     fault = Fault("GPU-a", 4.0, 8.0)
     late = Plan(GB, GB, seconds=1.0)
     world = World(TWO, [late, replace(late, seconds=9.0), late], faults=[fault], **WORKERS)
-    world.loop.n_trials = 2
+    world.loop.asking.n_trials = 2
     world._read()
     while world.now < 6.0:
         world.now, _, happens = heapq.heappop(world._heap)
@@ -120,7 +120,7 @@ def test_a_sampler_that_learns_is_not_asked_for_all_while_a_device_does_not_answ
     while world.now < 4.0:
         world.now, _, happens = heapq.heappop(world._heap)
         happens()
-    assert world.loop.n_asked == 4
+    assert world.loop.asking.n_asked == 4
     whole = World(sizes, world.plans, faults=[fault], limits=limits)
     whole.most_pending = 4
     whole.run()
@@ -211,8 +211,8 @@ def loop_of(world: World) -> Loop:
 
 def test_a_prohibited_device_takes_nobody_and_that_is_said() -> None:
     loop = loop_of(World({"GPU-a": 24 * GB}, [Plan(GB, GB)], max_processes=0))
-    assert loop.refusal is not None
-    assert loop.refusal.reason == (
+    assert loop.asking.refusal is not None
+    assert loop.asking.refusal.reason == (
         "waiting: GPU-a… (sim) takes no process: its compute mode is PROHIBITED"
     )
 

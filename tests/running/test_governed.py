@@ -33,8 +33,8 @@ class Paced(World):
             self._done[execution.key] = before + 30 * seconds * pace
         if self.loop.waiting:
             self.reasons.add(self.loop.waiting[0].refusal.reason)
-        elif self.loop.refusal is not None:
-            self.reasons.add(self.loop.refusal.reason)
+        elif self.loop.asking.refusal is not None:
+            self.reasons.add(self.loop.asking.refusal.reason)
         return {execution.key: int(self._done[execution.key]) for execution in running}
 
 

@@ -130,10 +130,10 @@ def test_a_sampler_that_learns_is_not_asked_too_far_ahead() -> None:
 def test_nothing_is_asked_for_ahead_while_nothing_has_room() -> None:
     planned = [of(22, 20.0), of(20), of(4, 5.0)]
     world = Passing(GPU, planned, own_processes=True)
-    world._n_asked = world.loop.n_asked = 2
+    world._n_asked = world.loop.asking.n_asked = 2
     world.loop.take_over([TakenOver(Asked(n, {"plan": n})) for n in range(2)])
     world.loop.handle(DevicesRead(world._reading()), 0.0)
-    assert (world.started, world.loop.n_asked) == ([0], 2)
+    assert (world.started, world.loop.asking.n_asked) == ([0], 2)
 
 
 def test_trials_of_one_kind_pass_as_one_pack() -> None:

@@ -66,8 +66,8 @@ def test_without_a_cap_every_device_is_filled_to_its_own_limit() -> None:
     world = World(two, [Plan(GB, GB, seconds=9.0)] * 8, limits=Limits(None, GB, 5.0, 3))
     world.loop.handle(DevicesRead(world._reading()), 0.0)
     assert len(world.loop.executions) == 6
-    assert world.loop.refusal is not None
-    assert "max_trials_per_device=3" in world.loop.refusal.reason
+    assert world.loop.asking.refusal is not None
+    assert "max_trials_per_device=3" in world.loop.asking.refusal.reason
 
 
 def test_memory_that_appears_late_is_not_promised_twice() -> None:
@@ -172,7 +172,7 @@ def taken_over(plans: Sequence[Plan], *known: tuple[int, int]) -> World:
     """A world in which an earlier sweep began the first trials; how often memory ran out, and how
     many processes died."""
     world = World(GPU, plans, limits=Limits(3, 0, 5.0))
-    world._n_asked = world.loop.n_asked = len(known)
+    world._n_asked = world.loop.asking.n_asked = len(known)
     left = [TakenOver(Asked(n, {"plan": n}), *counts) for n, counts in enumerate(known)]
     world.loop.take_over(left)
     world.run()

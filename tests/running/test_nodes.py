@@ -191,7 +191,7 @@ def test_devices_that_are_not_held_take_nothing_and_refuse_nothing_for_good() ->
     world.loop.handle(DevicesRead(Reading(0.0, tuple(closed))), 0.0)
     assert not world.loop.running
     assert world.loop.lack is not None
-    refusal = world.loop.refusal or world.loop.waiting[0].refusal
+    refusal = world.loop.asking.refusal or world.loop.waiting[0].refusal
     assert refusal.reason.startswith("waiting: GPU-a… (A10) of a is not held; GPU-b… (A10) of a is")
 
 

@@ -10,6 +10,7 @@ from automl.admission.ledger import Ledger
 from automl.admission.limits import Limits
 from automl.admission.requests import Requests
 from automl.devices.device import DeviceSnapshot, Reading
+from automl.running.asking import Asking
 from automl.running.loop import Loop
 from automl.running.messages import Asked, DevicesRead, Ended, Others, Released, Waiting
 from automl.trial import Finished, Interrupted, Placement, Request, RequestSource
@@ -35,7 +36,9 @@ class Ports(PlainPorts):
 
 def make_loop(ports: Ports, n_trials: int, others: Others) -> Loop:
     requests = Requests(lambda params: Request(GIB, RequestSource.DECLARED), GIB)
-    loop = Loop(ports, requests, Ledger(), Limits(1, 0, 1e9), n_trials, 0, others=others)
+    loop = Loop(
+        ports, requests, Ledger(), Limits(1, 0, 1e9), Asking(ports, n_trials, 0, others=others)
+    )
     loop.handle(read(0.0), 0.0)
     return loop
 
@@ -79,7 +82,7 @@ def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None
     end(loop, 0)
     loop.handle(Others(), 3.0)
     assert loop.done
-    assert loop.n_asked == 1
+    assert loop.asking.n_asked == 1
 
 
 def test_a_sweep_waits_for_what_was_asked_elsewhere_after_it_was_looked_who_runs() -> None:
@@ -107,10 +110,10 @@ def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> N
     loop = make_loop(ports, 1, Others())
     loop.handle(Others(n_trials=5, run=True, hear=lambda: 4), 1.0)
     end(loop, 0)
-    assert (ports.started, loop.n_asked, loop.n_trials) == ([0, 4], 5, 5)
+    assert (ports.started, loop.asking.n_asked, loop.asking.n_trials) == ([0, 4], 5, 5)
     end(loop, 4)
     loop.handle(Others(n_trials=3), 2.0)
-    assert loop.n_trials == 5
+    assert loop.asking.n_trials == 5
 
 
 def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:

@@ -143,7 +143,7 @@ class FindingOut(NoQuestions):
 def test_trials_run_one_at_a_time_until_the_space_is_known() -> None:
     plan = Plan(request_bytes=10**9, peak_bytes=10**9, seconds=2.0)
     world = World({"GPU-a": 24 * 10**9}, [plan] * 12)
-    world.loop.questions = FindingOut(world, 3)
+    world.loop.asking.questions = FindingOut(world, 3)
     at_once: list[tuple[int, int]] = []
     submit = world.submit
 
