@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from automl.commands.registration.about import about_model
 from automl.commands.registration.package import packaged, refuse_unserved
-from automl.commands.registration.standing import Standing, standing
+from automl.commands.registration.standing import Compared, Standing, standing
 from automl.commands.which_model import choose, open_model, outdated
 from automl.config import Config
 from automl.record.directory import StudyDirectory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from automl.tracking.registry.registry import Registry
-    from automl.trial import Difference
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def register(config: Config, say: Say) -> Registered:
     new = new_model(model, package, run_ref, owner, unseen, config)
 
     def stands(champion: Version | None) -> Standing:
-        def compare() -> Difference | str:
+        def compare() -> Compared | str:
             assert champion is not None, "there is one to compare with"
             return compared(
                 package.folder, lambda to: registry.download(champion, to), evaluation, config

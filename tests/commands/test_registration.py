@@ -14,7 +14,7 @@ import pytest
 from automl.commands.registration.about import about_version
 from automl.commands.registration.judged import metric_of, shown
 from automl.commands.registration.package import found
-from automl.commands.registration.standing import Standing, Unseen, standing
+from automl.commands.registration.standing import Compared, Standing, Unseen, standing
 from automl.config import RegisterConfig, Task
 from automl.errors import ConfigError
 from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version, rows_key
@@ -25,13 +25,13 @@ GIVEN = replace(ROWS, kind=RowsKind.GIVEN)
 KNOWN = {rows_key(ROWS.digest): "80 rows"}
 
 
-def never() -> Difference:
+def never() -> Compared:
     raise AssertionError("there is nothing to compare")
 
 
 def decided(unseen: Unseen | None, tags: dict[str, str] | None, verdict: str = "") -> Standing:
     champion = None if tags is None else Version(3, tags)
-    compare = (lambda: Difference(0.1, -0.2, 0.3, verdict)) if verdict else never
+    compare = (lambda: Compared("error", Difference(0.1, -0.2, 0.3, verdict))) if verdict else never
     return standing(unseen, champion, compare)
 
 
@@ -42,7 +42,7 @@ def decided(unseen: Unseen | None, tags: dict[str, str] | None, verdict: str = "
 def test_the_alias_moves_unless_the_new_one_is_worse(verdict: str, alias: str) -> None:
     stands = decided(ROWS, KNOWN, verdict)
     assert stands.alias == alias
-    assert "loss +0.1 (-0.2 to +0.3) from that of version 3 on 80 rows no sweep saw" in stands.why
+    assert "error +0.1 (-0.2 to +0.3) from that of version 3 on 80 rows no sweep saw" in stands.why
     assert stands.why.endswith(verdict)
 
 

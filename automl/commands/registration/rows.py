@@ -9,8 +9,8 @@ from pathlib import Path
 
 from automl.commands.evaluate import evaluate
 from automl.commands.evaluation.rows import check_data, learned_from
-from automl.commands.registration.judged import LOSS, shown
-from automl.commands.registration.standing import Unseen
+from automl.commands.registration.judged import metric_of, shown
+from automl.commands.registration.standing import Compared, Unseen
 from automl.commands.which_model import TableModel
 from automl.config import Config
 from automl.config.refit import ALL
@@ -19,8 +19,8 @@ from automl.data.evaluation import Evaluation
 from automl.data.raw import rows_of
 from automl.data.scores import predictions
 from automl.record.studies import read_study, study_path
-from automl.training.export.scored import NotComparableError, outputs_of
-from automl.trial import Difference, Evaluated
+from automl.training.export.scored import NotComparableError, said_of
+from automl.trial import Evaluated
 
 
 def unseen_by(model: TableModel, evaluation: Evaluation, config: Config) -> Unseen | None:
@@ -29,7 +29,9 @@ def unseen_by(model: TableModel, evaluation: Evaluation, config: Config) -> Unse
     if not evaluation.kind.unseen or learned_from(model.refitted, evaluation.kind):
         return None
     event = scored(model, evaluation, config)
-    words = f"{event.rows} ({evaluation.source}): {LOSS} {shown(event.scores[model.name][LOSS])}"
+    metric = metric_of(config.study.metric, event.scores[model.name])
+    score = shown(event.scores[model.name][metric])
+    words = f"{event.rows} ({evaluation.source}): {metric} {score}"
     all_of_it = model.refitted is not None and model.refitted.rows == ALL
     data = "" if all_of_it else evaluation.dataset.digest
     return Unseen(evaluation.digest, evaluation.kind, data, words, event)
@@ -48,23 +50,27 @@ def scored(model: TableModel, evaluation: Evaluation, config: Config) -> Evaluat
 
 def compared(
     package: Path, download: Callable[[Path], Path], evaluation: Evaluation, config: Config
-) -> Difference | str:
-    """By how much the loss of the export in `package` is above that of the one that `download`
-    brings into a folder; or why nobody can tell. Raises AutoMLError."""
+) -> Compared | str:
+    """By how much the study's metric of the export in `package` is above that of the one that
+    `download` brings into a folder; or why nobody can tell. Raises AutoMLError."""
     data, y = evaluation.dataset, evaluation.part.y
     rows = rows_of(evaluation.frame())
     try:
         with tempfile.TemporaryDirectory() as folder:
-            outputs = {
-                "new": outputs_of(package, rows, data),
-                "champion": outputs_of(download(Path(folder)), rows, data),
+            said = {
+                "new": said_of(package, rows, data),
+                "champion": said_of(download(Path(folder)), rows, data),
             }
     except NotComparableError as error:
         return str(error)
     scale = data.target_mean, data.target_scale
-    named = {name: predictions(data.task, of, y, *scale, data.loss) for name, of in outputs.items()}
+    named = {
+        name: predictions(data.task, of.outputs, y, *scale, data.loss, of.threshold)
+        for name, of in said.items()
+    }
     samples = bootstrap(named, config.evaluate.n_resamples, config.study.seed)
-    losses = {name: of.scored()[LOSS] for name, of in named.items()}
-    return difference(
-        LOSS, losses["new"] - losses["champion"], samples["new"][LOSS] - samples["champion"][LOSS]
-    )
+    scores = {name: of.scored() for name, of in named.items()}
+    metric = metric_of(config.study.metric, scores["new"])
+    above = scores["new"][metric] - scores["champion"][metric]
+    resampled = samples["new"][metric] - samples["champion"][metric]
+    return Compared(metric, difference(metric, above, resampled))

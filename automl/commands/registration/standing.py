@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version
 from automl.trial import Difference, Evaluated, RowsKind
@@ -31,6 +32,14 @@ class Unseen:
     """Its scores there."""
 
 
+class Compared(NamedTuple):
+    """The new model beside the champion."""
+
+    metric: str
+    difference: Difference
+    """By how much the new one's is above the champion's."""
+
+
 @dataclass(frozen=True)
 class Standing:
     """An alias, and why."""
@@ -40,10 +49,10 @@ class Standing:
 
 
 def standing(
-    unseen: Unseen | None, champion: Version | None, compare: Callable[[], Difference | str]
+    unseen: Unseen | None, champion: Version | None, compare: Callable[[], Compared | str]
 ) -> Standing:
-    """`compare` says by how much the loss of the new one is above the champion's, on these rows, or
-    why nobody can tell."""
+    """`compare` tells how the new one stands beside the champion on these rows, or why nobody can
+    tell."""
     if unseen is None:
         return Standing(
             CHALLENGER,
@@ -62,11 +71,12 @@ def standing(
     found = compare()
     if isinstance(found, str):
         return Standing(CHALLENGER, f"{before}, the champion, cannot be compared with it: {found}")
+    metric, by = found
     said = (
-        f"loss {found.value:+.4g} ({found.low:+.4g} to {found.high:+.4g}) from that of {before} on "
-        f"{unseen.words}: {found.verdict}"
+        f"{metric} {by.value:+.4g} ({by.low:+.4g} to {by.high:+.4g}) from that of {before} on "
+        f"{unseen.words}: {by.verdict}"
     )
-    return Standing(CHALLENGER if found.verdict == WORSE else CHAMPION, said)
+    return Standing(CHALLENGER if by.verdict == WORSE else CHAMPION, said)
 
 
 def new_to(version: Version, rows: Unseen) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,18 @@ class NotComparableError(AutoMLError):
     """Raised for an export that cannot be scored on these rows."""
 
 
-def outputs_of(
-    folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Dataset
-) -> npt.NDArray[np.float64]:
-    """(N, classes) or (N, 1), as `family.Model.outputs` gives them for the classes and the scale
-    of `dataset`. Raises NotComparableError."""
+class Said(NamedTuple):
+    """What an export says of rows."""
+
+    outputs: npt.NDArray[np.float64]
+    """(N, classes) or (N, 1), as `family.Model.outputs` gives them for the classes and the scale of
+    a data set."""
+    threshold: float | None
+    """From which the second of two classes is its label; None: the likelier one is."""
+
+
+def said_of(folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Dataset) -> Said:
+    """Raises NotComparableError."""
     model = _open(folder)
     places = _places(model.schema, dataset)
     try:
@@ -41,8 +48,9 @@ def outputs_of(
         raise NotComparableError(f"it does not know these rows ({error})") from error
     scores = np.concatenate(said).astype(np.float64)
     if dataset.task is Task.classification:
-        return np.log(np.maximum(scores[:, places], np.finfo(np.float64).tiny))
-    return ((scores - dataset.target_mean) / dataset.target_scale)[:, None]
+        logs = np.log(np.maximum(scores[:, places], np.finfo(np.float64).tiny))
+        return Said(logs, _threshold(model.schema, places))
+    return Said(((scores - dataset.target_mean) / dataset.target_scale)[:, None], None)
 
 
 def _open(folder: Path) -> Model:
@@ -68,6 +76,12 @@ def _places(schema: Mapping[str, Any], dataset: Dataset) -> list[int]:
     ):
         raise NotComparableError(f"it answers otherwise ({schema['task']}: {len(theirs)} classes)")
     return [theirs.index(label) for label in dataset.classes]
+
+
+def _threshold(schema: Mapping[str, Any], places: Sequence[int]) -> float | None:
+    """On the second class of the data set."""
+    own: float | None = schema.get("threshold")
+    return own if own is None or places[1] == 1 else 1 - own
 
 
 def _scores(model: Model, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:

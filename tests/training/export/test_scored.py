@@ -15,7 +15,7 @@ from automl.data.columns import Columns
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.training.export.package import export
-from automl.training.export.scored import NotComparableError, outputs_of
+from automl.training.export.scored import NotComparableError, said_of
 from automl.training.predictor import Predictor
 from tests.training.export.conftest import ROWS, predictor_of, scores_of
 
@@ -54,14 +54,14 @@ def changed(package: Path, **values: object) -> None:
 
 
 def test_scores_are_the_models(package: Path, classifier: Predictor) -> None:
-    found = outputs_of(package, ROWS, data_of(classifier))
+    found = said_of(package, ROWS, data_of(classifier)).outputs
     said = np.exp(found) / np.exp(found).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(said, scores_of(classifier, ROWS), atol=1e-6)
 
 
 def test_values_come_in_the_scale_of_the_data(regressor: Predictor, tmp_path: Path) -> None:
     export(regressor, ROWS, tmp_path / "out", ExportFormat.onnx, {})
-    found = outputs_of(tmp_path / "out", ROWS, data_of(regressor))
+    found = said_of(tmp_path / "out", ROWS, data_of(regressor)).outputs
     assert found.shape == (len(ROWS), 1)
     np.testing.assert_allclose(found[:, 0] * 2 + 30, scores_of(regressor, ROWS), rtol=1e-6)
 
@@ -69,9 +69,23 @@ def test_values_come_in_the_scale_of_the_data(regressor: Predictor, tmp_path: Pa
 def test_classes_come_in_the_order_of_the_data(package: Path, classifier: Predictor) -> None:
     data = data_of(classifier)
     turned = replace(data, classes=data.classes[::-1])
-    first, second = (outputs_of(package, ROWS, each) for each in (data, turned))
+    first, second = (said_of(package, ROWS, each).outputs for each in (data, turned))
     np.testing.assert_array_equal(first, second[:, ::-1])
     assert not np.allclose(first, second)
+
+
+def test_the_threshold_of_labels_is_on_the_second_class_of_the_data(
+    columns: Columns, tmp_path: Path
+) -> None:
+    model = predictor_of(columns, classes=("no", "yes"))
+    package = tmp_path / "out"
+    export(model, ROWS, package, ExportFormat.onnx, {})
+    data = data_of(model)
+    assert said_of(package, ROWS, data).threshold is None
+    changed(package, threshold=0.25)
+    turned = replace(data, classes=("yes", "no"))
+    assert said_of(package, ROWS, data).threshold == 0.25
+    assert said_of(package, ROWS, turned).threshold == 0.75
 
 
 @pytest.mark.parametrize(
@@ -88,18 +102,18 @@ def test_nothing_but_onnx_is_opened(
 ) -> None:
     changed(package, **values)
     with pytest.raises(NotComparableError, match="it is of another kind"):
-        outputs_of(package, ROWS, data_of(classifier))
+        said_of(package, ROWS, data_of(classifier))
 
 
 def test_what_cannot_be_compared_says_why(package: Path, classifier: Predictor) -> None:
     data = data_of(classifier)
     with pytest.raises(NotComparableError, match="it does not know these rows"):
-        outputs_of(package, [{"other": 1}], data)
+        said_of(package, [{"other": 1}], data)
     with pytest.raises(NotComparableError, match="it answers otherwise"):
-        outputs_of(package, ROWS, replace(data, classes=("a", "b")))
+        said_of(package, ROWS, replace(data, classes=("a", "b")))
     (package / "model.onnx").write_bytes(b"damaged")
     with pytest.raises(NotComparableError, match="it cannot be opened"):
-        outputs_of(package, ROWS, data)
+        said_of(package, ROWS, data)
     (package / "schema.json").unlink()
     with pytest.raises(NotComparableError, match=r"schema\.json cannot be read"):
-        outputs_of(package, ROWS, data)
+        said_of(package, ROWS, data)
