@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from automl.config import Config, ObjectiveKind, Plots, check
@@ -13,7 +13,10 @@ from automl.execution.remote import call_in_child
 from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
+from automl.record.trial_record import TrialRecord
 from automl.running.prepared import Prepared
+from automl.search.standings import RankedTrial
+from automl.training.auto.family import FAMILY
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
 
@@ -21,6 +24,11 @@ WRITE = "automl.training.ensemble.write:write"
 LEAST_MODELS = 2
 MAX_MODELS = 100
 """The best of a study that are looked at; each is read, and asked about all rows."""
+N_OF_EACH = 5
+"""Of each family so many are among them, however many of another are better: models that err
+otherwise are of more use to each other."""
+MAX_RANKED = 1_000
+"""So many of the best trials are looked through for that."""
 
 
 def in_child(asked: EnsembleFile) -> Made:
@@ -34,6 +42,19 @@ def build_of(prepared: Prepared) -> str | None:
     """What builds a network of the user's."""
     target = prepared.plan.family.users_target
     return None if target is None else target[1]
+
+
+def worth_joining(ranking: Sequence[TrialRecord] | Sequence[RankedTrial]) -> list[int]:
+    """The trials whose models an ensemble is chosen from, the best first."""
+    n_of: Counter[object] = Counter()
+    firsts = set()
+    for trial in ranking:
+        n_of[family := trial.params.get(FAMILY)] += 1
+        if n_of[family] <= N_OF_EACH:
+            firsts.add(trial.number)
+    others = [trial.number for trial in ranking if trial.number not in firsts]
+    chosen = {*firsts, *others[: max(0, MAX_MODELS - len(firsts))]}
+    return [trial.number for trial in ranking if trial.number in chosen]
 
 
 def made(
@@ -53,7 +74,7 @@ def made(
     dataset, files = prepared.dataset, StudyFiles(path)
     if dataset is None:
         return None
-    ranked = [trial.number for trial in record.ranking()[:MAX_MODELS]]
+    ranked = worth_joining(record.ranking()[:MAX_RANKED])
     models = {n: files.checkpoint(n, CheckpointKind.BEST) for n in ranked}
     there = {n: str(file) for n, file in models.items() if file.exists()}
     if len(there) < LEAST_MODELS:

@@ -14,7 +14,7 @@ from automl.config import Ensemble
 from automl.errors import AutoMLError
 from automl.execution.answering import AnsweringProcess, NoAnswerError
 from automl.record.files import StudyFiles
-from automl.running.ensemble import LEAST_MODELS, MAX_MODELS, build_of, in_child, score_of
+from automl.running.ensemble import LEAST_MODELS, build_of, in_child, score_of, worth_joining
 from automl.running.prepared import Prepared
 from automl.running.view import EnsembleRow, FamilyRow
 from automl.search.standings import RankedTrial
@@ -88,7 +88,7 @@ class GrowingEnsemble:
         busy = self._process is not None and self._process.busy
         if busy or now_seconds < self._not_before_seconds:
             return
-        numbers = [trial.number for trial in ranking[:MAX_MODELS]]
+        numbers = worth_joining(ranking)
         if numbers == self._asked or len(numbers) < LEAST_MODELS:
             return
         self._asked = numbers

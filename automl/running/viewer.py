@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from automl.admission.reasons import Refusal, RefusalKind
 from automl.running.carry import Carrier
 from automl.running.device_rows import DeviceRow, device_row
-from automl.running.ensemble import MAX_MODELS
+from automl.running.ensemble import MAX_RANKED
 from automl.running.failures import Failures
 from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
@@ -84,7 +84,7 @@ class Viewer:
         """Looked after, too: it grows as often as it is shown."""
         if not self._ensemble.can_grow:
             return None
-        ranking = self._parts.study.ranking(MAX_MODELS)
+        ranking = self._parts.study.ranking(MAX_RANKED)
         self._ensemble.look(ranking, time.monotonic())
         return self._ensemble.row(ranking, self._parts.config.study.metric)
 

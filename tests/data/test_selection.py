@@ -64,6 +64,23 @@ def test_few_rows_are_not_learned_by_heart() -> None:
     assert n_plain > 10
 
 
+def test_on_few_rows_the_best_of_each_family_is_worth_more_than_another_of_one() -> None:
+    """After many trials the best five are one model five times, found by chance."""
+    families, n_plain = [*["boosting"] * 8, "mlp", "trees", "linear", "kernel"], 0
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        y = draw.standard_normal(15)
+        alike = y + draw.standard_normal(15) + 0.1 * draw.standard_normal((8, 15))
+        said = np.concatenate([alike, y + draw.standard_normal((4, 15))])
+        chosen = select(said, y, Task.regression, families=families)
+        if len(chosen.members) == N_FLOOR and len({*chosen.weights}) == 2:
+            n_plain += 1
+            assert {families[member] for member in chosen.members} == {*families}
+            best = np.argsort(np.square(alike - y).mean(axis=1))[0]
+            assert best in chosen.members
+    assert n_plain > 10
+
+
 def test_on_few_rows_too_one_that_is_far_better_than_all_others_stands_alone() -> None:
     y = np.random.default_rng(2).standard_normal(200)
     said = noisy(y, 0.1, *[3.0] * 20)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.record.study import fold
-from automl.running.ensemble import lines_of
-from automl.trial import Ensembled, Event, Finished, Reported, Started, SweepStarted
+from automl.running.ensemble import MAX_MODELS, N_OF_EACH, lines_of, worth_joining
+from automl.search.standings import RankedTrial
+from automl.trial import Ensembled, Event, Finished, Reported, Started, SweepStarted, TrialState
 
 
 def said(metric: str, members: dict[int, float]) -> str:
@@ -18,6 +19,18 @@ def said(metric: str, members: dict[int, float]) -> str:
         events.append(Finished(number, 3.0, 0.5))
     made = Ensembled(9.0, 1000, members, {"loss": 0.25, "error": 0.125}, {})
     return lines_of(made, fold(events), "family", Path("studies/s"))[0]
+
+
+def test_of_each_family_some_models_are_looked_at_however_many_are_better() -> None:
+    """And no more than so many in all."""
+    families = [*["kernel"] * 150, *["mlp"] * 20]
+    ranking = [
+        RankedTrial(number, 0.1, {"family": family}, TrialState.FINISHED)
+        for number, family in enumerate(families)
+    ]
+    chosen = worth_joining(ranking)
+    assert chosen == [*range(MAX_MODELS - N_OF_EACH), *range(150, 150 + N_OF_EACH)]
+    assert worth_joining(ranking[:30]) == [*range(30)]
 
 
 def test_it_is_said_by_the_metric_of_the_study() -> None:
