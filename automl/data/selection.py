@@ -3,18 +3,18 @@ replacement (Caruana et al., 2004, https://doi.org/10.1145/1015330.1015432).
 
 Models are known by what they say of rows that none of them has seen. One after another is added,
 each time that one with which the mean of all added is best; a model that is added twice has twice
-the weight. What was best on the way is kept. Few rows a selection can learn by heart: there it is
-made by some of them and looked at on the others, and where the plain mean of the best five, no
-two of which are of one family, does no worse on those, that is taken. After hundreds of trials the
-best five of all are one model five times, found by chance, and worse on new rows than the best five
-after twenty (`experiments/013-tables/peers.md`).
+the weight. What was best on the way is kept.
+
+Few rows a selection can learn by heart, and the more trials there are the better. There it is made
+for many samples of the rows, and the mean of all is taken. Where the plain mean of the best five is
+better than that, on rows held back and by more than one standard error, that is. Measured in
+`experiments/013-tables/few_rows.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from automl.config import Task
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 FEW_ROWS = 1_000
 N_FLOOR = 5
-"""Models whose plain mean the ensemble of few rows has to be better than."""
+"""Models whose plain mean the ensemble of few rows has to be as good as."""
+_N_SAMPLES = 20
+"""Of few rows, with replacement; a selection is made for each."""
 _N_PARTS = 5
 """Of few rows: made by all but one, looked at on that."""
 MAX_ADDED = 50
@@ -53,16 +55,10 @@ class Selection:
         return tuple(i for i in heaviest if self.weights[i] > 0)
 
 
-def select(
-    said: Array,
-    y: Array,
-    task: Task,
-    loss: ValueLoss = SQUARED_ERROR,
-    families: Sequence[Hashable] | None = None,
-) -> Selection:
+def select(said: Array, y: Array, task: Task, loss: ValueLoss = SQUARED_ERROR) -> Selection:
     """An ensemble of those who `said` (M, N): the probability of each row's own class, or its value
-    (then `y` (N,) are the true ones, and `loss` judges), of these `families`; None: all are of one.
-    Raises ValueError where there is nobody."""
+    (then `y` (N,) are the true ones, and `loss` judges). Raises ValueError where there is
+    nobody."""
     import numpy as np
 
     if not len(said):
@@ -72,10 +68,7 @@ def select(
     judge: ValueLoss | None = loss if task is Task.regression else None
     make = _greedy
     if said.shape[1] < FEW_ROWS:
-        floor = partial(_floor, families=families or [None] * len(said))
-        both = _greedy, floor
-        greedy_loss, floor_loss = (_loss_elsewhere(each, said, y, judge) for each in both)
-        make = floor if floor_loss <= greedy_loss else _greedy
+        make = _floor if _floor_is_better(said, y, judge) else _sampled
     weights = make(said, y, judge)
     return Selection(tuple(map(float, weights)), float(_losses(weights[None] @ said, y, judge)[0]))
 
@@ -97,49 +90,68 @@ def _greedy(said: Array, y: Array, judge: ValueLoss | None) -> Array:
     return kept
 
 
-def _floor(
-    said: Array, y: Array, judge: ValueLoss | None, *, families: Sequence[Hashable]
-) -> Array:
-    """(M,) weights: five alike, the best of each family first, then the best of all others."""
+def _sampled(said: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """(M,) weights: the mean over samples of the rows."""
     import numpy as np
 
-    ranked = np.argsort(_losses(said, y, judge), kind="stable").tolist()
-    firsts: dict[Hashable, int] = {}
-    for place in ranked:
-        firsts.setdefault(families[place], place)
-    others = (place for place in ranked if place not in firsts.values())
-    best = [*firsts.values(), *others][:N_FLOOR]
+    rng, n_rows = np.random.default_rng(0), said.shape[1]
+    drawn = (rng.integers(0, n_rows, n_rows) for _ in range(_N_SAMPLES))
+    each = [_greedy(said[:, rows], y[rows], judge) for rows in drawn]
+    return np.asarray(np.mean(each, axis=0))
+
+
+def _floor(said: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """(M,) weights: the best five alike."""
+    import numpy as np
+
     weights = np.zeros(len(said))
+    best = np.argsort(_losses(said, y, judge), kind="stable")[:N_FLOOR]
     weights[best] = 1 / len(best)
     return weights
 
 
-def _loss_elsewhere(
+def _floor_is_better(said: Array, y: Array, judge: ValueLoss | None) -> bool:
+    """Than one selection, which takes a twentieth of the time of all: by more than one standard
+    error, on rows that neither was made by."""
+    import numpy as np
+
+    n_rows = said.shape[1]
+    if n_rows < 2:
+        return True
+    floor, greedy = (_elsewhere(make, said, y, judge) for make in (_floor, _greedy))
+    by = _row_losses(greedy[None], y, judge)[0] - _row_losses(floor[None], y, judge)[0]
+    return bool(by.mean() > by.std() / np.sqrt(n_rows))
+
+
+def _elsewhere(
     make: Callable[[Array, Array, ValueLoss | None], Array],
     said: Array,
     y: Array,
     judge: ValueLoss | None,
-) -> float:
-    """The mean loss of ensembles on the parts of the rows that they were not made by."""
+) -> Array:
+    """(N,) what ensembles say of the parts of the rows that they were not made by."""
     import numpy as np
 
     parts = np.random.default_rng(0).permutation(len(y)) % _N_PARTS
-    losses = []
-    for part in range(min(_N_PARTS, len(y))):
-        out = parts == part
-        weights = make(said[:, ~out], y[~out], judge)
-        losses.append(_losses(weights[None] @ said[:, out], y[out], judge)[0])
-    return float(np.mean(losses))
+    together = np.empty(len(y))
+    for out in (parts == part for part in range(min(_N_PARTS, len(y)))):
+        together[out] = make(said[:, ~out], y[~out], judge) @ said[:, out]
+    return together
 
 
 def _losses(said: Array, y: Array, judge: ValueLoss | None) -> Array:
-    """Of each line of (K, N); None judges probabilities."""
+    """(K,) of each line of (K, N)."""
+    losses: Array = _row_losses(said, y, judge).mean(axis=1)
+    return losses
+
+
+def _row_losses(said: Array, y: Array, judge: ValueLoss | None) -> Array:
+    """Likewise (K, N); None judges probabilities."""
     import numpy as np
 
     if judge is None:
-        losses: Array = -np.log(said.clip(_LEAST_PROBABILITY)).mean(axis=1)
-    else:
-        from automl.data.value_losses import per_row
+        return np.asarray(-np.log(said.clip(_LEAST_PROBABILITY)))
+    from automl.data.value_losses import per_row
 
-        losses = per_row(judge, said, y, scale=1.0).mean(axis=1)
+    losses: Array = per_row(judge, said, y, scale=1.0)
     return losses

@@ -22,7 +22,6 @@ from automl.data.thresholds import best_threshold, second_of_two, thresholds_els
 from automl.errors import AutoMLError
 from automl.record.disk import replacing_folder
 from automl.record.files import IMPORTANCES_PLOT
-from automl.training.auto.family import FAMILY
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.training.folds.judged import judged_outputs
 from automl.training.mean_model import mean_outputs
@@ -86,7 +85,6 @@ class Candidates:
         self._dataset = dataset
         self._build = None if build is None else resolve_builder(build)
         self._outputs: dict[int, Floats] = {}
-        self._families: dict[int, object] = {}
         self._have_threshold: set[int] = set()
         self.speeds: dict[int, float] = {}
         """Rows that each predicts a second, by trial."""
@@ -106,7 +104,6 @@ class Candidates:
         self.speeds[trial] = n_asked / data.n_models / seconds
         if np.isfinite(given).all():  # one that gives no numbers is none to be chosen
             self._outputs[trial] = given
-            self._families[trial] = model.params.get(FAMILY)
         if model.threshold is not None:
             self._have_threshold.add(trial)
 
@@ -127,8 +124,7 @@ class Candidates:
         if not known:
             return None
         said = np.stack([_said(self._outputs[trial], data) for trial in known])
-        y, families = data.judged.y.astype(np.float64), [self._families[n] for n in known]
-        chosen = select(said, y, data.task, data.loss, families)
+        chosen = select(said, data.judged.y.astype(np.float64), data.task, data.loss)
         members = {known[i]: chosen.weights[i] for i in chosen.members}
         each = np.stack([self._outputs[trial] for trial in members])
         outputs = mean_outputs(each, data.task, list(members.values()))
