@@ -7,12 +7,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -43,10 +44,26 @@ def preload(*modules: str) -> None:
         forkserver.ensure_running()
 
 
+def _find_room_for_sockets() -> None:
+    """Python's sockets lie below TMPDIR, which Slurm may have given more bytes than a socket's name
+    has: those alone then lie in /tmp, in a folder that goes with this process."""
+    if len(os.fsencode(tempfile.gettempdir())) <= _MOST_BYTES_OF_TMPDIR:
+        return
+    before, tempfile.tempdir = tempfile.tempdir, "/tmp"
+    try:
+        util.get_temp_dir()  # remembers it, and tells children
+    finally:
+        tempfile.tempdir = before
+
+
+_MOST_BYTES_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
+
+
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
     """A server that starts within is born with what asks to stop kept back, until it has said
     that it ignores it (`fork_server`). In any thread, which hears of it afterwards."""
+    _find_room_for_sockets()
     resource_tracker.ensure_running()  # the server's start would, and lets Ctrl-C through after it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
     try:

@@ -22,6 +22,8 @@ from automl.config.tracking import TrackingInside
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.devices.host import usable_cores
+from automl.errors import ConfigError
+from automl.record.credentials import carries_credential, mask_urls
 from automl.running.first_tried import quick_first
 from automl.running.lengthy import seconds_by_family
 from automl.running.settings import identity_of
@@ -304,11 +306,19 @@ class Prepared:
 
 
 def inside_of(config: Config, plan: TrainingPlan) -> Entry | None:
-    """What stands in for MLflow in an objective; None: nothing of it is the user's."""
+    """What stands in for MLflow in an objective; None: nothing of it is the user's. Raises
+    ConfigError."""
     users = plan.users_code or plan.objective.kind is ObjectiveKind.command
     if not (users and is_installed()):
         return None
     if config.tracking.inside is not TrackingInside.redirect:
         return Entry(INSIDE, InsideConfig())
     uri = resolve_uri(config.tracking).absolute.text
+    if config.execution.kind is ExecutionKind.ray and carries_credential(uri):
+        raise ConfigError(
+            "tracking.inside=redirect tells each node where MLflow is, and the password of that "
+            f"address ({mask_urls(uri)}) would lie in the Ray cluster for all to see. Leave it out "
+            "of tracking.uri, and give it here and on every node by MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or to a database by ~/.pgpass."
+        )
     return Entry(INSIDE, InsideConfig(redirect=True, uri=uri))

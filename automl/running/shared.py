@@ -87,7 +87,7 @@ class Together:
         def tell(standing: Standing) -> None:
             held = self._shared.log.holds
             left, run = standing.n_left, standing.others_run
-            post(Others(standing.n_trials, left, run, held, self._is_away, self._hear))
+            post(Others(standing.n_trials, left, run, held, self._may_run, self._hear))
 
         self._shared.start(busy, tell, lambda error: post(Broke(error)), end, lend)
 
@@ -119,8 +119,9 @@ class Together:
         """Give back the trials that have not ended."""
         self._shared.close()
 
-    def _is_away(self) -> bool:
-        return self._shared.is_away
+    def _may_run(self) -> bool:
+        """Who asks hears of trials that others began after the keeper has looked."""
+        return self._shared.is_away or self._study.others_run()
 
     def _hear(self) -> int:
         self._study.hear()

@@ -84,6 +84,10 @@ class Standings:
     def is_running(self, number: int) -> bool:
         return number in self._courses
 
+    @property
+    def running(self) -> Iterable[int]:
+        return self._courses.keys()
+
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """The best `n` trials by value, in the order of `judging.rank`."""
         ranked = [

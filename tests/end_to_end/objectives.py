@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from functools import partial
@@ -36,6 +37,12 @@ def speaks(trial: automl.TrialContext) -> None:
     """Leaves every file that a trial can: two checkpoints, and what it printed."""
     sys.stdout.write("a word\n")
     trial.report(0, {"val_loss": 0.5}, checkpoint=partial(dict, epoch=0))
+
+
+def says_where_it_may_write(trial: automl.TrialContext) -> float:
+    """Leaves the name of its folder for what is temporary."""
+    (trial.directory / "temporary").write_text(tempfile.gettempdir())
+    return 1.0
 
 
 def never_returns(trial: automl.TrialContext) -> None:

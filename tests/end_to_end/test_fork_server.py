@@ -1,4 +1,4 @@
-"""The server that worker processes are forked from is killed just when it is asked for one."""
+"""The server that worker processes are forked from: it is killed, or has no room for sockets."""
 
 from __future__ import annotations
 
@@ -50,3 +50,18 @@ def test_one_that_is_killed_each_time_is_said_with_the_remedy(program: Program) 
     assert "execution=inline" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert not Path(program.folder, "studies").exists()
+
+
+def test_a_long_tmpdir_is_followed_though_no_socket_can_lie_there(
+    program: Program, tmp_path: Path
+) -> None:
+    """As Slurm gives one to each job."""
+    (long := tmp_path / ("of-a-job-" * 12)).mkdir()
+    program.environment["TMPDIR"] = str(long)
+    done = program.run(
+        *("study.name=long", "study.n_trials=1", "execution=workers", "devices=host"),
+        *("tracking.store=none", *mine("says_where_it_may_write")),
+    )
+    assert (done.code, done.stderr) == (0, "")
+    (said,) = (program.folder / "studies" / "long").glob("checkpoints/*/temporary")
+    assert said.read_text() == str(long)

@@ -14,7 +14,7 @@ import pytest
 from automl.record.events import read_events
 from automl.trial import Checkpointed, CheckpointKind
 from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import Program, Running, mine, wait_until
+from tests.end_to_end.program import OBJECTIVES, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.postgres import Server, database, postgres
 
@@ -119,6 +119,32 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
     assert (again.code, again.stderr) == (0, ""), again.stderr
     assert values(records["b"]) == values(records["a"])
     assert not [*(records["b"].path / "outbox").iterdir()], "all was shipped"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) -> None:
+    """Those enqueued first; both end, though the study would take more trials."""
+    xs, enqueued = [*range(24)], [7, 3]
+    words = (
+        *(*machines.shared(100), "sampler=grid", "objective=python"),
+        f"objective.target={OBJECTIVES}:counts",
+        f"space={{x: {{choices: {xs}}}}}",
+        f"study.enqueue=[{', '.join(f'{{x: {x}}}' for x in enqueued)}]",
+    )
+    first = machines["a"].start(*words)
+    first.wait_until(lambda: len(machines.records("a").losses()) >= 1, "it reports")
+    first.signal(signal.SIGSTOP)
+    second = machines["b"].start(*words)
+    second.wait_until(lambda: len(machines.records("b").losses()) >= 1, "so does the other")
+    first.signal(signal.SIGCONT)
+    for done in (first.wait(), second.wait()):
+        assert (done.code, done.stderr) == (0, "")
+        assert f"shared: {len(xs)} finished" in done.stdout
+    check_exact(machines.records("a"), len(xs))
+    tried = [params["x"] for _, params in sorted(machines.records("a").params().items())]
+    assert tried[: len(enqueued)] == enqueued
+    assert sorted(map(str, tried)) == sorted(map(str, xs))
 
 
 @pytest.mark.slow

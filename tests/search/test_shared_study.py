@@ -1,44 +1,79 @@
-"""A study that several sweeps share, while a trial of it ends elsewhere."""
+"""A study that several sweeps share: what each tries, and a trial of it that ends elsewhere."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from optuna.storages import InMemoryStorage
 
 from automl.config import StudyConfig
-from automl.record.sharing.shared import Shared
-from automl.search.identity import Identity
-from automl.search.pruners.none import NoPruner
-from automl.search.rules import Rules
+from automl.search.samplers.grid import Grid
+from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import Random
-from automl.search.shared_study import SharedStudy, open_shared
-from automl.search.space import parse_space
-from automl.trial import Finished, Reported, Tagged
+from automl.search.samplers.sampler import Sampler
+from automl.search.shared_study import SharedStudy
+from automl.search.study import AskedTrial, Study
+from automl.trial import Finished, Params, Reported, Tagged
 from tests.postgres import database, postgres
+from tests.search.joining import N_COMBINATIONS, Join, join, rules_of
 
-__all__ = ["database", "postgres"]
+__all__ = ["database", "join", "postgres"]
 
 
 @pytest.fixture
-def study(database: str, tmp_path: Path) -> Iterator[SharedStudy]:
-    config = StudyConfig(name="a", dir=str(tmp_path), storage=database, n_trials=9)
-    space = parse_space({"x": {"low": 0.0, "high": 1.0}})
-    rules = Rules(
-        space=space,
-        sampler=Random(),
-        pruner=NoPruner(),
-        identity=Identity({"space": space.plain()}, {}),
-    )
-    shared = Shared.open(config, tmp_path)
-    try:
-        yield SharedStudy.open(config, rules, tmp_path, open_shared(shared, "config"))
-    finally:
-        shared.close()
+def study(join: Join) -> SharedStudy:
+    return join(Random(), 9)
+
+
+def asked_in_turn(sweeps: Sequence[Study], n_trials: int) -> list[AskedTrial]:
+    """Of sweeps that ask one after the other and hear of each other only as they ask, so that each
+    finds its number taken; until none gets another."""
+    asked: list[AskedTrial] = []
+    while found := [trial for sweep in sweeps if (trial := sweep.ask()) is not None]:
+        asked += found
+        assert len(asked) <= n_trials, "more than the study is to have"
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("sampler", "n_trials", "n_made", "enqueue"),
+    [
+        (Grid(), 100, N_COMBINATIONS, ()),
+        (Grid(), 100, N_COMBINATIONS, ({"x": 0.5, "kind": "a"}, {"x": 0.25, "kind": "b", "y": 2})),
+        (QMC(), 16, 16, ()),
+        (QMC(qmc_type="halton"), 16, 16, ({"x": 0.5, "kind": "a"},)),
+        (Random(), 9, 9, ({"x": 0.5, "kind": "a"}, {"x": 0.25}, {"kind": "b"}, {"x": 1.0})),
+    ],
+    ids=["grid", "grid, enqueued", "sobol", "halton, enqueued", "enqueued"],
+)
+def test_sweeps_share_the_points_of_one_and_none_tries_another_s(
+    join: Join,
+    database: str,
+    tmp_path: Path,
+    sampler: Sampler,
+    n_trials: int,
+    n_made: int,
+    enqueue: Sequence[Params],
+) -> None:
+    """Point after point is that which a sweep alone would try."""
+    (folder := tmp_path / "alone").mkdir()
+    config = StudyConfig(name="alone", enqueue=[dict(e) for e in enqueue], n_trials=n_trials)
+    with closing(Study.open(config, rules_of(sampler), folder)) as study:
+        found = (study.ask() for _ in range(n_made))
+        alone = {trial.number: trial.params for trial in found if trial is not None}
+    asked = asked_in_turn([join(sampler, n_trials, enqueue) for _ in range(3)], n_trials)
+    assert sorted(trial.number for trial in asked) == [*range(n_made)]
+    assert {trial.number: trial.params for trial in asked} == alone
+    with psycopg.connect(database) as connection:
+        stored = connection.execute("SELECT number, params FROM automl_trials").fetchall()
+    assert {n: json.loads(params) for n, params in stored} == alone, "as anybody hears of them"
 
 
 def test_a_trial_that_ends_elsewhere_while_it_reports_here_troubles_nobody(

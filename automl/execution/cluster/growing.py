@@ -113,7 +113,8 @@ class Growing(Looked):
         if self._is_there is None:
             self._is_there = self._autoscaler.is_there()
             if self._is_there is False:
-                logger.info("this cluster has no autoscaler: it stays as large as it is")
+                # On screen, too: who expects more nodes would wait for them.
+                logger.warning("this cluster has no autoscaler: it stays as large as it is")
         return bool(self._is_there)
 
 

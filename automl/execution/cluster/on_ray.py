@@ -52,6 +52,7 @@ _WITHOUT_A_HEAD_SECONDS = 12.0
 so that trials which report within that time write a checkpoint. Ray itself would end this process
 after a minute."""
 _GROUPS = {"poll": 1, "tell": 1}
+_START_ONE = "Start one with: ray start --head, or use ray.address=local."
 
 
 class RayCluster:
@@ -322,11 +323,11 @@ def _connect(ray: Any, config: RayConfig, code: Code) -> None:
         how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     else:
         how["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
-        _look_for(config.address)
+        _look_for(ray, config.address)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         with _unnamed(ray):
-            ray.init(address=config.address, **how)
+            ray.init(address=config.address, **how)  # auto: with the token in ~/.ray
         ray._private.worker.print_to_stdstream = _to_log
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         ray.shutdown()
@@ -344,23 +345,39 @@ def _token_hint() -> str:
     return " If it takes nobody without a token, set RAY_AUTH_MODE=token and the token here, too."
 
 
-def _look_for(address: str) -> None:
-    """Ray itself would try for a minute. Raises ConfigError."""
+def _look_for(ray: Any, address: str) -> str:
+    """The cluster's head, which listens. Ray itself would try for minutes where nothing listens, as
+    on the address that a killed head has left. Raises ConfigError."""
+    found, where = address, f"ray.address={address}"
     if address == AUTO:
-        if "://" in (given := os.environ.get("RAY_ADDRESS", "")):
+        if given := os.environ.get("RAY_ADDRESS", ""):
+            where = f"RAY_ADDRESS={given}"
+        if "://" in given:
             raise ConfigError(
-                f"RAY_ADDRESS={given}: every report would pass through one more server. Start the "
-                "sweep on the cluster's head node, or give ray.address=HOST:PORT."
+                f"{where}: every report would pass through one more server. Start the sweep on the "
+                "cluster's head node, or give ray.address=HOST:PORT."
             )
-        return
-    host, _, port = address.rpartition(":")
+        found = _running_here(ray)
+    host, _, port = found.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        at = "there" if found in where else f"at {found}"
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: no Ray cluster {at} ({why}). {_START_ONE}") from error
+    return found
+
+
+def _running_here(ray: Any) -> str:
+    """The address of the cluster that this machine is a node of, as `ray.init` would find it.
+    Raises ConfigError."""
+    try:
+        found: str = ray._private.services.get_ray_address_from_environment(AUTO, None)
+    except ConnectionError as error:
         raise ConfigError(
-            f"ray.address={address}: no Ray cluster there ({error.strerror or error}). Start one "
-            "with: ray start --head, or use ray.address=local."
+            f"ray.address={AUTO}: no Ray cluster runs on this machine. {_START_ONE}"
         ) from error
+    return found
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+import io
 from collections.abc import Sequence
+from pathlib import Path
 
-import pytest
+from rich.console import Console
 
 from automl.execution.cluster.growing import PATIENCE_SECONDS, Bundle, Growing, wanted
+from automl.running.display import PlainDisplay
+from automl.running.sweep_log import sweep_log
 from automl.trial import DeviceKind
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU
@@ -69,11 +72,12 @@ def test_a_head_that_waits_now_and_then_wants_nothing() -> None:
     assert not fleet.asked
 
 
-def test_a_cluster_without_an_autoscaler_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    fleet = Fleet(has_autoscaler=None)
-    fleet.wait(20)
-    fleet.has_autoscaler = False
-    fleet.wait(20)
+def test_a_cluster_without_an_autoscaler_is_said_once_to_the_user(tmp_path: Path) -> None:
+    fleet, screen = Fleet(has_autoscaler=None), io.StringIO()
+    with sweep_log(tmp_path / "sweep.log", PlainDisplay(Console(file=screen, width=200))):
+        fleet.wait(20)
+        assert not screen.getvalue(), "it is not known yet"
+        fleet.has_autoscaler = False
+        fleet.wait(20)
     assert not fleet.asked
-    assert caplog.text.count("no autoscaler") == 1
+    assert screen.getvalue() == "this cluster has no autoscaler: it stays as large as it is\n"

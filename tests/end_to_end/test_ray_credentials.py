@@ -1,0 +1,89 @@
+"""No credential of a sweep reaches the Ray cluster that it trains on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.program import Program, mine
+from tests.end_to_end.records import Records
+from tests.end_to_end.test_ray import of_ray
+from tests.execution.cluster.clusters import ray_cluster
+from tests.execution.cluster.memory import in_memory, in_stores, pids_of
+from tests.postgres import Server, postgres
+
+__all__ = ["postgres"]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+OF_DATABASE, OF_MLFLOW = "hunter2hunter2", "correct-horse-battery"
+SENT = b"tests.end_to_end.objectives"
+"""What a sweep does send to each node."""
+IN_JOBS = b"python -m automl"
+"""What it calls itself in Ray's list of jobs."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    with ray_cluster(2) as made:
+        yield made
+
+
+def test_no_password_is_in_rays_files_jobs_stores_or_head(
+    program: Program, cluster: Any, postgres: Server
+) -> None:
+    """Searched while trials run, and each search finds what is known to be there."""
+    url = postgres.url(postgres.new_database()).replace("postgres@", f"postgres:{OF_DATABASE}@")
+    records = Records(program.folder, "secret")
+    sweep = program.start_module(
+        *("automl", "study.name=secret", "study.n_trials=60", f"study.storage='{url}'"),
+        *("tracking.store=none", f"tracking.uri=http://ann:{OF_MLFLOW}@x.example"),
+        *(*of_ray(program, cluster), *mine("counts")),
+    )
+    sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
+    (head,) = pids_of(cluster, "gcs_server")
+    session = Path(cluster.head_node.get_session_dir_path())
+    assert in_stores(cluster, SENT)
+    assert in_memory(head, IN_JOBS)
+    assert files_with(session, b"AgentActor")
+    for password in (OF_DATABASE.encode(), OF_MLFLOW.encode()):
+        assert not in_stores(cluster, password)
+        assert not in_memory(head, password)
+        assert not files_with(session, password)
+    jobs = str(cluster.global_state.job_table())
+    assert IN_JOBS.decode() in jobs
+    assert OF_DATABASE not in jobs
+    assert OF_MLFLOW not in jobs
+
+
+@pytest.mark.parametrize("kind", ["ray", "workers"])
+def test_a_password_that_would_go_to_each_node_is_refused(program: Program, kind: str) -> None:
+    """With redirect a program of another environment delivers to MLflow by itself."""
+    done = program.call(
+        *("study.name=sent", "study.n_trials=1", f"execution={kind}", "devices=host"),
+        *("tracking.inside=redirect", f"tracking.uri=http://ann:{OF_MLFLOW}@127.0.0.1:1"),
+        *("tracking.store=none", "ray.address=local", *mine("reports_thrice")),
+    )
+    assert OF_MLFLOW not in done.stderr
+    if kind == "ray":
+        assert done.code == 2
+        assert "MLFLOW_TRACKING_PASSWORD" in done.stderr
+        assert not (program.folder / "studies" / "sent").exists()
+    else:
+        assert "MLFLOW_TRACKING_PASSWORD" not in done.stderr
+
+
+def files_with(folder: Path, text: bytes) -> list[str]:
+    found = []
+    for top, _, names in os.walk(folder):
+        for name in names:
+            path = Path(top, name)
+            if path.is_file() and text in path.read_bytes():
+                found.append(str(path))
+    return found

@@ -1,0 +1,42 @@
+"""What one sweep of a shared study tells its loop of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automl.config import StudyConfig
+from automl.record.directory import StudyDirectory
+from automl.running.messages import Message, Others
+from automl.running.shared import Together
+from automl.search.samplers.grid import Grid
+from automl.search.shared_study import SharedStudy
+from tests.postgres import database, postgres
+from tests.search.joining import N_COMBINATIONS, Join, join
+
+__all__ = ["database", "join", "postgres"]
+
+
+def told_at_first(study: SharedStudy, folder: Path) -> Others:
+    """What the loop knows until the keeper looks again."""
+    posted: list[Message] = []
+    config = StudyConfig(name="a", dir=str(folder))
+    with StudyDirectory.open(config, must_exist=False) as directory:
+        together = Together(study._shared, study, directory)
+    together.start(frozenset, posted.append, lambda trials: None)
+    assert isinstance(posted[0], Others)
+    return posted[0]
+
+
+def test_a_sweep_that_has_nothing_to_ask_knows_of_what_others_began_just_now(
+    join: Join, tmp_path: Path
+) -> None:
+    """Else it ends before they do, as one that was stopped for a while did."""
+    ours, other = join(Grid(), 100), join(Grid(), 100)
+    others = told_at_first(ours, tmp_path)
+    assert not others.run
+    assert ours.ask() is not None
+    assert not others.is_away(), "it holds that itself"
+    for _ in range(N_COMBINATIONS - 1):
+        assert other.ask() is not None
+    assert ours.ask() is None
+    assert others.is_away()
