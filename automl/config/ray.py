@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from automl.config.checks import check
+from automl.config.checks import check, parse_bytes
 
 AUTO, LOCAL = "auto", "local"
+_MOST_CODE_BYTES = 500 * 2**20
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 
 
@@ -23,6 +24,9 @@ class RayConfig:
     """Other jobs use the cluster, too: whole GPUs and CPUs are held for the sweep while it needs
     them, as Ray counts, and trials go nowhere else. false: it is all the sweep's."""
 
+    max_code: str = "100MiB"
+    """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""
+
     def __post_init__(self) -> None:
         check(
             not self.address.startswith("ray://"),
@@ -37,3 +41,13 @@ class RayConfig:
             self.address,
             "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",
         )
+        check(
+            self.max_code_bytes <= _MOST_CODE_BYTES,
+            "ray.max_code",
+            self.max_code,
+            "must be at most 500MiB: Ray sends no more.",
+        )
+
+    @property
+    def max_code_bytes(self) -> int:
+        return parse_bytes("ray.max_code", self.max_code)

@@ -7,7 +7,7 @@ the weight. What was best on the way is kept.
 
 Few rows a selection can learn by heart, and the more trials there are the better. There it is made
 for many samples of the rows, and the mean of all is taken. Where the plain mean of the best five is
-better than that, on rows held back and by more than one standard error, that is. Measured in
+better than that, on rows held back and by more than two standard errors, that is. Measured in
 `experiments/013-tables/few_rows.md`.
 """
 
@@ -111,8 +111,8 @@ def _floor(said: Array, y: Array, judge: ValueLoss | None) -> Array:
 
 
 def _floor_is_better(said: Array, y: Array, judge: ValueLoss | None) -> bool:
-    """Than one selection, which takes a twentieth of the time of all: by more than one standard
-    error, on rows that neither was made by."""
+    """Than one selection, which takes a twentieth of the time of all: by more than two standard
+    errors, on rows that neither was made by."""
     import numpy as np
 
     n_rows = said.shape[1]
@@ -120,7 +120,7 @@ def _floor_is_better(said: Array, y: Array, judge: ValueLoss | None) -> bool:
         return True
     floor, greedy = (_elsewhere(make, said, y, judge) for make in (_floor, _greedy))
     by = _row_losses(greedy[None], y, judge)[0] - _row_losses(floor[None], y, judge)[0]
-    return bool(by.mean() > by.std() / np.sqrt(n_rows))
+    return bool(by.mean() > 2 * by.std() / np.sqrt(n_rows))
 
 
 def _elsewhere(

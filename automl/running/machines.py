@@ -57,7 +57,8 @@ def _nodes(prepared: Prepared) -> Nodes:
     config, folder = prepared.config, Path.cwd()
     code = Code(folder, ())
     if config.ray.address != LOCAL:
-        code = code_of(folder, without=[Path(config.study.dir), *_tables(config)])
+        away = [Path(config.study.dir), *_tables(config)]
+        code = code_of(folder, config.ray.max_code_bytes, away)
     settings = _settings(prepared)
     cluster = RayCluster(config.ray, code, AGENT, settings)
     nodes = Nodes(cluster)

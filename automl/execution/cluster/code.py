@@ -7,6 +7,7 @@ mostly holds credentials (`.env` and its like, `.netrc`, `.pgpass`, `*.pem`).
 from __future__ import annotations
 
 import heapq
+import math
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from pathlib import Path
 from automl.errors import ConfigError
 from automl.record.files import CONFIG, EVENTS
 
-MAX_BYTES = 100 * 2**20
 _LEFT_OUT = frozenset(
     [
         "__pycache__",
@@ -47,9 +47,9 @@ class Code:
     """As `.gitignore` has them."""
 
 
-def code_of(folder: Path, without: Collection[Path] = ()) -> Code:
+def code_of(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> Code:
     """The folder without what is no code, nor one of these paths. Raises ConfigError where it is
-    more than `MAX_BYTES`."""
+    more than `max_bytes`."""
     away = {path.absolute() for path in without}
     excludes: list[str] = []
     sizes: list[tuple[int, str]] = []
@@ -63,13 +63,14 @@ def code_of(folder: Path, without: Collection[Path] = ()) -> Code:
             elif name in names and path.is_file():
                 sizes.append((path.stat().st_size, str(path.relative_to(folder))))
     total = sum(size for size, _ in sizes)
-    if total > MAX_BYTES:
+    if total > max_bytes:
         largest = heapq.nlargest(_N_NAMED, sizes)
         listed = ", ".join(f"{name} ({size / 2**20:.0f} MiB)" for size, name in largest)
         raise ConfigError(
             f"the working directory {folder} is {total / 2**20:.0f} MiB, and at most "
-            f"{MAX_BYTES // 2**20} go to the nodes of a Ray cluster. Start from a folder with your "
-            f"code alone, or move what is large elsewhere: {listed}."
+            f"{max_bytes // 2**20} go to the nodes of a Ray cluster. Start from a folder with your "
+            f"code alone, move what is large elsewhere, or allow more, such as "
+            f"ray.max_code={max(1, math.ceil(total / 2**20))}MiB: {listed}."
         )
     return Code(folder, excludes)
 
