@@ -252,7 +252,7 @@ class Shelves:
         full = account.n_trials >= most
         filed = [*_entries(of_kind, account, position, full)] if most > 0 else []
         self._filed[device] = filed
-        if full and device in self._limits.sharing and not account.device.lost:
+        if full and most > 0 and device in self._limits.sharing and not account.device.lost:
             filed.append((of_kind.held, (account.n_trials, position)))
         for shelf, entry in filed:
             add(shelf, entry)

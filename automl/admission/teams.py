@@ -119,7 +119,7 @@ def all_full(accounts: Sequence[DeviceAccount], limits: Limits, hosts: Hosts) ->
     """As many share the devices as may, or as are faster together."""
     if all(a.device.closed is not None for a in accounts):
         return not_held([a.device for a in accounts])
-    held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
+    held = [a for a in accounts if 0 < limits.on(a.device.address) <= a.n_trials]
     held = [a for a in held if a.device.address in limits.sharing]
     if not held:
         n_cores = limits.n_cores

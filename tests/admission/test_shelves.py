@@ -253,6 +253,22 @@ def test_a_head_that_waits_is_refused_by_the_same_words(request_: Request) -> No
         assert "11.0 GiB room on GPU-0" in found.reason
 
 
+def test_a_machine_that_trains_nothing_is_not_said_to_be_faster_so() -> None:
+    """A pace was found before the cluster took its cores away. The other is larger."""
+    hosts = {device_id("a/host"): 8 * GIB, device_id("b/host"): 24 * GIB}
+    reading = Reading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in hosts.items()))
+    sharing = {device_id("a/host"): Sharing(2, "they are faster so")}
+    limits = Limits(None, GIB, 5.0, sharing=sharing, on_hosts=dict.fromkeys(hosts, 0))
+    for alone in (True, False):
+        request = Request(None, alone=alone, kinds=frozenset({DeviceKind.CPU}))
+        for accounts in (Accounts(), None):
+            found = place(
+                request, reading, Ledger().snapshot(), limits, now_seconds=0.0, accounts=accounts
+            )
+            assert isinstance(found, Refusal)
+            assert found.reason.endswith("all places are taken, as many as the cores allow (0)")
+
+
 def test_what_is_kept_for_gpus_is_known_of_a_machine_that_is_filed() -> None:
     """Its own account has room for three; where GPUs will need a process each it has none."""
     host, gpus = device_id("a/host"), [device_id(f"a/GPU-{n}") for n in range(2)]
