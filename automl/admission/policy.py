@@ -147,7 +147,7 @@ class _Asked:
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
             return all_gpus_taken(limits.max_per_gpu) if shelves.has_gpus(request) else None
-        lacking: list[DeviceAccount] = []
+        lacking: dict[str, DeviceAccount] = {}
 
         def fits(a: DeviceAccount) -> bool:
             return self._fits_filed(a, lacking)
@@ -157,7 +157,7 @@ class _Asked:
         if shelves.has_hosts_of_gpus and DeviceKind.CPU in request.kinds:
             return None
         if lacking:
-            return self._no_host_room(lacking)
+            return self._no_host_room([*lacking.values()])
         roomiest = shelves.shown(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
@@ -184,16 +184,19 @@ class _Asked:
     def _fits_now(self, a: DeviceAccount) -> bool:
         return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
 
-    def _fits_filed(self, a: DeviceAccount, lacking: list[DeviceAccount]) -> bool:
-        """The same of one that is not known to be free; those that only lack something of their
-        machine are added to `lacking`."""
-        if a.device.address.on_host:
+    def _fits_filed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
+        """The same of one that is not known to be free. Of each node the first that only lacks
+        something of its machine is added to `lacking`: they come in the order of `order`."""
+        address = a.device.address
+        if address.on_host:
             return is_free(self.request, a, self.hosts) and self._fits_now(self.hosts.with_kept(a))
+        if address.node in lacking and not self._used_again(a):
+            return False  # nor has it room for this one's process
         if not self._fits(a, self._context_bytes(a)):
             return False
         if self._has_host_room(a):
             return True
-        lacking.append(a)
+        lacking.setdefault(address.node, a)
         return False
 
     def _no_host_room(self, lacking: Sequence[DeviceAccount]) -> Refusal:
