@@ -53,7 +53,7 @@ class DeviceAccount:
     may_be_ours_bytes: int
     """Of what counts as foreign: contexts of ours whose processes NVML does not know, at most."""
     kept_bytes: int = 0
-    """Of this machine's memory: for its GPUs (`host_share.py`)."""
+    """Of a machine's memory: for its GPUs (`host_share.py`); 0 but where it is asked for."""
 
     @property
     def is_undisturbed(self) -> bool:
@@ -78,8 +78,10 @@ class DeviceAccount:
     @cached_property
     def order(self) -> tuple[int, float, int, DeviceId]:
         """Of those that have room the first is taken: fewest trials, least busy (in quarters, as
-        utilisation says that some kernel ran, not how much room there is), fullest."""
-        return self.n_trials, _load(self.device), self.room_bytes, self.device.address
+        utilisation says that some kernel ran, not how much room there is), fullest; what is kept
+        of a machine is not looked at, by which they are not filed either (`shelves.py`)."""
+        room_bytes = self.room_bytes + self.kept_bytes
+        return self.n_trials, _load(self.device), room_bytes, self.device.address
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Accounts:
         self._process_bytes = 0
         self._shares: dict[DeviceId, tuple[Page, HostShare]] = {}
         self._shares_of: Reading | None = None
+        self._totals: dict[str, HostShare] = {}
+        self._totals_changes = Changes()
 
     def of(
         self, reading: Reading, ledger: LedgerSnapshot, headroom_bytes: int
@@ -85,13 +87,25 @@ class Accounts:
         news, self._news = self._news, set()
         return news
 
-    def host_share(self, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
-        """What trials on GPUs take of the machine, on devices of the reading or not."""
+    def host_share(self, node: str, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
+        """What our trials take of a machine, on devices of the reading or not. Of machines that
+        nobody asks for nothing is added up."""
         if reading is not self._shares_of or process_bytes(ledger) != self._process_bytes:
             self._shares_of, self._process_bytes = reading, process_bytes(ledger)
-            self._shares = {}
+            self._shares, self._totals = {}, {}
+        changed = ledger.changes.since(self._totals_changes)
+        self._totals_changes = ledger.changes
+        if changed is None:
+            self._totals = {}
+        for device in changed or ():
+            self._totals.pop(device.node, None)
+        if node not in self._totals:
+            self._totals[node] = self._total(node, reading, ledger)
+        return self._totals[node]
+
+    def _total(self, node: str, reading: Reading, ledger: LedgerSnapshot) -> HostShare:
         total = HostShare()
-        for device in ledger.local:
+        for device in ledger.on_node(node):
             kept, page = self._shares.get(device), ledger.on(device)
             if kept is None or kept[0] is not page:
                 kept = page, share_of(device, page, reading, process_bytes(ledger))

@@ -1,4 +1,4 @@
-"""What a trial on a GPU takes of the machine besides: main memory and cores. Pure.
+"""What a trial on a GPU takes of its machine besides: main memory and cores. Pure.
 
 Main memory is as scarce as a GPU's, and whoever takes too much of it is killed. So each process is
 counted with the most that any of them was seen to take; cores, which are only shared, count where
@@ -8,7 +8,8 @@ Where trials train on the machine itself beside those on GPUs, both kinds count 
 one was promised and does not hold yet is no room for the other. And a core and a process's memory
 are kept for each GPU, used or not, so that no GPU waits for what the CPU has taken up.
 
-`account.py` keeps the sums by device, `policy.py` decides by them, `reasons.py` has the words.
+Each machine of a cluster has its own sums. `accounts.py` keeps them by device, `hosts.py` adds up
+those of a machine when it is asked for, `policy.py` decides by them, `reasons.py` has the words.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 
 from automl.admission.ledger import LedgerSnapshot, Page
 from automl.devices.device import Reading
-from automl.trial import HOST, LOCAL_NODE, DeviceId, ProcessId
+from automl.trial import DeviceId, ProcessId, host_of
 
 PROCESS_BOUND_BYTES = 1024**3
 """Of main memory, until a process was seen that trains: CUDA's and torch's libraries, and some."""
@@ -29,7 +30,7 @@ BUSY = 0.95
 
 @dataclass(frozen=True)
 class HostShare:
-    """What our trials take of this machine, as far as a reading does not show it."""
+    """What our trials take of a machine, as far as a reading does not show it."""
 
     n_running: int = 0
     """Trials on its GPUs."""
@@ -63,9 +64,7 @@ def process_bytes(ledger: LedgerSnapshot) -> int:
 
 def share_of(device: DeviceId, page: Page, reading: Reading, most_bytes: int) -> HostShare:
     """Of the trials of one device; one that has several counts on its first."""
-    if device.node != LOCAL_NODE:
-        return HostShare()
-    held = reading.held_after_on(HOST)
+    held = reading.held_after_on(host_of(device.node))
     running = [r for r in page.reservations if r.placement.devices[0] == device]
     n_coming = sum(r.holder not in held for r in running)
     if device.on_host:
@@ -87,6 +86,7 @@ class Kept:
 
 
 def kept_for_gpus(
+    node: str,
     reading: Reading,
     ledger: LedgerSnapshot,
     share: HostShare,
@@ -95,17 +95,18 @@ def kept_for_gpus(
     in_threads: bool,
 ) -> Kept:
     """A core for each trial on a GPU, and for each GPU; and what their processes will take yet.
+    (Of a GPU that is another sweep's nothing.)
 
     Nothing for GPUs that have no trial while nothing of ours runs: where the machine is too small
     for all of them, what can only train on it still has its turn.
     """
-    local = [d.address for d in reading.local if not d.lost]
-    gpus = [device for device in local if not device.on_host]
+    left = [d.address for d in reading.on_node(node) if not d.lost and d.closed is None]
+    gpus = [device for device in left if not device.on_host]
     free = [] if share.is_empty else [d for d in gpus if not ledger.on(d).reservations]
     n_cores = max(share.n_running, len(gpus))
     if in_threads:
         return Kept(n_cores)
-    held, most_bytes = reading.held_after_on(HOST), process_bytes(ledger)
+    held, most_bytes = reading.held_after_on(host_of(node)), process_bytes(ledger)
     there = (max((held.get(p, 0) for p in idle.get((d,), ())), default=0) for d in free)
     unused_bytes = sum(max(0, most_bytes - size) for size in there)
     return Kept(n_cores, share.coming_bytes + unused_bytes)
@@ -119,7 +120,7 @@ def n_left_for_cpu(n_cores: int, kept: Kept, share: HostShare) -> int:
 
 @dataclass(frozen=True)
 class HostRoom:
-    """What the machine has left for one more trial on a GPU. The first always may start."""
+    """What a machine has left for one more trial on a GPU. The first always may start."""
 
     n_running: int = 0
     """On GPUs and on the machine itself."""
@@ -137,6 +138,7 @@ class HostRoom:
 
 
 def host_room(
+    node: str,
     reading: Reading,
     ledger: LedgerSnapshot,
     share: HostShare,
@@ -148,7 +150,7 @@ def host_room(
 ) -> HostRoom:
     """`in_threads`: trials take no processes of their own, so that their cores alone count.
     `helpers_bytes` are of those that a trial's own process starts."""
-    host = reading.host
+    host = reading.hosts.get(node)
     if host is None or share.is_empty:
         return HostRoom()
     n_running = share.n_running + share.n_on_host
@@ -157,6 +159,6 @@ def host_room(
     if in_threads:
         return HostRoom(n_running, has_cores)
     room_bytes = host.free_bytes - share.coming_bytes - share.promised_bytes - headroom_bytes
-    held = reading.held_after_on(HOST)
+    held = reading.held_after_on(host_of(node))
     one_bytes = process_bytes(ledger) + helpers_bytes
     return HostRoom(n_running, has_cores, room_bytes, one_bytes, held)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from automl.admission.layers import Layers
 from automl.devices.device import Reading
-from automl.trial import HOST, LOCAL_NODE, DeviceId, Placement, ProcessId
+from automl.trial import DeviceId, Placement, ProcessId
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ class LedgerSnapshot:
     host_peak_bytes: int = 0
     """The most main memory that a process of ours was seen to take that trains on a GPU."""
     changes: Changes = field(default_factory=Changes, compare=False)
-    local: frozenset[DeviceId] = frozenset()
-    """Devices of this machine that have a page."""
+    by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
+    """Devices that have a page."""
 
     @classmethod
     def of(
@@ -162,10 +162,14 @@ class LedgerSnapshot:
             device: Page(tuple(on[device]), there[device], least.get(device))
             for device in {*on, *there, *least}
         }
-        return cls(pages, len(held), host_peak_bytes, local=_local(pages))
+        return cls(pages, len(held), host_peak_bytes, by_node=_with_devices({}, pages))
 
     def on(self, device: DeviceId) -> Page:
         return self.pages.get(device, _EMPTY)
+
+    def on_node(self, node: str) -> frozenset[DeviceId]:
+        """Devices of a machine that have a page."""
+        return self.by_node.get(node, frozenset())
 
     @cached_property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -203,7 +207,7 @@ class Ledger:
         self._changed: set[DeviceId] = set()
         self._journal: list[DeviceId] = []
         self._n_made = 0
-        self._local: frozenset[DeviceId] = frozenset()
+        self._by_node: Mapping[str, frozenset[DeviceId]] = {}
         self._snapshot: LedgerSnapshot | None = None
         """The last one, while nothing has changed."""
 
@@ -338,26 +342,25 @@ class Ledger:
             self._journal = []  # snapshots keep the old one
         self._journal += self._changed
         self._changed.clear()
-        self._local |= _local(changed)
+        self._by_node = _with_devices(self._by_node, changed)
         self._pages = self._pages.with_these(changed)
         return LedgerSnapshot(
             self._pages,
             len(self._reservations),
             self._host_peak_bytes,
             Changes(self._journal, len(self._journal)),
-            self._local,
+            self._by_node,
         )
 
     def _note_host(self, reading: Reading) -> None:
-        """What those take of this machine that train on GPUs, and have their libraries loaded."""
-        held = reading.held_after_on(HOST)
-        if not held:
-            return
+        """What those take of their machines that train on GPUs, and have their libraries loaded."""
         most = self._host_peak_bytes
-        for contexts in self._contexts.values():
+        held = reading.reserved_after.items()
+        more = {process: n for (device, process), n in held if n > most and device.on_host}
+        for contexts in self._contexts.values() if more else ():
             for process, context in contexts.items():
                 if not context.pending(reading.begun_seconds):
-                    most = max(most, held.get(process, 0))
+                    most = max(most, more.get(process, 0))
         if most != self._host_peak_bytes:
             self._host_peak_bytes, self._snapshot = most, None
 
@@ -390,5 +393,14 @@ def _gpus(held: Reservation) -> list[DeviceId]:
     return [device for device in held.placement.devices if not device.on_host]
 
 
-def _local(devices: Iterable[DeviceId]) -> frozenset[DeviceId]:
-    return frozenset(device for device in devices if device.node == LOCAL_NODE)
+def _with_devices(
+    by_node: Mapping[str, frozenset[DeviceId]], devices: Iterable[DeviceId]
+) -> Mapping[str, frozenset[DeviceId]]:
+    """The same mapping where it has all of them, as it nearly always does."""
+    new: dict[str, set[DeviceId]] = defaultdict(set)
+    for device in devices:
+        if device not in by_node.get(device.node, ()):
+            new[device.node].add(device)
+    if not new:
+        return by_node
+    return {**by_node, **{n: by_node.get(n, frozenset()) | more for n, more in new.items()}}

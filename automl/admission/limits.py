@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automl.admission.governor import Sharing
-from automl.devices.device import DeviceSnapshot
-from automl.trial import DeviceId
+from automl.devices.device import DeviceSnapshot, HostState
+from automl.trial import DeviceId, host_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class Limits:
         """With what machines say of their cores."""
         found = {d.address: d.n_places for d in devices if d.n_places is not None}
         return replace(self, on_hosts=found) if found != self.on_hosts else self
+
+    def beside_gpus(self, node: str, host: HostState | None) -> int:
+        """How many trials the cores of a machine keep busy, at least 1: one of which the cluster
+        gives no core has one for those on its GPUs."""
+        told = None if host is None else host.n_places
+        if told is None:
+            told = self.on_hosts.get(host_of(node), self.max_on_host)
+        return max(1, told)
 
     @property
     def n_cores(self) -> int:

@@ -5,27 +5,23 @@
 
 on each of the devices it asks for, all of them on one node, or nothing. `account.py` has the
 formula of room, `host_share.py` that of the host, `teams.py` which devices come into question,
-`reasons.py` the words of a refusal; `shelves.py` finds one of thousands without looking at all.
+`reasons.py` the words of a refusal; `shelves.py` finds one of thousands without looking at all, and
+`hosts.py` adds up the machines of those that are looked at.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
 from automl.admission.account import DeviceAccount, context_bytes
 from automl.admission.accounts import Accounts
-from automl.admission.host_share import (
-    HostRoom,
-    HostShare,
-    host_room,
-    kept_for_gpus,
-    n_left_for_cpu,
-)
+from automl.admission.host_share import HostRoom
+from automl.admission.hosts import Hosts
 from automl.admission.ledger import LedgerSnapshot
 from automl.admission.limits import Limits
 from automl.admission.reasons import (
@@ -43,16 +39,15 @@ from automl.admission.shelves import Shelves
 from automl.admission.teams import (
     all_full,
     closed_to,
-    is_this_host,
+    is_free,
     is_unknown,
     not_lost_of,
     of_largest_size,
     teams_of,
-    with_kept,
     with_places,
 )
 from automl.devices.device import Reading
-from automl.trial import LOCAL_NODE, DeviceId, Placement, ProcessId, Request, Share
+from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, Request, Share
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
 """Processes of ours in which nothing runs, by their devices."""
@@ -88,25 +83,14 @@ def place(
         return unseen
     assert reading is not None
     books = accounts or Accounts()
-    in_threads = process is not None
-    known = reading.host is not None
-    share = books.host_share(reading, ledger) if known else HostShare()
-    kept = kept_for_gpus(reading, ledger, share, idle or {}, in_threads=in_threads)
-    host = host_room(
-        reading,
-        ledger,
-        share,
-        headroom_bytes=limits.headroom_bytes,
-        n_cores_allow=limits.max_on_host,
-        helpers_bytes=limits.helpers_bytes,
-        in_threads=in_threads,
-    )
-    asked = _Asked(request, ledger, process, idle or {}, host)
+    idle, in_threads = idle or {}, process is not None
+    hosts = Hosts(reading, ledger, limits, books.host_share, idle=idle, in_threads=in_threads)
+    asked = _Asked(request, ledger, process, idle, hosts, hosts.room)
     if accounts is not None and request.n_devices == 1 and not some:
         found = asked.among(accounts.shelves(reading, ledger, limits), limits)
         if found is not None:
             return found
-    everything = with_kept([*books.of(reading, ledger, limits.headroom_bytes).values()], kept)
+    everything = [*books.of(reading, ledger, limits.headroom_bytes).values()]
     if (closed := closed_to(request, everything, some)) is not None:
         return closed
     cap = limits.max_concurrent_trials
@@ -115,10 +99,9 @@ def place(
     teams = not_lost_of(request, teams_of(request, everything))
     if request.alone:
         teams = of_largest_size(request, teams)
-    n_on_host = n_left_for_cpu(limits.max_on_host, kept, share)
-    free = with_places(request, teams, limits, n_on_host)
+    free = with_places(request, teams, hosts)
     if not free:
-        return all_full([a for team in teams for a in team], limits, n_on_host)
+        return all_full([a for team in teams for a in team], limits, hosts)
     return asked.decide(free)
 
 
@@ -130,7 +113,9 @@ class _Asked:
     ledger: LedgerSnapshot
     process: ProcessId | None
     idle: Idle
-    host: HostRoom
+    hosts: Hosts
+    host_room: Callable[[str], HostRoom]
+    """Of the machine of a GPU."""
 
     @cached_property
     def _with_idle(self) -> frozenset[DeviceId]:
@@ -151,8 +136,6 @@ class _Asked:
         """The same as `place` decides of all accounts, by a few that are looked at; None: they have
         to be looked at."""
         request, cap = self.request, limits.max_concurrent_trials
-        if shelves.has_this_host:
-            return None
         if (largest := shelves.too_small(request)) is not None:
             return too_large(request, largest)
         if not shelves.is_open_to(request):
@@ -164,11 +147,17 @@ class _Asked:
             if held is not None:
                 return full_by_pace(held, limits.sharing[held.device.address])
             return all_gpus_taken(limits.max_per_gpu) if shelves.has_gpus(request) else None
-        if fitting := shelves.fitting(request, self._fits_now, self._may_be_on):
-            return self.placement([min(fitting, key=self.order)])
-        elsewhere = self._beside_nothing._fits_now
-        if shelves.has_local and shelves.fitting(request, elsewhere, self._may_be_on):
-            return no_host_room(self.host, self._with_idle)
+        lacking: dict[str, DeviceAccount] = {}
+
+        def fits(a: DeviceAccount) -> bool:
+            return self._fits_filed(a, lacking)
+
+        if fitting := shelves.fitting(request, fits, self._may_be_on):
+            return self.placement([self.hosts.with_kept(min(fitting, key=self.order))])
+        if shelves.has_hosts_of_gpus and DeviceKind.CPU in request.kinds:
+            return None
+        if lacking:
+            return self._no_host_room([*lacking.values()])
         roomiest = shelves.shown(request)
         if roomiest is None or not self.ledger.n_reservations:
             return None
@@ -189,11 +178,37 @@ class _Asked:
 
     @property
     def _beside_nothing(self) -> _Asked:
-        """The same on a host that has room for any process."""
-        return replace(self, host=HostRoom())
+        """The same on machines that have room for any process."""
+        return replace(self, host_room=lambda node: HostRoom())
 
     def _fits_now(self, a: DeviceAccount) -> bool:
-        return self._fits(a, self._context_bytes(a))
+        return self._fits(a, self._context_bytes(a)) and self._has_host_room(a)
+
+    def _fits_filed(self, a: DeviceAccount, lacking: dict[str, DeviceAccount]) -> bool:
+        """The same of one that is not known to be free. Of each node the first that only lacks
+        something of its machine is added to `lacking`: they come in the order of `order`."""
+        address = a.device.address
+        if address.on_host:
+            return is_free(self.request, a, self.hosts) and self._fits_now(self.hosts.with_kept(a))
+        if address.node in lacking and not self._used_again(a):
+            return False  # nor has it room for this one's process
+        if not self._fits(a, self._context_bytes(a)):
+            return False
+        if self._has_host_room(a):
+            return True
+        lacking.setdefault(address.node, a)
+        return False
+
+    def _no_host_room(self, lacking: Sequence[DeviceAccount]) -> Refusal:
+        """Of these GPUs, each the first of those that would be taken: by the machine on which idle
+        processes could be ended, if there is one."""
+        with_idle = {device.node for device in self._with_idle}
+        first = min(lacking, key=lambda a: (a.device.address.node not in with_idle, self.order(a)))
+        node = first.device.address.node
+        return no_host_room(node, self.host_room(node), self._idle_on_nodes({node}))
+
+    def _idle_on_nodes(self, nodes: Set[str]) -> frozenset[DeviceId]:
+        return frozenset(device for device in self._with_idle if device.node in nodes)
 
     def _may_be_on(self, device: DeviceId) -> bool:
         """Whether a process that would train it may be there already."""
@@ -203,8 +218,8 @@ class _Asked:
         """The best of those that have room for it, or what is lacking."""
         if fitting := self.fitting(teams):
             return self.placement(min(fitting, key=lambda team: [self.order(a) for a in team]))
-        if self._beside_nothing.fitting(teams):
-            return no_host_room(self.host, self._with_idle)
+        if lacking := self._beside_nothing.fitting(teams):
+            return self._no_host_room([team[0] for team in lacking])
         return no_room(self.request, [a for team in teams for a in team], self.in_the_way(teams))
 
     def fitting(self, teams: Sequence[Sequence[DeviceAccount]]) -> list[list[DeviceAccount]]:
@@ -229,7 +244,10 @@ class _Asked:
                 continue
             chosen = [here[device] for device in devices]
             if len(processes) > max(a.page.n_coming for a in chosen) and all(
-                self._fits(a, 0) and all(map(a.page.has_context, processes)) for a in chosen
+                self._fits(a, 0)
+                and self._has_host_room(a)
+                and all(map(a.page.has_context, processes))
+                for a in chosen
             ):
                 yield chosen
 
@@ -244,8 +262,10 @@ class _Asked:
         """Devices that would do if idle processes of ours ended there; where nothing runs at all,
         every one that has some: it cannot be known too well what they hold."""
         empty = not self.ledger.n_reservations
-        if empty and any(map(is_this_host, itertools.chain(*teams))):
-            return self._with_idle  # those of GPUs have main memory, too
+        here = (a.device.address for a in itertools.chain(*teams))
+        hosts = {address.node for address in here if address.on_host} if empty else set()
+        if found := self._idle_on_nodes(hosts):
+            return found  # those of GPUs have main memory, too
         for team in teams:
             free = [a for a in team if empty or self._fits_without_idle(a)]
             if empty or len(free) >= self.request.n_devices:
@@ -270,8 +290,6 @@ class _Asked:
             return False
         if a.exclusive or (request.alone and a.n_trials > 0):
             return False
-        if not given_back and not self._has_host_room(a):
-            return False
         if request.undisturbed and not a.is_undisturbed:
             return False
         if request.alone and self._n_idle_on(a) > (context == 0) and not given_back:
@@ -291,10 +309,9 @@ class _Asked:
         return joins_at <= room_bytes and not a.probing
 
     def _has_host_room(self, a: DeviceAccount) -> bool:
-        """Beside a GPU of the machine whose memory and load were read."""
+        """Beside a GPU. What a machine takes itself its own account tells."""
         address = a.device.address
-        beside = address.node == LOCAL_NODE and not address.on_host
-        return not beside or self.host.takes(self._used_again(a))
+        return address.on_host or self.host_room(address.node).takes(self._used_again(a))
 
     def _takes_process(self, a: DeviceAccount, context: int, given_back: int) -> bool:
         """Whether its compute mode allows the process in which it would train."""

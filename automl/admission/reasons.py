@@ -45,7 +45,7 @@ class Refusal:
     excess: float | None = None
     """By how much it is too large for every device, if it is (`excess.py`)."""
     of_host: bool = False
-    """A GPU would take it; the machine lacks a core or main memory for its process."""
+    """A GPU would take it; its machine lacks a core or main memory for its process."""
     for_devices: bool = True
     """With more of them it would start."""
 
@@ -74,7 +74,7 @@ def full_by_pace(a: DeviceAccount, sharing: Sharing) -> Refusal:
 def all_taken(
     max_per_gpu: int, max_on_host: int, n_on_host: int, devices: Sequence[DeviceSnapshot]
 ) -> Refusal:
-    """Every device has as many trials as it takes, this machine itself `n_on_host`."""
+    """Every device has as many trials as it takes, the machines themselves `n_on_host`."""
     if all(device.address.on_host for device in devices):
         limit = f"as many as the cores allow ({max_on_host})"
         if n_on_host < max_on_host:
@@ -151,16 +151,18 @@ def only_on_drained(
     return Refusal(f"waiting: {_asked(request)}, for which no device is left ({faults})", kind)
 
 
-def no_host_room(host: HostRoom, idle: frozenset[DeviceId]) -> Refusal:
-    """A GPU has room, the machine has not. `idle`: devices with processes in which nothing runs."""
+def no_host_room(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> Refusal:
+    """A GPU has room, its machine has not. `idle`: devices there with processes in which nothing
+    runs."""
+    name = "the host" if node == LOCAL_NODE else f"the host of {node}"
     if not host.has_cores:
         return Refusal(
-            f"waiting: all cores of the host are busy, with {host.n_running} running",
+            f"waiting: all cores of {name} are busy, with {host.n_running} running",
             of_host=True,
         )
     return Refusal(
         f"waiting: {gib(host.process_bytes)} of main memory asked for its process, "
-        f"{gib(max(0, int(host.room_bytes)))} left on the host beside {host.n_running} running",
+        f"{gib(max(0, int(host.room_bytes)))} left on {name} beside {host.n_running} running",
         in_the_way=idle,
         of_host=True,
     )

@@ -10,7 +10,8 @@ which it does for trials of several. Devices of thousands that change are filed 
     with_idle   those on which processes of ours have nothing to do, by the room without them
     held        those that take no more trials because these are faster among themselves
 
-This machine itself is not filed: what it takes depends on its GPUs (`host_share.py`).
+A machine itself is filed as if it had no GPUs; what is kept for these (`host_share.py`) is looked
+at where it comes into question.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any, TypeAlias
 
 from automl.admission.account import DeviceAccount, context_bytes
 from automl.admission.limits import Limits
-from automl.admission.teams import SAME_SIZE, is_this_host
-from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, Request
+from automl.admission.teams import SAME_SIZE
+from automl.trial import DeviceId, DeviceKind, Request
 
 _Shelf: TypeAlias = "list[tuple[Any, ...]]"
 """Entries in order; the last part of each tells which device."""
@@ -45,8 +46,8 @@ class Shelves:
         self._sizes_changed = True
         self._in_order = _by_team(accounts)
         self._position = {device: n for n, device in enumerate(self._in_order)}
-        self.has_this_host = any(map(is_this_host, accounts.values()))
-        self.has_local = any(device.node == LOCAL_NODE for device in accounts)
+        nodes = {kind: {d.node for d in accounts if d.kind is kind} for kind in DeviceKind}
+        self.has_hosts_of_gpus = not nodes[DeviceKind.CPU].isdisjoint(nodes[DeviceKind.GPU])
         for account in accounts.values():
             self._file(account, self._append)
         for of_kind in self._kinds.values():
@@ -246,15 +247,12 @@ class Shelves:
 
     def _file(self, account: DeviceAccount, add: Callable[[_Shelf, tuple[Any, ...]], None]) -> None:
         device = account.device.address
-        if is_this_host(account):
-            self._filed[device] = ()
-            return
         of_kind, position = self._kinds[device.kind], self._position[device]
         most = self._limits.on(device)
         full = account.n_trials >= most
         filed = [*_entries(of_kind, account, position, full)] if most > 0 else []
         self._filed[device] = filed
-        if full and device in self._limits.sharing and not account.device.lost:
+        if full and most > 0 and device in self._limits.sharing and not account.device.lost:
             filed.append((of_kind.held, (account.n_trials, position)))
         for shelf, entry in filed:
             add(shelf, entry)

@@ -7,6 +7,7 @@ will have ended.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from automl.admission.limits import Limits
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import Refusal
 from automl.devices.device import DeviceSnapshot, Reading
-from automl.trial import HOST, DeviceId, Placement, ProcessId, Request
+from automl.trial import DeviceId, Placement, ProcessId, Request, host_of
 
 _Held: TypeAlias = Mapping[tuple[DeviceId, ProcessId], int]
 
@@ -81,7 +82,10 @@ class Situation:
         working = {r.holder for r in then.reservations}
         return replace(
             here,
-            reading=self._less_busy(_given_back(here.reading, gone_here, working), len(gone)),
+            reading=self._less_busy(
+                _given_back(here.reading, gone_here, working),
+                Counter(r.placement.node for r in gone),
+            ),
             ledger=then,
             idle=idle,
         )
@@ -104,14 +108,15 @@ class Situation:
         waiting = idle.get(placement.devices, [])
         process = self.process or (waiting.pop() if waiting else None)
         new = Reservation(key, placement, process)
-        n_busier = 1 if process in self.reading.held_after_on(HOST) else 0  # else it is coming
+        node = placement.node
+        is_known = process in self.reading.held_after_on(host_of(node))  # else it is coming
         contexts = dict(self.ledger.contexts)
         for device in placement.devices:
             if not device.on_host:
                 contexts.setdefault((device, new.holder), Context())
         return replace(
             self,
-            reading=self._less_busy(self.reading, -n_busier),
+            reading=self._less_busy(self.reading, {node: -1} if is_known else {}),
             ledger=self._ledger_of((*self.ledger.reservations, new), contexts),
             idle=idle,
             ends_seconds={**self.ends_seconds, key: end_seconds},
@@ -159,15 +164,18 @@ class Situation:
             held = tuple(stays[r.key] for r in pages[device].reservations if r.key in stays)
             pages[device] = replace(pages[device], reservations=held)
         ledger = self.ledger
-        return LedgerSnapshot(pages, len(stays), ledger.host_peak_bytes, local=ledger.local)
+        return LedgerSnapshot(pages, len(stays), ledger.host_peak_bytes, by_node=ledger.by_node)
 
-    def _less_busy(self, reading: Reading, n_cores: int) -> Reading:
-        """So many of the host's cores have nothing to do any more. (Main memory stays taken: the
+    def _less_busy(self, reading: Reading, n_cores: Mapping[str, int]) -> Reading:
+        """So many cores of each machine have nothing to do any more. (Main memory stays taken: the
         processes are kept.)"""
-        if reading.host is None or reading.host.busy is None or not n_cores:
-            return reading
-        busy = max(0.0, reading.host.busy - n_cores / self.limits.max_on_host)
-        return replace(reading, host=replace(reading.host, busy=busy))
+        changed = {}
+        for node, n in n_cores.items():
+            host = reading.hosts.get(node)
+            if host is not None and host.busy is not None:
+                busy = max(0.0, host.busy - n / self.limits.beside_gpus(node, host))
+                changed[node] = replace(host, busy=busy)
+        return replace(reading, hosts={**reading.hosts, **changed}) if changed else reading
 
     def _end(self, reservation: Reservation) -> float:
         return self.ends_seconds.get(reservation.key, math.inf)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 
 from automl.admission.account import DeviceAccount
-from automl.admission.host_share import Kept
+from automl.admission.hosts import Hosts
 from automl.admission.limits import Limits
 from automl.admission.reasons import (
     Refusal,
@@ -19,7 +18,7 @@ from automl.admission.reasons import (
     only_on_drained,
     too_large,
 )
-from automl.trial import LOCAL_NODE, DeviceKind, Request
+from automl.trial import DeviceKind, Request
 
 SAME_SIZE = 0.99
 """Devices of one model differ a little in what the driver leaves of them."""
@@ -100,49 +99,31 @@ def of_largest_size(
     return [team for team in large if len(team) >= request.n_devices]
 
 
-def with_kept(accounts: Sequence[DeviceAccount], kept: Kept) -> Sequence[DeviceAccount]:
-    """With what this machine keeps for its GPUs, of which its own account knows nothing."""
-    return [
-        replace(a, kept_bytes=kept.size_bytes) if kept.size_bytes and is_this_host(a) else a
-        for a in accounts
-    ]
-
-
-def is_this_host(a: DeviceAccount) -> bool:
-    return a.device.address.on_host and a.device.address.node == LOCAL_NODE
-
-
 def with_places(
-    request: Request, teams: Sequence[Sequence[DeviceAccount]], limits: Limits, n_on_host: int
+    request: Request, teams: Sequence[Sequence[DeviceAccount]], hosts: Hosts
 ) -> Sequence[Sequence[DeviceAccount]]:
-    """Of each node the devices that take one more trial, if enough. (Whoever wants one to itself
-    does not wait for a place on it, where it has any.) `n_on_host`: that this machine itself takes
-    at most."""
-    free = [
-        [a for a in team if _is_free(request, a, _most(a, limits, n_on_host))] for team in teams
-    ]
+    """Of each node the devices that take one more trial, if enough, machines with what they keep
+    for their GPUs."""
+    free = [[hosts.with_kept(a) for a in team if is_free(request, a, hosts)] for team in teams]
     return [team for team in free if len(team) >= request.n_devices]
 
 
-def _is_free(request: Request, a: DeviceAccount, most: int) -> bool:
+def is_free(request: Request, a: DeviceAccount, hosts: Hosts) -> bool:
+    """Whether it takes one more trial. (Whoever wants one to itself does not wait for a place on
+    it, where it has any.)"""
+    most = hosts.most(a.device.address)
     return a.n_trials < most or (_wants_all(request, a) and most > 0)
 
 
-def _most(a: DeviceAccount, limits: Limits, n_on_host: int) -> int:
-    """The most trials on a device."""
-    most = limits.on(a.device.address)
-    return min(most, n_on_host) if is_this_host(a) else most
-
-
-def all_full(accounts: Sequence[DeviceAccount], limits: Limits, n_on_host: int) -> Refusal:
+def all_full(accounts: Sequence[DeviceAccount], limits: Limits, hosts: Hosts) -> Refusal:
     """As many share the devices as may, or as are faster together."""
     if all(a.device.closed is not None for a in accounts):
         return not_held([a.device for a in accounts])
-    held = [a for a in accounts if a.n_trials >= limits.on(a.device.address)]
+    held = [a for a in accounts if 0 < limits.on(a.device.address) <= a.n_trials]
     held = [a for a in held if a.device.address in limits.sharing]
     if not held:
         n_cores = limits.n_cores
-        n_on_host = n_cores if limits.on_hosts else n_on_host
+        n_on_host = n_cores - sum(hosts.n_kept(a.device.address) for a in accounts)
         return all_taken(limits.max_per_gpu, n_cores, n_on_host, [a.device for a in accounts])
     first = min(held, key=lambda a: a.n_trials)
     return full_by_pace(first, limits.sharing[first.device.address])

@@ -25,7 +25,7 @@ def unseen(reading: Reading, ledger: LedgerSnapshot) -> tuple[Promise, ...]:
     """By GPU of this machine, and process."""
     return tuple(
         promise
-        for device in sorted(ledger.local)
+        for device in sorted(ledger.on_node(LOCAL_NODE))
         if not device.on_host
         for promise in _of_page(device, ledger.on(device), reading, reading.find(device))
     )

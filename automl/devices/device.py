@@ -7,13 +7,13 @@ interval, `admission/` decides by them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias, TypeVar
 
 from automl.errors import AutoMLError
-from automl.trial import LOCAL_NODE, DeviceId, DeviceKind, ProcessId
+from automl.trial import DeviceId, DeviceKind, ProcessId
 
 K = TypeVar("K")
 
@@ -96,6 +96,8 @@ class HostState:
     free_bytes: int
     busy: float | None = None
     """0 to 1: the share of its cores that worked since the reading before; None: not known."""
+    n_places: int | None = None
+    """How many trials its cores keep busy, whoever holds them; None: it does not say."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ class Reading:
     reserved_after: HeldBytes = field(default_factory=dict)
     promised_elsewhere: Elsewhere = field(default_factory=dict)
     """As it was shown before the devices were asked, or later."""
-    host: HostState | None = None
-    """None: not known, or the host is the device."""
+    hosts: Mapping[str, HostState] = field(default_factory=dict)
+    """The machines beside their GPUs, by node; none that has no GPU, or cannot be read."""
     error: str | None = None
 
     def held_before_on(self, device: DeviceId) -> Mapping[ProcessId, int]:
@@ -134,15 +136,21 @@ class Reading:
 
     # Once for each reading: of thousands of devices each is asked about many times.
 
-    @cached_property
-    def local(self) -> tuple[DeviceSnapshot, ...]:
-        """The devices of this machine."""
-        return tuple(d for d in self.devices if d.address.node == LOCAL_NODE)
+    def on_node(self, node: str) -> Sequence[DeviceSnapshot]:
+        """The devices of one machine."""
+        return self._by_node.get(node, ())
 
     @cached_property
     def kinds(self) -> frozenset[DeviceKind]:
         """Of device, that it shows."""
         return frozenset(device.address.kind for device in self.devices)
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[DeviceSnapshot]]:
+        found: dict[str, list[DeviceSnapshot]] = defaultdict(list)
+        for device in self.devices:
+            found[device.address.node].append(device)
+        return found
 
     @cached_property
     def _found(self) -> Mapping[DeviceId, DeviceSnapshot]:

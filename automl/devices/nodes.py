@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from automl.devices.device import DeviceReader, DeviceReadError, DeviceSnapshot, Reading
 from automl.devices.selection import bare
-from automl.trial import DeviceId
+from automl.trial import LOCAL_NODE, DeviceId
 
 SILENT_SECONDS = 3.0
 """From a node that said nothing for so long on nothing new starts there."""
@@ -26,8 +26,8 @@ class NodeReading:
 
 
 def of_node(reading: Reading, node: str, n_places: int) -> Reading:
-    """What a machine read of its own devices, as all speak of them; on its host train `n_places`
-    trials at once."""
+    """What a machine read of its own devices, as all speak of them; its cores keep `n_places`
+    trials busy, on its host or beside its GPUs."""
     devices = tuple(
         replace(
             device,
@@ -36,7 +36,9 @@ def of_node(reading: Reading, node: str, n_places: int) -> Reading:
         )
         for device in reading.devices
     )
-    return replace(reading, devices=devices, host=None)
+    own = reading.hosts.get(LOCAL_NODE)
+    hosts = {} if own is None else {node: replace(own, n_places=n_places)}
+    return replace(reading, devices=devices, hosts=hosts)
 
 
 _NOT_HELD = "not held by this sweep (ray.claim)"
@@ -79,6 +81,7 @@ def merged(readings: Sequence[NodeReading], now_seconds: float) -> Reading:
         devices,
         {where: n for r in good for where, n in r.reading.reserved_before.items()},
         {where: n for r in good for where, n in r.reading.reserved_after.items()},
+        hosts={node: host for r in good for node, host in r.reading.hosts.items()},
     )
 
 

@@ -222,7 +222,8 @@ def take_reading(
         _with_ranks(device, {process.pid for _, process in after}) for device in devices
     )
     host = None if all(device.address.on_host for device in devices) else host_state()
-    return Reading(begun, devices, before, after, promised, host, error)
+    hosts = {} if host is None else {LOCAL_NODE: host}
+    return Reading(begun, devices, before, after, promised, hosts, error)
 
 
 def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:

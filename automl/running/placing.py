@@ -11,7 +11,7 @@ from automl.admission.account import DeviceAccount, contexts_seen
 from automl.admission.accounts import Accounts
 from automl.admission.caps import caps
 from automl.admission.governor import Governor, shared
-from automl.admission.host_share import kept_for_gpus, n_left_for_cpu
+from automl.admission.hosts import Hosts
 from automl.admission.ledger import Changes, Ledger
 from automl.admission.limits import Limits
 from automl.admission.policy import place
@@ -25,7 +25,6 @@ from automl.running.doubt import doubting, drained, has_failed
 from automl.running.messages import Execution, Start, Waiting
 from automl.running.ports import Ports
 from automl.trial import (
-    HOST,
     DeviceId,
     DeviceKind,
     Placement,
@@ -102,11 +101,10 @@ class Placing:
         for execution in self.executions.values():
             for here in execution.placement.devices:
                 there[here][execution.key] = n_steps.get(execution.key)
-        n_on_host = self._n_on_host(reading)
+        most_on = self._most(reading, most)
         for device in reading.devices:
             here = device.address
-            n_most = min(most.on(here), n_on_host) if here == HOST else most.on(here)
-            self.governor.observe(shared(device, n_most, there[here]), now_seconds)
+            self.governor.observe(shared(device, most_on(here), there[here]), now_seconds)
             if (found := self.governor.limit(here)) is not None:
                 sharing[here] = found
         self.limits = replace(most, sharing=sharing)
@@ -167,23 +165,22 @@ class Placing:
         devices = () if self.reading is None else self.reading.devices
         places: dict[DeviceKind, int] = defaultdict(int)
         open_ones = [d.address for d in devices if d.fault is None and d.closed is None]
-        for address in open_ones:
-            n = self.limits.on(address)
-            if address == HOST and self.reading is not None:
-                n = min(n, self._n_on_host(self.reading))
-            places[address.kind] += n
+        if self.reading is not None:
+            most_on = self._most(self.reading, self.limits)
+            for address in open_ones:
+                places[address.kind] += most_on(address)
         if (most := self.limits.max_concurrent_trials) is not None:
             places[DeviceKind.GPU] = min(places[DeviceKind.GPU], most)
             left = most - places[DeviceKind.GPU]
             places[DeviceKind.CPU] = min(places[DeviceKind.CPU], left)
         return places
 
-    def _n_on_host(self, reading: Reading) -> int:
-        """How many the machine itself trains at most, beside its GPUs."""
-        ledger = self.ledger.snapshot()
-        share = self.accounts.host_share(reading, ledger)
-        kept = kept_for_gpus(reading, ledger, share, {}, in_threads=True)
-        return max(1, n_left_for_cpu(self.limits.max_on_host, kept, share))
+    def _most(self, reading: Reading, limits: Limits) -> Callable[[DeviceId], int]:
+        """How many a device takes, a machine itself at least one, which it has once its GPUs have
+        nothing to do."""
+        ledger, share_of = self.ledger.snapshot(), self.accounts.host_share
+        hosts = Hosts(reading, ledger, limits, share_of, idle={}, in_threads=True)
+        return lambda device: max(min(1, limits.on(device)), hosts.most(device))
 
     @property
     def shows_the_last_end(self) -> bool:

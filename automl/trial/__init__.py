@@ -68,6 +68,7 @@ from automl.trial.places import (
     RequestSource,
     Share,
     Work,
+    host_of,
     kind_of_label,
     node_of_label,
 )
@@ -154,6 +155,7 @@ __all__ = [
     "Tuned",
     "Verdict",
     "Work",
+    "host_of",
     "kind_of_label",
     "node_of_label",
     "number_of",

@@ -37,9 +37,15 @@ class DeviceId(NamedTuple):
 
 HOST = DeviceId(LOCAL_NODE, HOST_UUID)
 """This machine's memory and cores."""
+
 ON_CPU = "cpu"
 """The label of a placement there."""
 _OF_NODE = " of "
+
+
+def host_of(node: str) -> DeviceId:
+    """The memory and cores of a machine."""
+    return DeviceId(node, HOST_UUID)
 
 
 class ProcessId(NamedTuple):

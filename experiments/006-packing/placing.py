@@ -30,7 +30,7 @@ def decision_seconds(n_devices: int, n_running: int) -> float:
         held |= {(device, process): 4 * GIB, (HOST, process): GIB}
     snapshots = tuple(DeviceSnapshot(device, "GPU", 80 * GIB, 40 * GIB) for device in devices)
     host = HostState(free_bytes=1024 * GIB, busy=0.5)
-    reading, seconds = Reading(0.0, snapshots, held, held, host=host), []
+    reading, seconds = Reading(0.0, snapshots, held, held, hosts={LOCAL_NODE: host}), []
     for _ in range(N_DECISIONS):
         begun = time.perf_counter()
         found = place(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +19,11 @@ from virtual_sweep import READ_SECONDS, Known, Sweep
 from worlds import CONTEXT_BYTES, GIB, Setting, Trial, surveyed
 
 from automl.admission.policy import Idle
-from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
 from automl.running.messages import Asked, DevicesRead, Ended, Message, Released
-from automl.trial import DeviceId, Interrupted, Placement, ProcessId
+from automl.trial import DeviceId, Interrupted, Placement, ProcessId, host_of
 
-N_GPUS = 8
+N_GPUS, N_CORES = 8, 128
 """Of a node."""
 SNAPSHOT_SECONDS = 1.0
 SILENT_SECONDS, GONE_SECONDS = 3.0, 20.0
@@ -79,7 +80,10 @@ class ClusterSweep(Sweep):
         known: Known,
         deaths: Sequence[Death],
         every_seconds: float = SNAPSHOT_SECONDS,
+        host_gib: int = 0,
     ) -> None:
+        """`host_gib`: main memory of each node; 0: nobody tells."""
+        self._host_gib = host_gib
         self._every_seconds, self._busy = every_seconds, Random(seed + 5)
         self.costs, self._ports_seconds = Costs(), 0.0
         self._dead_since: dict[str, float] = {}
@@ -230,7 +234,18 @@ class ClusterSweep(Sweep):
             if device.node not in self._gone
             for process, size in self._held_on(device)
         }
-        self._handle(DevicesRead(Reading(self.now, shown, held, held)))
+        hosts = self._hosts(held) if self._host_gib else {}
+        self._handle(DevicesRead(Reading(self.now, shown, held, held, hosts=hosts)))
+
+    def _hosts(self, held: dict[tuple[DeviceId, ProcessId], int]) -> dict[str, HostState]:
+        """A process takes 1 GiB of its node's main memory besides, which is added to `held`."""
+        processes = {process for _, process in held}
+        held |= {(host_of(p.node), p): GIB for p in processes}
+        n_on = Counter(p.node for p in processes)
+        free = {n: max(0, self._host_gib - n_on[n]) * GIB for n in self.by_node}
+        return {
+            n: HostState(size, min(1.0, n_on[n] / N_CORES), N_CORES) for n, size in free.items()
+        }
 
     def _held_on(self, device: DeviceId) -> list[tuple[ProcessId, int]]:
         working = [(t.process, t.held_bytes) for t in self.on[device].values()]

@@ -53,6 +53,9 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.7, help="of the logarithm of seconds")
     parser.add_argument("--until", type=float, help="seconds after which it is broken off")
     parser.add_argument("--ahead", type=int, default=0)
+    parser.add_argument(
+        "--host-gib", type=int, default=0, help="main memory of a node; 0: not told"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for n_nodes in arguments.nodes:
@@ -61,8 +64,9 @@ def main() -> None:
             n_nodes * N_GPUS, 80, n_trials, 16, n_nodes=n_nodes, sigma=arguments.sigma
         )
         known = Known(KNOWN.request, arguments.ahead)
+        dying = deaths(cluster, arguments.seed)
         sweep = ClusterSweep(
-            cluster, arguments.seed, known, deaths(cluster, arguments.seed), arguments.every
+            cluster, arguments.seed, known, dying, arguments.every, arguments.host_gib
         )
         begun = time.thread_time()
         if arguments.until is None:

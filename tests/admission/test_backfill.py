@@ -190,10 +190,11 @@ def test_main_memory_is_kept_for_the_process_of_the_head() -> None:
     Nobody takes the last for longer than the head can wait."""
     now = here(("GPU-a", 16, 30.0), ("GPU-b", 20, 90.0), n_devices=2)
     host = HostState(free_bytes=3 * 2**30, busy=0.1)
-    now = replace(now, reading=replace(now.reading, host=host))
+    now = replace(now, reading=replace(now.reading, hosts={LOCAL_NODE: host}))
     head = Request(18 * GB)
     promised = promise(head, now)
     assert promised == Promise(frozenset({A}), 30.0)
     assert overtake(Request(GB), 7, 99.0, head, promised, now) is not None
-    full = replace(now, reading=replace(now.reading, host=replace(host, free_bytes=2 * 2**30)))
+    less = {LOCAL_NODE: replace(host, free_bytes=2 * 2**30)}
+    full = replace(now, reading=replace(now.reading, hosts=less))
     assert overtake(Request(GB), 7, 99.0, head, promised, full) is None

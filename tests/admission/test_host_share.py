@@ -14,7 +14,7 @@ from automl.admission.limits import Limits
 from automl.admission.policy import place
 from automl.admission.reasons import GIB, Refusal
 from automl.devices.device import DeviceSnapshot, HostState, Reading
-from automl.trial import HOST, Placement, ProcessId, Request
+from automl.trial import HOST, LOCAL_NODE, Placement, ProcessId, Request
 from tests.places import device_id, placed, process_id
 
 A, B = device_id("GPU-a"), device_id("GPU-b")
@@ -30,7 +30,7 @@ def worker(number: int) -> ProcessId:
 def reading(free: int, busy: float | None = None, **held: int) -> Reading:
     sizes = {(HOST, worker(int(n.removeprefix("w")))): size * GIB for n, size in held.items()}
     host = HostState(free * GIB, busy)
-    return Reading(NOW, GPUS, reserved_before=sizes, reserved_after=sizes, host=host)
+    return Reading(NOW, GPUS, reserved_before=sizes, reserved_after=sizes, hosts={LOCAL_NODE: host})
 
 
 def ledger_with(n_running: int) -> Ledger:
@@ -131,15 +131,15 @@ def test_what_is_kept_of_the_host_is_added_up_anew_where_anything_changed() -> N
     first, other = reading(9, w0=1, w1=1), reading(9, w0=4, w1=1)
     for now, peak in ((first, 4), (other, 4), (first, 4), (first, 8)):
         snapshot = replace(ledger.snapshot(), host_peak_bytes=peak * GIB)
-        fresh = Accounts().host_share(now, snapshot)
-        assert accounts.host_share(now, snapshot) == fresh
+        fresh = Accounts().host_share(LOCAL_NODE, now, snapshot)
+        assert accounts.host_share(LOCAL_NODE, now, snapshot) == fresh
     assert fresh == HostShare(2, coming_bytes=14 * GIB)
     ledger.note(reading(9, w0=8), [])
     ledger.release(0, NOW)
-    kept = accounts.host_share(first, ledger.snapshot())
+    kept = accounts.host_share(LOCAL_NODE, first, ledger.snapshot())
     assert (
         kept
-        == Accounts().host_share(first, ledger.snapshot())
+        == Accounts().host_share(LOCAL_NODE, first, ledger.snapshot())
         == HostShare(1, coming_bytes=7 * GIB)
     )
 

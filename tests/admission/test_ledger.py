@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from automl.admission.ledger import Ledger
+from automl.admission.ledger import Ledger, LedgerSnapshot
 from automl.admission.settling import settled_bytes
 from automl.devices.device import Reading
 from automl.trial import HOST, HOST_UUID, MemoryPeak, Placement, Share
@@ -236,10 +236,17 @@ def test_a_journal_that_is_too_long_begins_anew(monkeypatch: pytest.MonkeyPatch)
     assert [changes[4].since(before) for before in changes[:3]] == [None] * 3
 
 
-def test_a_snapshot_knows_the_devices_of_this_machine() -> None:
+def test_a_snapshot_knows_the_devices_of_each_machine() -> None:
     ledger = Ledger()
     for key, name in enumerate(["GPU-a", "node-1/GPU-a"]):
         ledger.reserve(key, placed(name, 5))
-    assert ledger.snapshot().local == {GPU}
+    before = ledger.snapshot()
+    assert before.by_node == {"local": {GPU}, "node-1": {device_id("node-1/GPU-a")}}
     ledger.reserve(2, placed("GPU-b", 5))
-    assert ledger.snapshot().local == {GPU, device_id("GPU-b")}
+    after = ledger.snapshot()
+    assert after.on_node("local") == {GPU, device_id("GPU-b")}
+    assert before.on_node("local") == {GPU}
+    assert after.on_node("node-2") == frozenset()
+    ledger.release(2, 0.0)
+    assert ledger.snapshot().by_node is after.by_node
+    assert LedgerSnapshot.of(after.reservations).by_node == after.by_node

@@ -20,7 +20,17 @@ from automl.admission.limits import Limits
 from automl.admission.policy import Idle, place
 from automl.admission.reasons import GIB, Refusal, RefusalKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HostState, Reading
-from automl.trial import HOST, DeviceId, DeviceKind, Placement, ProcessId, Request, Share
+from automl.trial import (
+    HOST,
+    LOCAL_NODE,
+    DeviceId,
+    DeviceKind,
+    Placement,
+    ProcessId,
+    Request,
+    Share,
+    host_of,
+)
 from tests.places import device_id, process_id
 
 KINDS = ({DeviceKind.GPU}, {DeviceKind.GPU}, {DeviceKind.CPU}, set(DeviceKind))
@@ -47,15 +57,23 @@ class States:
     def read(self) -> Reading:
         held = {
             (device, process): self.random.choice([0, 1, 2]) * GIB
-            for device in self.totals
+            for device in dict.fromkeys([*self.totals, *(host_of(d.node) for d in self.totals)])
             for process in self.processes
             if process.node == device.node and self.random.random() < 0.4
         }
-        host = self.random.choice([None, HostState(self.random.choice([1, 64]) * GIB, 0.5)])
+        hosts = {
+            node: HostState(
+                self.random.choice([1, 2, 4, 64]) * GIB,
+                self.random.choice([None, 0.5, 1.0]),
+                self.random.choice([None, 0, 1, 4]),
+            )
+            for node in ("a", "b", LOCAL_NODE)
+            if self.random.random() < 0.7
+        }
         elsewhere = {(d, "t1"): GIB for d in self.totals if self.random.random() < 0.1}
         shown = tuple(self._snapshot(device) for device in self.totals)
         fewer = {key: self.random.randint(0, size) for key, size in held.items()}
-        return Reading(self.now, shown, fewer, held, elsewhere, host)
+        return Reading(self.now, shown, fewer, held, elsewhere, hosts)
 
     def _snapshot(self, device: DeviceId) -> DeviceSnapshot:
         random, total = self.random, self.totals[device]
@@ -235,12 +253,38 @@ def test_a_head_that_waits_is_refused_by_the_same_words(request_: Request) -> No
         assert "11.0 GiB room on GPU-0" in found.reason
 
 
-def test_this_machine_is_looked_at_by_itself() -> None:
-    accounts = Accounts()
-    reading = Reading(0.0, (DeviceSnapshot(HOST, "cpu", 8 * GIB, 8 * GIB),))
-    limits = Limits(None, GIB, 5.0)
-    ledger = Ledger().snapshot()
-    assert accounts.shelves(reading, ledger, limits).has_this_host
-    assert isinstance(
-        place(Request(GIB), reading, ledger, limits, now_seconds=0.0, accounts=accounts), Placement
+def test_a_machine_that_trains_nothing_is_not_said_to_be_faster_so() -> None:
+    """A pace was found before the cluster took its cores away. The other is larger."""
+    hosts = {device_id("a/host"): 8 * GIB, device_id("b/host"): 24 * GIB}
+    reading = Reading(0.0, tuple(DeviceSnapshot(d, "x", t, t) for d, t in hosts.items()))
+    sharing = {device_id("a/host"): Sharing(2, "they are faster so")}
+    limits = Limits(None, GIB, 5.0, sharing=sharing, on_hosts=dict.fromkeys(hosts, 0))
+    for alone in (True, False):
+        request = Request(None, alone=alone, kinds=frozenset({DeviceKind.CPU}))
+        for accounts in (Accounts(), None):
+            found = place(
+                request, reading, Ledger().snapshot(), limits, now_seconds=0.0, accounts=accounts
+            )
+            assert isinstance(found, Refusal)
+            assert found.reason.endswith("all places are taken, as many as the cores allow (0)")
+
+
+def test_what_is_kept_for_gpus_is_known_of_a_machine_that_is_filed() -> None:
+    """Its own account has room for three; where GPUs will need a process each it has none."""
+    host, gpus = device_id("a/host"), [device_id(f"a/GPU-{n}") for n in range(2)]
+    shown = tuple(DeviceSnapshot(d, "x", 4 * GIB, 4 * GIB) for d in (host, *gpus))
+    reading = Reading(0.0, shown, hosts={"a": HostState(4 * GIB, n_places=8)})
+    accounts, ledger, limits = Accounts(), Ledger(), Limits(None, GIB, 5.0)
+    request = Request(2 * GIB, kinds=frozenset({DeviceKind.CPU}))
+
+    def decide() -> Placement | Refusal:
+        now = ledger.snapshot()
+        return place(request, reading, now, limits, now_seconds=0.0, accounts=accounts)
+
+    assert isinstance(decide(), Placement), "while nothing runs on GPUs"
+    ledger.reserve(0, Placement((Share(gpus[0], "x", GIB),)), process_id(7, "a"))
+    refused = decide()
+    assert isinstance(refused, Refusal)
+    assert refused.reason == (
+        "waiting: 2.0 GiB asked, 1.0 GiB room on host of a; 2.0 GiB kept for trials on GPUs"
     )

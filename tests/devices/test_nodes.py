@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from automl.devices.device import DeviceReadError, DeviceSnapshot, HostState, Reading
@@ -18,7 +20,9 @@ def reading_of(
     host = DeviceSnapshot(HOST, "cpu", 8 * GB, 5 * GB)
     gpu = DeviceSnapshot(DeviceId(LOCAL_NODE, "GPU-a"), "A10", 24 * GB, 20 * GB)
     held = {(DeviceId(node, "host"), ProcessId(node, 7)): GB}
-    own = Reading(begun, (host, gpu), held, held, host=HostState(5 * GB), error=error)
+    own = Reading(
+        begun, (host, gpu), held, held, hosts={LOCAL_NODE: HostState(5 * GB)}, error=error
+    )
     if error is not None:
         own = Reading(begun, error=error)
     return NodeReading(node, of_node(own, node, 3), heard)
@@ -30,6 +34,20 @@ def test_addresses_name_the_node_and_hosts_say_how_many_they_train() -> None:
     assert found == [("a", "host", 3), ("a", "GPU-a", None), ("b", "host", 3), ("b", "GPU-a", None)]
     assert {place.node for place, _ in reading.reserved_after} == {"a", "b"}
     assert reading.begun_seconds == 9.0, "as old as the oldest"
+
+
+def test_each_node_tells_of_its_machine_beside_its_gpus() -> None:
+    """Its main memory, and its cores whether or not its host trains."""
+    told = reading_of("a", 1.0).reading
+    there = [NodeReading("a", told, 1e12), reading_of("b", 2.0, heard=1e12)]
+    found = take_reading(NodesReader(lambda: there), dict).hosts
+    assert found == {node: HostState(5 * GB, n_places=3) for node in ("a", "b")}
+    bad = reading_of("b", 2.0, error="NVML: unknown")
+    assert merged([there[0], bad], 0.0).hosts.keys() == {"a"}
+    unknown = replace(told, hosts={})
+    assert merged([NodeReading("a", unknown, 0.0)], 0.0).hosts == {}
+    assert of_node(Reading(0.0, told.devices), "c", 3).hosts == {}
+    assert as_held(told, {}).hosts == told.hosts, "whoever holds it"
 
 
 def test_a_node_that_says_nothing_takes_nothing_new_and_makes_no_other_old() -> None:

@@ -16,7 +16,7 @@ from automl.devices.device import DeviceReader, HeldBytes, Reading
 from automl.devices.host import HostReader
 from automl.devices.reader import ReaderThread, open_reader, take_reading
 from automl.errors import ConfigError
-from automl.trial import HOST, HOST_UUID
+from automl.trial import HOST, HOST_UUID, LOCAL_NODE
 from tests.nvml_stub.fixtures import CUDA_ORDER, LARGE, SMALL
 from tests.nvml_stub.stub import UNKNOWN, NvmlStub
 from tests.places import device_id, process_id
@@ -79,7 +79,7 @@ def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> Non
     assert uuids(both) == [SMALL, LARGE, HOST_UUID]
     reading = take_reading(both, dict)
     assert [d.address.uuid for d in reading.devices] == [SMALL, LARGE, HOST_UUID]
-    assert reading.host is not None
+    assert reading.hosts.keys() == {LOCAL_NODE}
     both.close()
     assert uuids(open_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from automl.devices.device import DeviceProcess, DeviceSnapshot, HeldBytes
 from automl.running.messages import Kind
 from automl.trial import (
-    HOST,
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
@@ -25,6 +24,7 @@ from automl.trial import (
     Placement,
     ProcessId,
     Share,
+    host_of,
 )
 from tests.places import device_id
 
@@ -233,8 +233,9 @@ class Machine:
         return own + self.beside_bytes(device) + self.strangers_bytes(device, now)
 
     def beside_bytes(self, device: DeviceId) -> int:
-        """Of the host: what processes on GPUs take of it."""
-        return sum(p.host_bytes for p in self.processes) if device.on_host else 0
+        """Of a host: what processes on its GPUs take of it."""
+        here = (p for p in self.processes if p.address.node == device.node)
+        return sum(p.host_bytes for p in here) if device.on_host else 0
 
     def snapshots(self, now: float) -> tuple[DeviceSnapshot, ...]:
         return tuple(self._snapshot(device, now) for device in self.totals)
@@ -265,5 +266,9 @@ class Machine:
             for process in self.processes
             for device in process.devices
         }
-        beside = {(HOST, p.address): p.host_bytes for p in self.processes if p.host_bytes}
+        beside = {
+            (host_of(p.address.node), p.address): p.host_bytes
+            for p in self.processes
+            if p.host_bytes
+        }
         return held | beside

@@ -98,8 +98,6 @@ class World(Checked):
     faults: Sequence[Fault] = ()
     max_processes: int | None = None
     """By the compute mode of its GPUs."""
-    host: HostState | None = None
-    """What the machine has left beside its GPUs."""
     stop_at: float | None = None
     """When somebody presses Ctrl-C."""
     n_ahead: int = 0
@@ -374,7 +372,7 @@ class World(Checked):
         devices = self.machine.snapshots(self.now)
         if self.blind:
             devices = tuple(DeviceSnapshot(d, "sim", t, t) for d, t in self.totals.items())
-        asked = replace(begun, devices=devices, host=self.host_state())
+        asked = replace(begun, devices=devices, hosts=self.host_states())
         self._at(self.reading_takes / 2, partial(self._end_reading, asked))
 
     def _end_reading(self, asked: Reading) -> None:
@@ -384,11 +382,11 @@ class World(Checked):
         """All at once, for a test that handles messages itself."""
         held = self._held()
         devices, elsewhere = self.machine.snapshots(self.now), self._elsewhere(self.now)
-        return Reading(self.now, devices, held, held, elsewhere, self.host_state())
+        return Reading(self.now, devices, held, held, elsewhere, self.host_states())
 
-    def host_state(self) -> HostState | None:
-        """As the reader's thread finds the machine now."""
-        return self.host
+    def host_states(self) -> Mapping[str, HostState]:
+        """As the reader's threads find the machines now."""
+        return {}
 
     def _elsewhere(self, begun_seconds: float) -> Elsewhere:
         """What other sweeps promise now that a reading begun then may have missed."""
