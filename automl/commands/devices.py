@@ -9,7 +9,7 @@ from automl.admission.account import DeviceAccount, account
 from automl.admission.ledger import Page
 from automl.admission.reasons import gib
 from automl.commands.watch import watch
-from automl.config import Config
+from automl.config import Config, ExecutionKind
 from automl.devices.promises import open_promises
 from automl.devices.reader import open_reader, take_reading
 from automl.errors import AutoMLError
@@ -24,6 +24,11 @@ def run(config: Config, stored_config: str) -> int:
     if config.watch:
         return watch(config)
     print_accounts(device_accounts(config))
+    if config.execution.kind is ExecutionKind.ray:
+        open_console().say(
+            "of this machine; those of the other nodes are shown while a sweep is at work on them: "
+            "python -m automl status"
+        )
     return 0
 
 

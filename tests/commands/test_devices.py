@@ -7,7 +7,7 @@ import pytest
 from automl.admission.account import account
 from automl.admission.ledger import Page
 from automl.commands.devices import print_accounts, run
-from automl.config import Config, DevicesConfig, DevicesKind
+from automl.config import Config, DevicesConfig, DevicesKind, ExecutionConfig, ExecutionKind
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
 from tests.places import device_id
 
@@ -19,6 +19,16 @@ def test_the_host_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["device", "total", "free"]
     assert row.startswith("host  cpu  ")
+
+
+def test_of_a_cluster_this_machine_is_shown_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    devices = DevicesConfig(kind=DevicesKind.host)
+    assert run(Config(devices=devices, execution=ExecutionConfig(kind=ExecutionKind.ray)), "") == 0
+    *_, row, said = capsys.readouterr().out.splitlines()
+    assert row.startswith("host  cpu  ")
+    assert said.startswith("of this machine; those of the other nodes are shown while a sweep")
 
 
 def test_who_else_is_there_is_told_below_the_device(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def told_at_first(study: SharedStudy, folder: Path) -> Others:
     config = StudyConfig(name="a", dir=str(folder))
     with StudyDirectory.open(config, must_exist=False) as directory:
         together = Together(study._shared, study, directory)
-    together.start(frozenset, posted.append, lambda trials: None)
+    together.start(frozenset, posted.append, lambda trials: None, lambda until_seconds: None)
     assert isinstance(posted[0], Others)
     return posted[0]
 
