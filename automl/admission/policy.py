@@ -165,7 +165,8 @@ class _Asked:
 
     def _idle_in_the_way(self, shelves: Shelves) -> frozenset[DeviceId]:
         """As `in_the_way`, while something runs."""
-        least_bytes = self.request.memory_bytes or self.request.joins_at_bytes or 0
+        # Of unknown size it takes what an empty GPU has, and on a host cores alone count.
+        least_bytes = self.request.memory_bytes or 0
         team, found = None, []
         for a in shelves.with_idle(self.request, least_bytes):
             address = a.device.address

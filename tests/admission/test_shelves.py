@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.admission.account import account
@@ -176,6 +176,7 @@ class States:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
+@example(5728, True)  # idle processes of a host, where a trial of unknown size waits
 def test_a_few_accounts_tell_what_all_do(seed: int, in_process: bool) -> None:
     states, kept = States(Random(seed)), Accounts()
     process = ProcessId("local", 10) if in_process else None
