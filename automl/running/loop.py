@@ -97,6 +97,8 @@ class Loop:
     stop: StopReason | None = None
     error: BaseException | None = None
     _execution_of: dict[int, int] = field(default_factory=dict)
+    _in_doubt: list[Waiting] = field(default_factory=list)
+    """Trials whose lease ended here: they wait until others were heard of, who may have them."""
     _told_to_end: bool = False
     """Trials that run, since the time is up."""
     _streak: Streak = field(default_factory=Streak)
@@ -163,7 +165,7 @@ class Loop:
             return False
         if self.stop is not None:
             return True
-        more = bool(self.waiting) or self.asking.may_come
+        more = bool(self.waiting or self._in_doubt) or self.asking.may_come
         return not more and self._held_back.for_good
 
     def handle(self, message: Message, now_seconds: float) -> None:
@@ -218,7 +220,8 @@ class Loop:
     def _heard_of(self, others: Others) -> None:
         """What waits here may be theirs by now."""
         self.asking.heard_of(others)
-        self.waiting = deque(w for w in self.waiting if others.held(w.trial.number))
+        waiting, self._in_doubt = [*self._in_doubt, *self.waiting], []
+        self.waiting = deque(w for w in waiting if others.held(w.trial.number))
 
     # --- outcomes ---
 
@@ -257,8 +260,10 @@ class Loop:
                     self._died(waiting, outcome, drained=had_failed)
                 case Interrupted(pack_dissolved=True):
                     self.waiting.appendleft(replace(waiting, may_pack=False))
-                case Interrupted(node_lost=True) | Interrupted(lease_ended=True):
+                case Interrupted(node_lost=True):
                     self.waiting.appendleft(waiting)
+                case Interrupted(lease_ended=True):
+                    self._in_doubt.append(waiting)
                 case None:  # fed to a pack that had just ended, or our own code broke
                     del self.running[number], self._execution_of[number]
                     self.waiting.appendleft(waiting)

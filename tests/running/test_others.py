@@ -62,13 +62,21 @@ def end(loop: Loop, number: int) -> None:
 
 
 def test_a_worker_that_ended_with_its_lease_costs_its_trial_nothing() -> None:
-    """However often: who has the trial still goes on with it."""
+    """However often: who has the trial still goes on with it, once it is known who that is."""
     ports = Ports(0)
-    loop = make_loop(ports, 1, Others(run=True))
-    for _ in range(3):
+    loop = make_loop(ports, 1, Others())
+    for n in range(1, 4):
         loop.handle(Ended(Interrupted(0, 1.0, "not renewed", lease_ended=True)), 1.0)
         over(loop, 0)
-    assert ports.started == [0, 0, 0, 0]
+        assert ports.started == [0] * n, "another sweep may have it"
+        assert not loop.done
+        loop.handle(Others(), 1.0)
+        assert ports.started == [0] * (n + 1)
+    loop.handle(Ended(Interrupted(0, 1.0, "not renewed", lease_ended=True)), 1.0)
+    over(loop, 0)
+    loop.handle(Others(held=lambda trial: False), 1.0)
+    assert ports.started == [0] * 4
+    assert loop.done
 
 
 def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None:
