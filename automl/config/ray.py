@@ -42,10 +42,10 @@ class RayConfig:
             "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",
         )
         check(
-            self.max_code_bytes <= _MOST_CODE_BYTES,
+            0 < self.max_code_bytes <= _MOST_CODE_BYTES,
             "ray.max_code",
             self.max_code,
-            "must be at most 500MiB: Ray sends no more.",
+            "must be above 0 and at most 500MiB: Ray sends no more.",
         )
 
     @property

@@ -215,7 +215,7 @@ class Supervision:
 
     def _all_died(self) -> None:
         if not self._began:
-            if self._end_of is None:
+            if self._end_of is None and not self.worker.slot.has_ended:
                 self._say(
                     f"worker {self.worker.pid} ended after its last trial: {self._how_it_died()}; "
                     "the next trial gets another"

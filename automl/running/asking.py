@@ -34,6 +34,8 @@ class Asking:
     refusal: Refusal | None = None
     """Why no new trial is asked for now."""
     _exhausted: bool = False
+    _in_vain: bool = False
+    """The database was away as it was asked, and nothing was heard of it since."""
 
     @property
     def wants_more(self) -> bool:
@@ -47,7 +49,7 @@ class Asking:
     @property
     def may_come(self) -> bool:
         """Whether a trial may yet come, be it one that another sweep leaves."""
-        return self.wants_more or self.others.run or self.others.is_away()
+        return self.wants_more or self._in_vain or self.others.run or self.others.is_away()
 
     def heard_of(self, others: Others) -> None:
         """They may have raised the total, or left trials."""
@@ -56,7 +58,7 @@ class Asking:
         self.others = replace(others, run=others.run or begun_since)
         self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
-        self._exhausted = False
+        self._exhausted = self._in_vain = False
 
     def refused(
         self, placing: Placing, held_back: HeldBack, n_running: int, now_seconds: float
@@ -86,7 +88,7 @@ class Asking:
         """The next trial, be it one that another sweep left; None: there is none."""
         asked = self.ports.ask() if self.wants_more else None
         if asked is None:
-            self._exhausted = True
+            self._exhausted, self._in_vain = True, self.others.is_away()
             return None
         self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
         return asked

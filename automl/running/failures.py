@@ -57,6 +57,8 @@ def death_line(message: Message) -> str | None:
     match message:
         case Ended(Interrupted(by_worker_death=True) as outcome):
             return f"trial {outcome.trial}: {outcome.cause}; it goes on in another"
+        case Ended(Interrupted(lease_ended=True) as outcome):
+            return f"trial {outcome.trial} ended: {outcome.cause}; it goes on where it is not lost"
         case Ended(Interrupted(pack_dissolved=True) as outcome):
             return f"trial {outcome.trial} goes on alone: {outcome.cause}"
     return None

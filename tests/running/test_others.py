@@ -134,3 +134,16 @@ def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:
 
 def _waiting(*numbers: int) -> list[Waiting]:
     return [Waiting(Asked(number, {})) for number in numbers]
+
+
+def test_what_was_asked_for_in_vain_is_asked_for_again_before_the_sweep_ends() -> None:
+    """The database answers again just after it did not, and nothing was heard of it yet."""
+    ports, away = Ports(), [True]
+    loop = make_loop(ports, 1, Others(is_away=lambda: away[0]))
+    away[0] = False
+    assert not loop.done
+    ports.to_ask.append(0)
+    loop.handle(Others(), 1.0)
+    assert ports.started == [0]
+    end(loop, 0)
+    assert loop.done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from automl.commands.evaluate import evaluate
 from automl.commands.evaluation.rows import check_data, learned_from
-from automl.commands.registration.judged import metric_of, shown
+from automl.commands.registration.judged import LOSS, metric_of, shown
 from automl.commands.registration.standing import Compared, Unseen
 from automl.commands.which_model import TableModel
 from automl.config import Config
@@ -71,6 +72,8 @@ def compared(
     samples = bootstrap(named, config.evaluate.n_resamples, config.study.seed)
     scores = {name: of.scored() for name, of in named.items()}
     metric = metric_of(config.study.metric, scores["new"])
+    if not all(math.isfinite(of[metric]) for of in scores.values()):
+        metric = LOSS  # an AUC of rows of one class is none
     above = scores["new"][metric] - scores["champion"][metric]
     resampled = samples["new"][metric] - samples["champion"][metric]
     return Compared(metric, difference(metric, above, resampled))

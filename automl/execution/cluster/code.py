@@ -7,7 +7,6 @@ mostly holds credentials (`.env` and its like, `.netrc`, `.pgpass`, `*.pem`).
 from __future__ import annotations
 
 import heapq
-import math
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -69,8 +68,8 @@ def code_of(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> Cod
         raise ConfigError(
             f"the working directory {folder} is {total / 2**20:.0f} MiB, and at most "
             f"{max_bytes // 2**20} go to the nodes of a Ray cluster. Start from a folder with your "
-            f"code alone, move what is large elsewhere, or allow more, such as "
-            f"ray.max_code={max(1, math.ceil(total / 2**20))}MiB: {listed}."
+            f"code alone, move what is large elsewhere, or allow more by ray.max_code, which Ray "
+            f"has end at 500MiB: {listed}."
         )
     return Code(folder, excludes)
 

@@ -190,7 +190,7 @@ class Shared:
 
     def claim(self, number: int, params: Mapping[str, Any]) -> Claim:
         """Have trial `number` with these params, if it is the next one. Raises StorageError."""
-        if self._keeper.is_cut_off:  # the database may be back, but not yet our leases
+        if self._is_cut_off():
             return Claim.NONE
         study = self._study.id
         try:
@@ -214,7 +214,7 @@ class Shared:
         """The number of a trial that nobody holds any more, or that this sweep holds and has not
         heard of; it is this sweep's now, and what it did elsewhere was heard. None: there is none.
         Raises StorageError."""
-        if not self.standing.n_left or self._keeper.is_cut_off:
+        if not self.standing.n_left or self._is_cut_off():
             return None
         try:
             with self._asking.transaction() as cursor:
@@ -237,6 +237,13 @@ class Shared:
         self._once_held.add(number)
         self.log.hold(number, attempt, self._copy.events() if again else None)
         return number
+
+    def _is_cut_off(self) -> bool:
+        """Whether nothing may be begun: the database may be back, but not yet our leases."""
+        if self._keeper.is_cut_off:
+            self._asked_in_vain = time.monotonic()
+            return True
+        return False
 
     def heard(self) -> Iterator[Heard]:
         """What others did since the last call."""

@@ -133,5 +133,7 @@ def test_nothing_is_asked_while_leases_could_not_be_renewed(
             late.setattr("automl.record.sharing.keeper.GIVE_UP_SECONDS", 0.0)
             assert shared.claim(0, {}) is Claim.NONE
             assert shared.is_away, "and the sweep waits"
+        assert shared.is_away, "until the keeper has looked"
         assert shared.claim(0, {}) is Claim.MADE
+        start(shared)
         assert not shared.is_away
