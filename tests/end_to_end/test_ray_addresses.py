@@ -14,6 +14,8 @@ from tests.execution.cluster.clusters import short_folder, started_head
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 WORDS = ("execution=ray", "devices=host", "pruner=none", "tracking.store=none")
 RAYS_AGENTS = ("DashboardAgent", "RuntimeEnvAgent")
+OTHERS_RUN = "Found multiple active Ray instances"
+"""Ray's own words, where tests beside this one have a cluster each; it takes that of `HERE`."""
 HERE = "RAY_TMPDIR"
 """Where Ray looks which cluster runs here; else it may find one of another test.
 
@@ -38,7 +40,8 @@ def test_auto_joins_the_cluster_that_runs_and_local_has_one_of_its_own(program: 
             for n, address in enumerate(("auto", "local")):
                 assert n_agents(session) == n
                 done = program.run(f"study.name={address}", f"ray.address={address}", *words)
-                assert (done.code, done.stderr) == (0, "")
+                lines = [line for line in done.stderr.splitlines() if OTHERS_RUN not in line]
+                assert (done.code, lines) == (0, [])
                 assert f"{address}: 2 finished" in done.stdout
             assert n_agents(session) == 1, "the second one had its own"
 
