@@ -12,6 +12,11 @@ _MOST_CODE_BYTES = 500 * 2**20
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 
 
+def is_host_and_port(address: str) -> bool:
+    """Whether it is written as that of a cluster's head."""
+    return _HOST_AND_PORT.fullmatch(address) is not None
+
+
 @dataclass
 class RayConfig:
     """Which Ray cluster trains."""
@@ -36,7 +41,7 @@ class RayConfig:
             "ssh HEAD, there python -m automl execution=ray ray.address=auto …",
         )
         check(
-            self.address in (AUTO, LOCAL) or _HOST_AND_PORT.fullmatch(self.address) is not None,
+            self.address in (AUTO, LOCAL) or is_host_and_port(self.address),
             "ray.address",
             self.address,
             "must be auto (the cluster of this machine), local (one of its own) or HOST:PORT.",

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
@@ -44,9 +45,13 @@ def preload(*modules: str) -> None:
         forkserver.ensure_running()
 
 
+@cache
 def _find_room_for_sockets() -> None:
     """Python's sockets lie below TMPDIR, which Slurm may have given more bytes than a socket's name
-    has: those alone then lie in /tmp, in a folder that goes with this process."""
+    has: those alone then lie in /tmp, in a folder that goes with this process.
+
+    Only before the first child, as what asks for a temporary file meanwhile gets one in /tmp, too.
+    """
     if len(os.fsencode(tempfile.gettempdir())) <= _MOST_BYTES_OF_TMPDIR:
         return
     before, tempfile.tempdir = tempfile.tempdir, "/tmp"

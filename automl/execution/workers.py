@@ -118,10 +118,11 @@ class WorkersExecutor:
 
     def lease(self, until_seconds: float) -> None:
         """See `Executor.lease`. Idle workers end, too."""
-        was_over = 0 < self._lease_until < time.monotonic()
-        self._lease_until = until_seconds
-        for slot in self._slots:
-            slot.lease(until_seconds)
+        with self._lock:
+            was_over = 0 < self._lease_until < time.monotonic()
+            self._lease_until = until_seconds
+            for slot in self._slots:
+                slot.lease(until_seconds)
         if was_over:
             self._drop_dead()
 
@@ -226,8 +227,9 @@ class WorkersExecutor:
 
     def _start(self, devices: tuple[DeviceId, ...]) -> WorkerProcess:
         slot = self._take_slot()
-        slot.clear()
-        slot.lease(self._lease_until)
+        with self._lock:
+            slot.clear()
+            slot.lease(self._lease_until)
         worker = WorkerProcess(WorkerSetup(self._entry, devices, slot, self._limits.judging))
         with self._lock:
             self._busy[worker] = None

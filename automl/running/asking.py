@@ -49,7 +49,7 @@ class Asking:
     @property
     def may_come(self) -> bool:
         """Whether a trial may yet come, be it one that another sweep leaves."""
-        return self.wants_more or self._in_vain or self.others.run or self.others.is_away()
+        return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
 
     def heard_of(self, others: Others) -> None:
         """They may have raised the total, or left trials."""
@@ -88,7 +88,7 @@ class Asking:
         """The next trial, be it one that another sweep left; None: there is none."""
         asked = self.ports.ask() if self.wants_more else None
         if asked is None:
-            self._exhausted, self._in_vain = True, self.others.is_away()
+            self._exhausted, self._in_vain = True, self.others.may_run()
             return None
         self.n_asked = max(self.n_asked, asked.number + 1)  # it may be one that others left
         return asked

@@ -257,9 +257,9 @@ class Others:
     """Trials have not ended that are not this sweep's."""
     held: Callable[[int], bool] = lambda trial: True
     """Whether a trial that waits is still this sweep's."""
-    is_away: Callable[[], bool] = bool
-    """Whether they cannot be heard of now, nor anything be asked for; or trials were heard of since
-    that are theirs."""
+    may_run: Callable[[], bool] = bool
+    """Whether their trials may run though `run` does not know: they cannot be heard of now, nor
+    anything be asked for, or trials were heard of since that are theirs."""
     hear: Callable[[], int] = int
     """Takes in what they did; returns how many trials the study has."""
 

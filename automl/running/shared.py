@@ -120,8 +120,9 @@ class Together:
         self._shared.close()
 
     def _may_run(self) -> bool:
-        """Who asks hears of trials that others began after the keeper has looked."""
-        return self._shared.is_away or self._study.others_run()
+        """Who asks hears of trials that others began after the keeper has looked; of those before,
+        the keeper knows better which have ended."""
+        return self._shared.is_away or self._study.others_run(self._shared.standing.n_asked)
 
     def _hear(self) -> int:
         self._study.hear()

@@ -113,10 +113,10 @@ class SharedStudy(Study):
             self._take_trials(heard.trials)
             self._take_events(taken.event for taken in heard.events)
 
-    def others_run(self) -> bool:
-        """Whether trials run that are not this sweep's, as far as was heard."""
+    def others_run(self, first: int) -> bool:
+        """Whether trials from that number on run that are not this sweep's, as far as was heard."""
         holds = self._shared.log.holds
-        return any(not holds(number) for number in self._standings.running)
+        return any(n >= first and not holds(n) for n in self._standings.running)
 
     # --- inside ---
 

@@ -78,7 +78,7 @@ def other_job(address: str) -> Iterator[OtherJob]:
 
 
 @contextmanager
-def cluster_of(environment: dict[str, str], **head: object) -> Iterator[Any]:
+def cluster_of(environment: dict[str, str], **head: Any) -> Iterator[Any]:
     """Its processes run in that environment."""
     before = dict(os.environ)
     os.environ |= environment

@@ -106,7 +106,7 @@ def test_a_sweep_waits_for_what_was_asked_elsewhere_after_it_was_looked_who_runs
 @pytest.mark.parametrize("n_trials", [1, 2])
 def test_a_sweep_does_not_end_while_nobody_can_be_heard_of(n_trials: int) -> None:
     ports = Ports(0)
-    loop = make_loop(ports, n_trials, Others(is_away=lambda: True))
+    loop = make_loop(ports, n_trials, Others(may_run=lambda: True))
     end(loop, 0)
     assert not loop.done
     loop.handle(Others(), 2.0)
@@ -139,7 +139,7 @@ def _waiting(*numbers: int) -> list[Waiting]:
 def test_what_was_asked_for_in_vain_is_asked_for_again_before_the_sweep_ends() -> None:
     """The database answers again just after it did not, and nothing was heard of it yet."""
     ports, away = Ports(), [True]
-    loop = make_loop(ports, 1, Others(is_away=lambda: away[0]))
+    loop = make_loop(ports, 1, Others(may_run=lambda: away[0]))
     away[0] = False
     assert not loop.done
     ports.to_ask.append(0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from automl.config import StudyConfig
 from automl.record.directory import StudyDirectory
+from automl.record.sharing import tables
 from automl.running.messages import Message, Others
 from automl.running.shared import Together
 from automl.search.samplers.grid import Grid
@@ -35,8 +36,26 @@ def test_a_sweep_that_has_nothing_to_ask_knows_of_what_others_began_just_now(
     others = told_at_first(ours, tmp_path)
     assert not others.run
     assert ours.ask() is not None
-    assert not others.is_away(), "it holds that itself"
+    assert not others.may_run(), "it holds that itself"
     for _ in range(N_COMBINATIONS - 1):
         assert other.ask() is not None
     assert ours.ask() is None
-    assert others.is_away()
+    assert others.may_run()
+
+
+def test_a_trial_whose_end_this_version_cannot_read_keeps_no_sweep_alive(
+    join: Join, tmp_path: Path
+) -> None:
+    """The keeper knows from the table of trials that it has ended."""
+    ours, other = join(Grid(), 100), join(Grid(), 100)
+    others = told_at_first(ours, tmp_path)
+    trial = other.ask()
+    assert trial is not None
+    assert ours._shared.pull()
+    ours.hear()
+    assert others.may_run()
+    with ours._shared._asking.transaction() as cursor:
+        tables.end_trials(cursor, 1, [trial.number])
+    ours._shared._look()
+    assert ours._standings.is_running(trial.number), "nothing was heard of its end"
+    assert not others.may_run()

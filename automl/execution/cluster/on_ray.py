@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from automl.config import RayConfig
-from automl.config.ray import AUTO, LOCAL
+from automl.config.ray import AUTO, LOCAL, is_host_and_port
 from automl.errors import ConfigError
 from automl.execution.cluster import messages as m
 from automl.execution.cluster import ports
@@ -350,22 +350,32 @@ def _look_for(ray: Any, address: str) -> str:
     on the address that a killed head has left. Raises ConfigError."""
     found, where = address, f"ray.address={address}"
     if address == AUTO:
-        if given := os.environ.get("RAY_ADDRESS", ""):
+        if (given := os.environ.get("RAY_ADDRESS", AUTO)) not in ("", AUTO):
             where = f"RAY_ADDRESS={given}"
-        if "://" in given:
-            raise ConfigError(
-                f"{where}: every report would pass through one more server. Start the sweep on the "
-                "cluster's head node, or give ray.address=HOST:PORT."
-            )
+            _check_given(given)
         found = _running_here(ray)
     host, _, port = found.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         at = "there" if found in where else f"at {found}"
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{where}: no Ray cluster {at} ({why}). {_START_ONE}") from error
     return found
+
+
+def _check_given(address: str) -> None:
+    """Of RAY_ADDRESS, which Ray takes for `auto`. Raises ConfigError."""
+    if "://" in address:
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: every report would pass through one more server. Start the "
+            "sweep on the cluster's head node, or give ray.address=HOST:PORT."
+        )
+    if not is_host_and_port(address):
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: must be HOST:PORT of a cluster's head where ray.address=auto. "
+            "Correct or unset it, or give ray.address=local|HOST:PORT."
+        )
 
 
 def _running_here(ray: Any) -> str:

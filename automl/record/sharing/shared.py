@@ -57,6 +57,8 @@ class Standing:
     """How the study stands in the database."""
 
     n_trials: int
+    n_asked: int
+    """Trials that it has."""
     n_left: int
     """Trials that nobody holds and this sweep may take."""
     others_run: bool
@@ -105,7 +107,7 @@ class Shared:
         self._end: Callable[[Collection[int]], None] = lambda trials: None
         self._lend: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
-        self.standing = Standing(config.total, n_left=0, others_run=True)
+        self.standing = Standing(config.total, n_asked=0, n_left=0, others_run=True)
         duties = Duties(
             *(self._ship, self._look, self._renew, self._give_up, self._end_lost),
             lend=lambda until_seconds: self._lend(until_seconds),
@@ -380,7 +382,7 @@ class Shared:
             t.number for t in opened if t.number not in ours and self._may_take(t)
         )
         others = any(t.number not in held for t in opened)
-        self._set(Standing(study.n_trials, len(self._left), others))
+        self._set(Standing(study.n_trials, study.n_asked, len(self._left), others))
 
     def _may_take(self, trial: tables.OpenTrial) -> bool:
         if trial.sweep == self.sweep and trial.number in self._doubted:

@@ -33,8 +33,12 @@ SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
 
 
 @contextmanager
-def ray_cluster(n_nodes: int, **head: object) -> Iterator[Any]:
-    """Ray's own, of so many nodes with a CPU each; what its first one has besides."""
+def ray_cluster(
+    n_nodes: int, each: Mapping[str, object] | None = None, **head: object
+) -> Iterator[Any]:
+    """Ray's own, of so many nodes with a CPU each; what `each` and what its first one has
+    besides."""
+    each = each or {}
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["PYTHONPATH"] = str(ROOT)  # its workers import the tests' objectives
@@ -43,10 +47,10 @@ def ray_cluster(n_nodes: int, **head: object) -> Iterator[Any]:
         from ray.cluster_utils import Cluster
 
         cluster: Any = Cluster(
-            initialize_head=True, head_node_args={"include_dashboard": False, **head}
+            initialize_head=True, head_node_args={"include_dashboard": False, **each, **head}
         )
         for _ in range(n_nodes - 1):
-            cluster.add_node()
+            cluster.add_node(**each)
     try:
         yield cluster
     finally:

@@ -41,6 +41,11 @@ def in_memory(pid: int, text: bytes) -> bool:
     return False
 
 
+def mapped(pid: int) -> str:
+    """What the kernel says of the process's memory, with the files that parts of it are of."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
 def _link(fd: Path) -> str:
     try:
         return str(fd.readlink())
@@ -69,7 +74,7 @@ def _pieces(path: Path, overlap: int) -> Iterator[bytes]:
 
 
 def _writable(pid: int) -> Iterator[tuple[int, int]]:
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in mapped(pid).splitlines():
         where, rights, *_ = line.split()
         begin, end = (int(word, 16) for word in where.split("-"))
         if rights.startswith("rw-p") and end - begin < _MOST_BYTES:

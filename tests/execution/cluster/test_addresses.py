@@ -68,7 +68,7 @@ def test_rays_own_variable_comes_first(
     with pytest.raises(ConfigError, match=f"RAY_ADDRESS={NOBODY}: no Ray cluster there"):
         _look_for(ray, "auto")
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    with pytest.raises(ConfigError, match="RAY_ADDRESS=local: no Ray cluster there"):
+    with pytest.raises(ConfigError, match="RAY_ADDRESS=local: must be HOST:PORT"):
         _look_for(ray, "auto")
 
 
