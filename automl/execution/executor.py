@@ -79,7 +79,7 @@ class Executor(Protocol):
         thread."""
 
     def lease(self, until_seconds: float) -> None:
-        """The sweep's trials are its own until then (`time.monotonic()`): what trains in processes
+        """The sweep's trials are its own until then (`lease_seconds()`): what trains in processes
         of their own ends by itself when that has passed, be this process stopped. Any thread."""
 
     def idle(self) -> Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]:

@@ -9,11 +9,12 @@ has said since: asking its pipe would cost as much as the report.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray
 from typing import TYPE_CHECKING, TypeAlias
+
+from automl.record.lease_clock import lease_seconds
 
 if TYPE_CHECKING:
     from ctypes import Array, c_longlong
@@ -64,7 +65,7 @@ class Slot:
             self.numbers[self.first + _HELD + self.n_devices + device] = size
 
     def lease(self, until_seconds: float) -> None:
-        """The worker ends by itself when `time.monotonic()` is past that."""
+        """The worker ends by itself when `lease_seconds()` is past that."""
         self.numbers[self.first + _LEASE] = int(1000 * until_seconds)
 
     @property
@@ -96,7 +97,7 @@ class Slot:
     def is_over(self) -> bool:
         """Whether this process was lent its devices for a time, which is up."""
         until = self.numbers[self.first + _LEASE]
-        return 0 < until < 1000 * time.monotonic()
+        return 0 < until < 1000 * lease_seconds()
 
     def end(self) -> None:
         """This process ends for that reason, whatever its lease is by the time that it is seen."""

@@ -20,6 +20,7 @@ from automl.execution.protocol import WorkerSetup
 from automl.execution.slots import Slot, make_slots
 from automl.execution.supervision import Supervision
 from automl.record.files import log_name
+from automl.record.lease_clock import lease_seconds
 from automl.trial import (
     HOST_UUID,
     AnsweringFeed,
@@ -119,7 +120,7 @@ class WorkersExecutor:
     def lease(self, until_seconds: float) -> None:
         """See `Executor.lease`. Idle workers end, too."""
         with self._lock:
-            was_over = 0 < self._lease_until < time.monotonic()
+            was_over = 0 < self._lease_until < lease_seconds()
             self._lease_until = until_seconds
             for slot in self._slots:
                 slot.lease(until_seconds)

@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -44,8 +44,9 @@ def write_durably(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path` that is flushed and takes its place in the end.
+def replacing(path: Path, check: Callable[[], None] | None = None) -> Iterator[BinaryIO]:
+    """A file beside `path` that is flushed and takes its place in the end, unless `check`, which is
+    called just before, raises.
 
     The name is on disk once the folder is flushed; until then a power cut leaves the old file.
     """
@@ -53,6 +54,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+        if check is not None:
+            check()
 
 
 @contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
+from automl.record.fence import Fence
 from automl.running.messages import Asked
 from automl.running.parts import Parts
 from automl.trial import TrialSpec
@@ -30,9 +32,11 @@ class Starts:
         )
 
     def begin(self, trial: Asked) -> TrialSpec:
-        """Of a trial that is started now."""
+        """Of a trial that is started now. Raises StorageError."""
         number, log = trial.number, self._parts.log
         before = log.record.trials.get(number)
         n_starts = self._n[number] + (0 if before is None else before.n_starts)
         self._n[number] += 1
-        return replace(self.spec(trial), attempt=log.attempt(number), n_starts=n_starts)
+        spec = replace(self.spec(trial), attempt=log.attempt(number), n_starts=n_starts)
+        Fence(Path(spec.checkpoint_dir), spec.attempt).close()
+        return spec

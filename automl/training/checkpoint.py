@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from automl.record.fence import Fence
 from automl.training.archive import refuse_foreign
 from automl.training.written_files import write_files
 
@@ -94,9 +95,12 @@ def _remedy(state: object) -> str:
     return "Use state_dict() for a model or optimizer."
 
 
-def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write checkpoints into `folder` under their names; see `write_files`. Raises StorageError."""
-    write_files(folder, contents, torch.save)
+def save(
+    folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: Fence | None = None
+) -> None:
+    """Write checkpoints into `folder` under their names; see `write_files`, which says what is
+    raised."""
+    write_files(folder, contents, torch.save, fence)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from automl.record.fence import Fence
 from automl.record.files import LAST
 from automl.training.reported import metric_name, number_of
 from automl.trial import Verdict
@@ -53,8 +54,10 @@ class CheckpointFiles(Protocol):
     def snapshot(self, state: object) -> Any:
         """A copy that later training does not change. Raises TypeError."""
 
-    def save(self, folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write files into the folder, whole. Raises StorageError."""
+    def save(
+        self, folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: Fence | None = None
+    ) -> None:
+        """Write files into the folder, whole. Raises StorageError, OthersFolderError."""
 
     def load(self, path: Path) -> dict[str, Any]:
         """What a file holds. Raises FileNotFoundError, ValueError."""

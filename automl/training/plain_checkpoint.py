@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from automl.record.fence import Fence
 from automl.training.written_files import write_files
 
 FORMAT = "automl-arrays-1"
@@ -57,9 +58,12 @@ def snapshot(state: object, where: str = "checkpoint") -> Any:
     )
 
 
-def save(folder: Path, contents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write checkpoints into `folder` under their names; see `write_files`. Raises StorageError."""
-    write_files(folder, contents, _write)
+def save(
+    folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: Fence | None = None
+) -> None:
+    """Write checkpoints into `folder` under their names; see `write_files`, which says what is
+    raised."""
+    write_files(folder, contents, _write, fence)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from automl.errors import StorageError
+from automl.record.fence import Fence, OthersFolderError
 from automl.record.files import CHECKPOINT_NAMES
 from automl.training import steps
 from automl.training.goal import Goal
@@ -362,7 +363,9 @@ class TrialReports:
         folder = Path(self.spec.checkpoint_dir)
         files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:
-            self._files.save(folder, files)
+            self._files.save(folder, files, Fence(folder, self.spec.attempt))
+        except OthersFolderError:
+            return  # another sweep has the trial: the next verdict says so
         except StorageError as error:
             self.broken = error
             raise

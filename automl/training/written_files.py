@@ -12,24 +12,28 @@ from typing import Any, BinaryIO
 
 from automl.errors import StorageError
 from automl.record.disk import flush_folder, make_folder, replacing
+from automl.record.fence import Fence
 
 
 def write_files(
     folder: Path,
     contents: Mapping[str, Mapping[str, Any]],
     write: Callable[[Mapping[str, Any], BinaryIO], object],
+    fence: Fence | None = None,
 ) -> None:
     """Write checkpoints into `folder` under their names, one after another: each beside, flushed,
     renamed. When it returns they are on disk, names included, for which all share one flush.
 
-    Raises StorageError where the disk does not take one; the file of before then still stands.
+    Raises StorageError where the disk does not take one, and OthersFolderError where the folder is
+    not this attempt's any more; the file of before then still stands.
     """
-    path = folder
+    path, fence = folder, fence or Fence(folder, 0)
     try:
         parents = make_folder(folder)
         for name, content in contents.items():
             path = folder / name
-            with replacing(path) as file:
+            fence.check()  # or what another writes beside it would be removed
+            with replacing(path, fence.check) as file:
                 write(content, file)
         for changed in (folder, *parents):
             flush_folder(changed)

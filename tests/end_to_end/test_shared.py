@@ -402,6 +402,40 @@ def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
         assert len(epochs) <= N_EPOCHS + 1, f"{trained} began again"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_in_one_folder_who_was_stopped_leaves_the_files_of_who_has_its_trials_now(
+    machines: Machines,
+) -> None:
+    """Its leases end by the database's clock alone, as where a virtual machine was paused: by its
+    own clock its workers may still train as they wake."""
+    words = machines.words(30, "training.checkpoint_every_seconds=0")
+    stopped = machines["a"].start(*words)
+    records = machines.records("a")
+    stopped.wait_until(lambda: len(records.outcomes()) >= 1, "a trial has ended")
+    processes = psutil.Process(stopped.process.pid).children(recursive=True)
+    stopped.signal(signal.SIGSTOP)
+    for process in processes:
+        process.suspend()
+    held = machines.held()
+    assert held, "it holds trials"
+    machines.lapse()
+    other = machines["a"].start(*words)
+    wait_for_joined(records.path, other)
+    done = other.wait()
+    assert (done.code, done.stderr) == (0, "")
+    files = [path for n in held for path in records.path.glob(f"checkpoints/trial-{n:05d}/*.pt")]
+    assert files
+    before = {path: path.read_bytes() for path in files}
+    stopped.signal(signal.SIGCONT)
+    for process in processes:
+        process.resume()
+    late = stopped.wait()
+    assert (late.code, late.stderr) == (0, "")
+    assert {path: path.read_bytes() for path in files} == before
+    check_exact(records, 30)
+
+
 def wait_for_joined(main: Path, sweep: Running) -> list[Path]:
     sweep.wait_until(lambda: bool([*main.glob("joined/*/shared/config.yaml")]), "it has joined")
     return [*main.glob("joined/*/shared")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
+from automl.record.lease_clock import lease_seconds
 from automl.trial import (
     Finished,
     Hosted,
@@ -139,14 +139,14 @@ def test_workers_end_with_their_lease_and_it_is_nobodys_fault(tmp_path: Path) ->
     assert wait_until(lambda: len(pids) == 1, 10.0)
     run(1, "finish")
     assert len(executor.idle()) == 1
-    executor.lease(time.monotonic() - 1.0)
+    executor.lease(lease_seconds() - 1.0)
     assert wait_until(lambda: not any(map(is_alive, pids)), 10.0)
     trains.join()
 
     def is_dropped() -> bool:
         """As soon as the fork server has said that it died."""
-        executor.lease(time.monotonic() - 1.0)
-        executor.lease(time.monotonic() + 60.0)
+        executor.lease(lease_seconds() - 1.0)
+        executor.lease(lease_seconds() + 60.0)
         return executor.idle() == {}
 
     assert wait_until(is_dropped, 10.0)

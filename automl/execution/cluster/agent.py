@@ -26,6 +26,7 @@ from automl.errors import AutoMLError
 from automl.execution.cluster import messages as m
 from automl.execution.cluster.files import OwnFolder, SharedFolder
 from automl.execution.workers import WorkersExecutor
+from automl.record.lease_clock import lease_seconds
 from automl.record.texts import fit_line
 from automl.trial import (
     Checkpointed,
@@ -91,7 +92,7 @@ class Agent:
         self._ended: str | None = None
         self._nobody: str | None = None
         """Why there is nobody to work for; None: there is."""
-        self._lease_until = time.monotonic() + _FIRST_SECONDS
+        self._lease_until = lease_seconds() + _FIRST_SECONDS
         self._executor: WorkersExecutor | None = None
         self._folder: SharedFolder | OwnFolder | None = None
         logging.getLogger("automl").addHandler(_Warnings(self._post))
@@ -135,7 +136,7 @@ class Agent:
             first=n_taken,
             messages=sent,
             arrived_seconds=arrived,
-            clock_seconds=time.monotonic(),
+            lease_clock_seconds=lease_seconds(),
             reading=reading,
             idle={} if executor is None else executor.idle(),
             n_steps={} if executor is None else executor.n_steps(),
@@ -300,7 +301,7 @@ class Agent:
                 self._end(self._nobody)
             elif self._parent.has_ended(_LOOK_SECONDS):
                 self._end("what had started its agent died")
-            elif time.monotonic() > self._lease_until:
+            elif lease_seconds() > self._lease_until:
                 self._end(f"the sweep was not heard for {LEASE_SECONDS:g} s")
         time.sleep(_LEAVE_SECONDS)
         if self._folder is not None:

@@ -19,6 +19,7 @@ from automl.execution.cluster.nodes import Nodes
 from automl.execution.executor import Capabilities
 from automl.execution.process import WorkerLimits
 from automl.execution.stored import Stored
+from automl.record.fence import Fence
 from automl.record.texts import fit_line
 from automl.trial import (
     AnsweringFeed,
@@ -158,7 +159,7 @@ class _Execution:
     ) -> None:
         self._feed, self._on_events = feed, on_events
         self._study, self._node, self._stored = study, node, stored
-        self._live: set[int] = set()
+        self._live: dict[int, TrialSpec] = {}
         self._error: BaseException | None = None
 
     def take(self, message: m.FromExecution) -> None:
@@ -197,12 +198,15 @@ class _Execution:
         spec = self._feed.next()
         assert spec is not None, "it was ahead"
         assert number in (None, spec.number), "both sides take them in one order"
-        self._live.add(spec.number)
+        self._live[spec.number] = spec
 
     def _happened(self, message: m.Happened | m.Noted) -> Mapping[int, Verdict]:
         assert self._study is not None
-        files.put(self._study, message.files)
-        self._live -= {e.trial for e in message.events if isinstance(e, Outcome)}
+        fences = [Fence(Path(s.checkpoint_dir), s.attempt) for s in self._live.values()]
+        files.put(self._study, message.files, fences)
+        for event in message.events:
+            if isinstance(event, Outcome):
+                self._live.pop(event.trial, None)
         verdicts = self._on_events([self._as_here(event) for event in message.events])
         return dict(verdicts)
 
@@ -224,7 +228,7 @@ class _Execution:
         spec = self._feed.next()
         if spec is None:
             return m.Given(None)
-        self._live.add(spec.number)
+        self._live[spec.number] = spec
         spec = _from_anywhere(spec)
         return m.Given(spec, self.kept_of([spec]))
 

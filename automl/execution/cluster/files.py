@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +18,7 @@ from automl.errors import StorageError
 from automl.execution.cluster.messages import Files
 from automl.execution.stored import Stored
 from automl.record.disk import flush_folder, make_folder, replacing
+from automl.record.fence import Fence, OthersFolderError
 from automl.record.files import LOGS, log_name
 from automl.trial import Checkpointed, Outcome, TrialEvent, TrialSpec
 
@@ -30,21 +32,29 @@ def kept_of(study: Path, specs: Iterable[TrialSpec]) -> Files:
     return found
 
 
-def put(study: Path, files: Files) -> None:
-    """Write each beside and put it in its place, durably. Raises StorageError."""
+def put(study: Path, files: Files, fences: Iterable[Fence] = ()) -> None:
+    """Write each beside and put it in its place, durably; but for those in a trial's folder that is
+    another sweep's by now. Raises StorageError."""
     for name, content in files.items():
         path = _below(study, name)
-        try:
-            new_in = make_folder(path.parent)
-            with replacing(path) as file:
-                file.write(content)
-            for folder in (path.parent, *new_in):
-                flush_folder(folder)
-        except OSError as error:
-            raise StorageError(
-                f"{path} cannot be written ({error.strerror}): make room or mend the disk, then "
-                "resume the study."
-            ) from error
+        fence = next((f for f in fences if path.is_relative_to(f.folder)), Fence(path.parent, 0))
+        with suppress(OthersFolderError):
+            _put(path, content, fence)
+
+
+def _put(path: Path, content: bytes, fence: Fence) -> None:
+    try:
+        fence.check()
+        new_in = make_folder(path.parent)
+        with replacing(path, fence.check) as file:
+            file.write(content)
+        for folder in (path.parent, *new_in):
+            flush_folder(folder)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}): make room or mend the disk, then "
+            "resume the study."
+        ) from error
 
 
 def _below(study: Path, name: str) -> Path:

@@ -206,9 +206,9 @@ class Polled:
     messages: Sequence[ToSweep]
     arrived_seconds: float
     """When the poll came in, by the node's `time.monotonic()`."""
-    clock_seconds: float
-    """That clock as this was said; comes back with the next poll, and the node's workers live on
-    for a time from then."""
+    lease_clock_seconds: float
+    """The node's `lease_seconds()` as this was said; comes back with the next poll, and the node's
+    workers live on for a time from then."""
     reading: object
     """Of the node's devices; None: there is none that was not sent yet."""
     idle: Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]

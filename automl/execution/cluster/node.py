@@ -174,7 +174,7 @@ class Node:
             self.heard_seconds = time.monotonic()
             self.offset_seconds = sent_seconds - polled.arrived_seconds
             self._keep(polled)
-            echo = polled.clock_seconds
+            echo = polled.lease_clock_seconds
             assert polled.first == n_taken, "each message is taken once"
             n_taken += len(polled.messages)
             for message in polled.messages:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from automl.errors import AutoMLError
+from automl.record.lease_clock import lease_seconds
 
 SHIP_SECONDS = 0.2
 LOOK_SECONDS = 1.0
@@ -44,7 +44,7 @@ class Duties:
     end_lost: Callable[[], None]
     """Trials that were given up, or taken over, and still run; nor does this."""
     lend: Callable[[float], None]
-    """Have workers end by themselves then (`time.monotonic()`); nor does this."""
+    """Have workers end by themselves then (`lease_seconds()`); nor does this."""
     broke: Callable[[BaseException], None]
     """Called with what is our own mistake, after which nothing more is asked of the database."""
 
@@ -52,7 +52,7 @@ class Duties:
 class Keeper:
     """Start it once; `close` ends it."""
 
-    def __init__(self, duties: Duties, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, duties: Duties, clock: Callable[[], float] = lease_seconds) -> None:
         self._duties, self._clock = duties, clock
         self._renewed = self._looked = self._watched = self._woken = clock()
         self._ending = threading.Event()

@@ -6,8 +6,9 @@ far is ended after a moment, so that nothing trains here any more when its lease
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
+
+from automl.record.lease_clock import lease_seconds
 
 STOP_SECONDS = 5.0
 """How long they may take to stop by themselves."""
@@ -16,7 +17,7 @@ STOP_SECONDS = 5.0
 class LostTrials:
     """Of one sweep. For one thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = lease_seconds) -> None:
         self._clock = clock
         self._since: dict[int, float] = {}
 

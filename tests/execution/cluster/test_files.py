@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from automl.errors import StorageError
+from automl.execution.cluster import messages as m
+from automl.execution.cluster.executor import _Execution
 from automl.execution.cluster.files import OwnFolder, kept_of, put
+from automl.execution.executor import TrialFeed
+from automl.record.fence import Fence
 from automl.trial import Checkpointed, CheckpointKind, Finished, TrialSpec
 
 
@@ -50,3 +54,17 @@ def test_what_came_for_a_trial_goes_back_only_where_it_changed(tmp_path: Path) -
     assert files == {"checkpoints/3/last.pt": b"grown"}
     (last.parent / "best.json").write_bytes(b"{}")
     assert folder.told(Finished(3, time.time(), 0.0))[1] == {"checkpoints/3/best.json": b"{}"}
+
+
+def test_what_comes_of_a_trial_that_is_another_sweeps_by_now_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "checkpoints" / "trial-00003"
+    spec = TrialSpec(3, {}, str(folder), 0, attempt=1)
+    carried = _Execution(TrialFeed([spec], lambda spec: None), lambda events: {}, tmp_path)
+    carried.take(m.Took(3, 3))
+    name = "checkpoints/trial-00003/last.pt"
+    carried.take(m.Noted(3, [], {name: b"of now"}))
+    Fence(folder, 2).close()
+    carried.take(m.Noted(3, [], {name: b"later"}))
+    assert (folder / "last.pt").read_bytes() == b"of now"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from automl.execution.cluster.nodes import Machine, Nodes
 from automl.execution.executor import TrialFeed
 from automl.execution.process import WorkerLimits
 from automl.execution.workers import WorkersExecutor
+from automl.record.lease_clock import lease_seconds
 from automl.trial import (
     Checkpointed,
     CheckpointKind,
@@ -196,7 +196,7 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     agent = Agent(lambda held: Reading(0.0), 0.1, leave=left.set)
     worker = hanging_in(agent, tmp_path)
     polled = agent.poll(0, None, m.Told(1))
-    polled = agent.poll(0, polled.clock_seconds, m.Told(1))
+    polled = agent.poll(0, polled.lease_clock_seconds, m.Told(1))
     assert left.wait(60), "and then itself"
     has_ended(worker)
     assert agent.poll(0, None, m.Told(1)).ended is not None
@@ -237,7 +237,7 @@ def test_an_agent_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
     executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
-    executor.lease(time.monotonic() + 1.0)
+    executor.lease(lease_seconds() + 1.0)
     events: list[TrialEvent] = []
     feed = TrialFeed([TrialSpec(0, {"act": "hang"}, "", 0)], lambda spec: None)
     executor.execute(feed, on("here"), kept_in(events))

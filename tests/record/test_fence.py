@@ -1,0 +1,92 @@
+"""Who may write into a trial's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from automl.errors import StorageError
+from automl.execution.cluster.files import put
+from automl.record.fence import Fence, OthersFolderError
+from automl.training import checkpoint, plain_checkpoint
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (folder := tmp_path / "checkpoints" / "trial-00007").mkdir(parents=True)
+    return folder
+
+
+def is_behind(folder: Path, attempt: int) -> bool:
+    try:
+        Fence(folder, attempt).check()
+    except OthersFolderError:
+        return True
+    return False
+
+
+def test_a_later_attempt_keeps_earlier_ones_out(folder: Path) -> None:
+    Fence(folder, 1).close()
+    assert not is_behind(folder, 1)
+    Fence(folder, 3).close()  # who had the second has died before it began
+    assert [is_behind(folder, attempt) for attempt in (0, 1, 2, 3, 4)] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_who_is_late_to_begin_does_not_open_it_again(folder: Path) -> None:
+    Fence(folder, 3).close()
+    Fence(folder, 2).close()
+    assert is_behind(folder, 2)
+    assert not is_behind(folder, 3)
+
+
+def test_a_folder_that_cannot_be_marked_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("no folder")
+    with pytest.raises(StorageError, match="cannot be written"):
+        Fence(tmp_path / "checkpoints" / "trial-00007", 2).close()
+
+
+@pytest.mark.parametrize("files", [checkpoint, plain_checkpoint])
+@pytest.mark.parametrize("when", ["before it begins", "while it writes"])
+def test_a_checkpoint_of_an_earlier_attempt_changes_nothing(
+    folder: Path, files: ModuleType, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Fence(folder, 2)
+    files.save(folder, {"last.pt": {"step": 9}}, later)
+    beside = folder / "last.pt.part"
+    if when == "before it begins":
+        later.close()
+        beside.write_text("what the other is writing")
+    else:
+        fsync = os.fsync
+
+        def closing(fd: int) -> None:
+            monkeypatch.undo()
+            later.close()
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", closing)
+    with pytest.raises(OthersFolderError):
+        files.save(folder, {"last.pt": {"step": 3}}, Fence(folder, 1))
+    assert files.load(folder / "last.pt") == {"step": 9}
+    assert beside.exists() == (when == "before it begins")
+
+
+def test_nor_do_the_files_that_a_node_sends(tmp_path: Path, folder: Path) -> None:
+    (other := folder.with_name("trial-00008")).mkdir()
+    fences = [Fence(folder, 1), Fence(other, 1)]
+    sent = {f"checkpoints/{name}/last.pt": b"of now" for name in (folder.name, other.name)}
+    put(tmp_path, sent, fences)
+    Fence(folder, 2).close()
+    put(tmp_path, dict.fromkeys([*sent, "logs/trial-00007.log"], b"later"), fences)
+    assert (folder / "last.pt").read_bytes() == b"of now"
+    assert (other / "last.pt").read_bytes() == b"later"
+    assert (tmp_path / "logs" / "trial-00007.log").read_bytes() == b"later"
