@@ -67,9 +67,7 @@ def cpu_seconds() -> float:
 
 def serve(folder: str, environ: dict[str, str]) -> tuple[float, object]:
     """Seconds until a row is answered, and the answer."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     request = Request(
         f"http://127.0.0.1:{port}/invocations",
         json.dumps({"dataframe_records": [ROW]}).encode(),
@@ -84,6 +82,12 @@ def serve(folder: str, environ: dict[str, str]) -> tuple[float, object]:
             except OSError:
                 time.sleep(0.1)
     raise TimeoutError(f"no answer within {SECONDS:.0f} s")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
