@@ -1,4 +1,4 @@
-"""A study's best trial against its refits, on rows that neither saw: see README.md."""
+"""What a study came to against its refits, on rows that neither saw: see README.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,62 +24,86 @@ SPACE = (
 )
 HELD = "refit.hold_out=0.05"
 LAST = "refit.average=false"
-REFITS = {
-    "refit": (),
-    "refit, 8 seeds": ("refit.n_seeds=8",),
-    "refit, 5 % held out": (HELD,),
-    "refit, 8 seeds, 5 % held out": ("refit.n_seeds=8", HELD),
-    "refit, last weights": (LAST,),
-    "refit, 8 seeds, last weights": ("refit.n_seeds=8", LAST),
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is searched and trained again, by `--model`."""
+
+    words: tuple[str, ...]
+    """Of the sweep."""
+    winner: str
+    """What the study came to, which is refitted: `best trial` or `ensemble`."""
+    refits: Mapping[str, tuple[str, ...]]
+
+
+KINDS = {
+    "mlp": Kind(
+        ("model=mlp", SPACE),
+        "best trial",
+        {
+            "refit": (),
+            "refit, 8 seeds": ("refit.n_seeds=8",),
+            "refit, 5 % held out": (HELD,),
+            "refit, 8 seeds, 5 % held out": ("refit.n_seeds=8", HELD),
+            "refit, last weights": (LAST,),
+            "refit, 8 seeds, last weights": ("refit.n_seeds=8", LAST),
+        },
+    ),
+    "auto": Kind(
+        ("model=auto", "study.refit=none"),
+        "ensemble",
+        {"refit": ("refit.members=all",), "refit of the best trial": ("refit.members=none",)},
+    ),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="adult-train.csv, adult-test.csv")
+    parser.add_argument("--model", choices=KINDS, default="mlp")
     parser.add_argument("--studies", type=int, default=5)
     parser.add_argument("--trials", type=int, default=12)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10, help="of a network by itself")
     asked = parser.parse_args()
-    data = asked.data.absolute()
+    data, kind = asked.data.absolute(), KINDS[asked.model]
+    words = [f"study.n_trials={asked.trials}", *kind.words]
+    if asked.model == "mlp":
+        words.append(f"training.epochs={asked.epochs}")
     test = pd.read_csv(data / "adult-test.csv")
     rows = []
     with tempfile.TemporaryDirectory() as name:
         for seed in range(asked.studies):
-            rows.append(study(Path(name), data, test, seed, asked.trials, asked.epochs))
+            own = [*words, f"study.seed={seed}"]
+            rows.append(study(Path(name), data, test, f"adult-{seed}", own, kind))
             say(f"study {seed}: " + ", ".join(f"{k} {v:.5f}" for k, v in rows[-1].items()))
-    say("\n| | test log-loss, mean | against the trial, mean | in how many studies better |")
+    say(f"\n| | test log-loss, mean | against the {kind.winner}, mean | in how many better |")
     say("|---|---|---|---|")
-    for kind in rows[0]:
-        gains = [1 - row[kind] / row["best trial"] for row in rows]
-        mean = statistics.mean(row[kind] for row in rows)
+    for again in rows[0]:
+        gains = [1 - row[again] / row[kind.winner] for row in rows]
+        mean = statistics.mean(row[again] for row in rows)
         n_better = sum(gain > 0 for gain in gains)
-        say(f"| {kind} | {mean:.5f} | {100 * statistics.mean(gains):+.2f} % | {n_better} |")
+        say(f"| {again} | {mean:.5f} | {100 * statistics.mean(gains):+.2f} % | {n_better} |")
 
 
 def study(
-    folder: Path, data: Path, test: pd.DataFrame, seed: int, n_trials: int, n_epochs: int
+    folder: Path, data: Path, test: pd.DataFrame, name: str, words: list[str], kind: Kind
 ) -> dict[str, float]:
-    """Test log-loss of the best trial, and of each refit of it."""
-    name = f"adult-{seed}"
+    """Test log-loss of what the study came to, and of each refit of it."""
     table, tests = data / "adult-train.csv", data / "adult-test.csv"
     run(
         folder,
         *("data=csv", f"data.path={table}", f"data.test_path={tests}", f"data.target={TARGET}"),
-        *(
-            f"study.name={name}",
-            f"study.seed={seed}",
-            f"study.n_trials={n_trials}",
-            "model=mlp",
-            SPACE,
-        ),
-        *(f"training.epochs={n_epochs}", "devices=host"),
+        *(f"study.name={name}", "devices=host", *words),
     )
+    own = folder / "studies" / name
     best = automl.open_study(name, dir=str(folder / "studies")).best
     found = {"best trial": log_loss(best.path, test)}
-    for kind, words in REFITS.items():
-        run(folder, "refit", f"study.name={name}", *words)
-        found[kind] = log_loss(folder / "studies" / name / "refit.pt", test)
+    if kind.winner == "ensemble":
+        found["ensemble"] = log_loss(own / "ensemble.pt", test)
+    for again, settings in kind.refits.items():
+        run(folder, "refit", f"study.name={name}", *settings)
+        found[again] = log_loss(own / "refit.pt", test)
     return found
 
 
