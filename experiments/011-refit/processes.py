@@ -27,6 +27,9 @@ from automl.training.trainer import Problem, Trainer
 from automl.trial import Direction
 
 CONTEXT = multiprocessing.get_context("spawn")
+N_EPOCHS = 5
+N_MORE = 1001
+"""Rows that leave a last batch which is neither whole nor even."""
 N_INPUTS, WIDTH, DEPTH, N_CLASSES = 100, 565, 3, 10
 
 
@@ -60,7 +63,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rows", type=int, default=16384)
     parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--equal", action="store_true", help="compare losses, not speed")
     asked = parser.parse_args()
+    if asked.equal:
+        say_differences(asked.rows + N_MORE, asked.batch)
+        return
     with tempfile.TemporaryDirectory() as folder:
         teams = [Team(way, asked.rows, asked.batch, Path(folder)) for way in WAYS]
         for team in teams:
@@ -125,10 +132,81 @@ def serve(way: Way, rank: int, n_rows: int, batch: int, meeting: str, pipe: Conn
         epoch += 1
 
 
-def trainer(n_rows: int, batch: int, ranks: Ranks) -> Trainer:
+def say_differences(n_rows: int, batch: int) -> None:
+    """The largest of any loss after any epoch, in float64, of two processes against one."""
+    say_line(f"{n_rows:,} rows, batches of {batch:,}, the last of {n_rows % batch or batch:,}\n")
+    say_line("| | largest difference of a loss | losses of the last epoch |")
+    say_line("|---|---|---|")
+    for optimizer in ("sgd", "adam"):
+        with tempfile.TemporaryDirectory() as folder:
+            alone, *_ = curves(1, n_rows, batch, optimizer, Path(folder))
+            told = curves(2, n_rows, batch, optimizer, Path(folder))
+        largest = max(
+            abs(one - other)
+            for curve in told
+            for epoch, expected in zip(curve, alone, strict=True)
+            for one, other in zip(epoch, expected, strict=True)
+        )
+        last = ", ".join(f"{loss:.4f}" for loss in alone[-1])
+        say_line(f"| {optimizer}, {N_EPOCHS} epochs | {largest:.1e} | {last} |")
+
+
+def curves(
+    n_processes: int, n_rows: int, batch: int, optimizer: str, folder: Path
+) -> list[list[list[float]]]:
+    """Of each process the losses of each epoch."""
+    pipes, children = [], []
+    for rank in range(n_processes):
+        ours, theirs = CONTEXT.Pipe()
+        args = (rank, n_processes, n_rows, batch, optimizer, str(folder / "meeting"), theirs)
+        child = CONTEXT.Process(target=tell_losses, args=args, daemon=True)
+        child.start()
+        theirs.close()
+        pipes.append(ours)
+        children.append(child)
+    told = [pipe.recv() for pipe in pipes]
+    for pipe, child in zip(pipes, children, strict=True):
+        pipe.send(None)
+        child.join()
+    return told
+
+
+def tell_losses(
+    rank: int,
+    n_processes: int,
+    n_rows: int,
+    batch: int,
+    optimizer: str,
+    meeting: str,
+    pipe: Connection,
+) -> None:
+    torch.set_num_threads(1)
+    ranks: Ranks = ALONE
+    if n_processes > 1:
+        where = f"file://{meeting}"
+        dist.init_process_group("gloo", init_method=where, rank=rank, world_size=n_processes)
+        ranks = Group()
+    found = trainer(n_rows, batch, ranks, Precision.float64, optimizer)
+    pipe.send([[*found.run_epoch(epoch).values()] for epoch in range(N_EPOCHS)])
+    pipe.recv()  # until all have been heard
+
+
+def say_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def trainer(
+    n_rows: int,
+    batch: int,
+    ranks: Ranks,
+    precision: Precision = Precision.float32,
+    optimizer: str = "adam",
+) -> Trainer:
     """Of a network of some 700,000 weights."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(n_rows, N_INPUTS, generator=generator)
+    dtype = torch.float64 if precision is Precision.float64 else torch.float32
+    x = torch.randn(n_rows, N_INPUTS, generator=generator, dtype=dtype)
     y = torch.randint(N_CLASSES, (n_rows,), generator=generator)
     data = DataTensors(PartTensors(x, y), PartTensors(x[:0], y[:0]))
     problem = Problem(
@@ -138,10 +216,12 @@ def trainer(n_rows: int, batch: int, ranks: Ranks) -> Trainer:
         1.0,
         MLPFamily(),
         SIDE,
-        Precision.float32,
+        precision,
         goal=Goal("train_loss", Direction.minimize, keeps_last=True),
     )
-    params = problem.params({"depth": DEPTH, "width": WIDTH, "batch_size": batch, "lr": 1e-3})
+    sizes = {"depth": DEPTH, "width": WIDTH, "batch_size": batch}
+    lr = 0.05 if optimizer == "sgd" else 1e-3
+    params = problem.params({**sizes, "lr": lr, "optimizer": optimizer})
     return Trainer(problem, params, data, device="cpu", seed=0, ranks=ranks)
 
 
