@@ -172,6 +172,10 @@ class Family(ModelConfig, ABC):
         """The family that a trial is of, and its params as that one names them."""
         return self, params
 
+    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
+        """A trial's params with these of its family's in their places: the way back from `of`."""
+        return {**params, **own}
+
     def whole_space(
         self, entries: Mapping[str, Any], n_rows: int | None = None
     ) -> Mapping[str, Any]:

@@ -105,6 +105,68 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     assert "refit of ensemble" in done.stdout
 
 
+NETWORKS = (
+    "{family: mlp, mlp_lr: 0.03, mlp_optimizer: adamw, mlp_weight_decay: 0.5, mlp_width: 64}",
+    "{family: mlp, mlp_lr: 0.03, mlp_optimizer: adam, mlp_width: 32}",
+)
+
+
+@pytest.mark.timeout(400)  # a search, its ensemble, a check and a refit, with scores of each
+def test_after_a_part_of_the_rows_its_networks_take_what_one_does_best_with(
+    folder: Path, call: Call
+) -> None:
+    wine_like().to_csv("wine.csv", index=False)
+    space = (
+        "space={mlp_lr: {low: 0.02, high: 0.1}, mlp_width: [32, 64], mlp_depth: 1,"
+        " mlp_optimizer: [adam, adamw], mlp_batch_size: 32,"
+        " mlp_weight_decay: {low: 0.4, high: 1.0, when: {mlp_optimizer: adamw}}, linear_l2: 1.0}"
+    )
+    families = ("model.families=[linear,mlp]", "data.sweep_rows=0.5", space)
+    words = [word for word in AUTO if "enqueue" not in word and "n_trials" not in word]
+    points = f"study.enqueue=[{{family: linear}},{','.join(NETWORKS)}]"
+    done = call(NAME, *words, *families, points, "study.n_trials=3")
+    assert (done.code, done.stderr) == (0, "")
+    study = Records(folder, "a")
+    record = read_study(study.path)
+    assert record.best_ensemble is not None
+    networks = [
+        n for n in record.best_ensemble.members if record.trials[n].params["family"] == "mlp"
+    ]
+    assert len(networks) == 2, "or the table has to be another"
+    done = call(*REFIT)
+    assert (done.code, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())
+    assert f"trial {networks[0]} was searched on a part of the rows: " in said
+    assert f"the same for the other networks of the ensemble: trials {networks[1]}" in said
+    assert said.count("if it is interrupted: python -m automl refit study.name=a ") == 2
+    assert "refit.trial" not in said
+    assert "with its params" not in said
+    (check,) = (path for path in refits(study) if "check" in path.name)
+    (again,) = (path for path in refits(study) if path.name.startswith("ensemble-"))
+    assert check.name.startswith(f"trial-{networks[0]:05d}-check-")
+    best = read_study(check).best()
+    assert best is not None
+    assert not (check / "ensemble.pt").exists()
+    old, new = (read_study(path).trials.values() for path in (study.path, again))
+    of_old = {t.params["mlp_width"]: t.params for t in old if t.params["family"] == "mlp"}
+    of_new = {t.params["mlp_width"]: t.params for t in new if t.params["family"] == "mlp"}
+    ratio = float(str(best.params["lr"])) / float(str(of_old[best.params["width"]]["mlp_lr"]))
+    assert ratio == 0.5, "which the space does not have; or the table has to be another"
+    for width, params in of_old.items():
+        assert of_new[width]["mlp_lr"] == pytest.approx(ratio * float(str(params["mlp_lr"])))
+    tried = of_new[best.params["width"]]
+    assert {tried[f"mlp_{name}"] for name in best.params} == {*best.params.values()}
+    # Again is neither a second check nor a second training; and it can be left out.
+    n_lines = [of(study, path).n_lines() for path in (check, again)]
+    assert call(*REFIT).code == 0
+    now = [of(study, path).n_lines() for path in (check, again)]
+    assert now[0] == n_lines[0]
+    assert now[1] <= n_lines[1] + 2
+    assert len(refits(study)) == 2
+    said = call("refit", NAME, "refit.check=false").stdout
+    assert "members are trained with its params" in " ".join(said.split())
+
+
 def test_the_best_trial_alone_where_that_is_wanted(study: Records, call: Call) -> None:
     best = read_study(study.path).best()
     assert best is not None

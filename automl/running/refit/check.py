@@ -8,11 +8,11 @@ validation part; the best gives params and length to the final training.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config, ObjectiveKind
+from automl.config import Config, Ensemble, ObjectiveKind
 from automl.record.files import REFITS
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
@@ -23,7 +23,8 @@ from automl.training.network_family import NetworkFamily
 from automl.training.params import TrainingParams
 from automl.trial import Params, ParamValue, trial_name
 
-_LR = next(entry.default for entry in fields(TrainingParams) if entry.name == "lr")
+LR = TrainingParams.lr
+"""Where the params do not say it."""
 
 
 def is_due(config: Config) -> bool:
@@ -36,7 +37,7 @@ def is_due(config: Config) -> bool:
 def variants(params: Params, sizes: Sizes) -> list[dict[str, ParamValue]]:
     """The params as they were; with the weight decay that is the same prior on the weights over
     more rows (less by their ratio); and with half the learning rate, too."""
-    lr, decay = params.get("lr", _LR), params.get("weight_decay", 0.0)
+    lr, decay = params.get("lr", LR), params.get("weight_decay", 0.0)
     assert isinstance(lr, int | float), "checked by the family"
     assert isinstance(decay, int | float), "likewise"
     weaker = {"weight_decay": decay * sizes.before / sizes.now} if decay else {}
@@ -47,11 +48,14 @@ def variants(params: Params, sizes: Sizes) -> list[dict[str, ParamValue]]:
 def checking(
     config: Config, winner: TrialRecord, sizes: Sizes, identity: Mapping[str, Any]
 ) -> Config:
-    """The settings of these trials, as a small study beside the refits."""
+    """The settings of these trials, as a small study beside the refits. `refit.trial` is what goes
+    on with it; None: `winner` is of an ensemble, which is refitted."""
     study, tried = config.study, variants(winner.params, sizes)
     assert study.name is not None, "a refit is of a study that is there"
     average = decay_of(config, winner.params, sizes.now)
-    decides = {"study": identity, "tried": tried, "ema_decay": average}
+    decides: dict[str, Any] = {"study": identity, "tried": tried, "ema_decay": average}
+    if config.refit.trial is None:
+        decides["refit"] = "ensemble"
     return replace(
         config,
         study=replace(
@@ -62,22 +66,23 @@ def checking(
             timeout_seconds=None,
             storage=None,
             enqueue=tried,
+            ensemble=Ensemble.none,
         ),
         space={name: _entry([one[name] for one in tried if name in one]) for name in tried[-1]},
         sampler=Random(),
         pruner=NoPruner(),
         training=replace(config.training, ema_decay=average),
-        refit=replace(config.refit, of=study.name, trial=winner.number),
+        refit=replace(config.refit, of=study.name),
     )
 
 
-def best_of(winner: TrialRecord, checked: StudyRecord) -> TrialRecord:
-    """The winner with the params, and the best step, of the best of these; as it was where none of
-    them has a value."""
+def best_of(winner: TrialRecord, checked: StudyRecord, sizes: Sizes) -> tuple[TrialRecord, int]:
+    """The winner with the params, and the best step, of the best of these, and how many rows that
+    trained on; as it was where none of them has a value."""
     best = checked.best()
     if best is None:
-        return winner
-    return replace(winner, params=best.params, best_step=best.best_step)
+        return winner, sizes.before
+    return replace(winner, params=best.params, best_step=best.best_step), sizes.now
 
 
 def said(winner: TrialRecord, checked: StudyRecord, sizes: Sizes) -> str:
@@ -97,7 +102,7 @@ def said(winner: TrialRecord, checked: StudyRecord, sizes: Sizes) -> str:
 
 def _changes(before: Params, now: Params) -> str:
     changed = [
-        f"{name} {_number(before.get(name, _LR))} → {_number(value)}"
+        f"{name} {_number(before.get(name, LR))} → {_number(value)}"
         for name, value in now.items()
         if before.get(name) != value
     ]

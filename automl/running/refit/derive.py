@@ -82,7 +82,8 @@ def epochs_again(config: Config, winner: TrialRecord, sizes: Sizes) -> int:
         return _most_epochs(config, winner.params)
     assert winner.best_step is not None, "the built-in training reports"
     if _is_network(config, winner.params):
-        return epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
+        found = epochs_of(winner.best_step, sizes, batch_size_of(winner.params))
+        return min(found, _most_epochs(config, winner.params))
     return winner.best_step + 1
 
 

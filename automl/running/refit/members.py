@@ -18,6 +18,7 @@ from automl.errors import ConfigError
 from automl.record.study import StudyRecord
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.begin import Begun, ensemble_of, refuse_batch
+from automl.running.refit.check_members import to_check
 from automl.running.refit.derive import (
     Sizes,
     decay_of,
@@ -27,6 +28,7 @@ from automl.running.refit.derive import (
     rows_said,
     small_study,
 )
+from automl.training.family import Family
 from automl.training.plan import MemberPlan, RefitPlan
 from automl.trial import Ensembled, Params, TrialState
 
@@ -104,7 +106,7 @@ def members_of(
         f"refit of the ensemble of study {config.study.name}, trials {numbers}: "
         f"{rows_said(config, sizes)}, {length}"
     ]
-    if config.data.sweep_rows is not None:
+    if config.data.sweep_rows is not None and to_check(config, trials) is None:
         notes.append("the search had a part of the rows; members are trained with its params")
     return MembersAgain(made.members, RefitPlan(keeps_last, members=plans), tuple(notes))
 
@@ -134,6 +136,7 @@ def derived_members(
     longest = max(member.epochs for member in members.plan.members)
     return replace(
         own,
+        space=_with_their_families(config, members.params),
         study=replace(
             own.study,
             n_trials=len(given),
@@ -142,6 +145,16 @@ def derived_members(
         ),
         training=replace(config.training, epochs=longest),
     )
+
+
+def _with_their_families(config: Config, members: Sequence[Params]) -> dict[str, Any]:
+    """The space with all families named where a member is of one that is not for many rows: by
+    themselves those of the refit, which are more, might leave it out."""
+    assert isinstance(config.model, Family), "Hydra makes it by its schema"
+    limited = any(config.model.of(params)[0].most_rows is not None for params in members)
+    if config.model.choice is None or not limited:
+        return config.space
+    return {config.model.choice: {"choices": [*config.model.by_choice]}, **config.space}
 
 
 def given_to(wanted: Sequence[Params], n_seeds: int, known: Mapping[int, TrialRecord]) -> list[int]:

@@ -24,6 +24,7 @@ from automl.running.prepare import described, prepare
 from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
+from automl.running.refit.check_members import change_of, changed, others_said, to_check
 from automl.running.refit.derive import Again, Sizes, again, derived, of_its_family, within
 from automl.running.refit.devices import Machine, Taken, taken, users
 from automl.running.refit.keeping import keep, say_what_stands_for_it
@@ -57,10 +58,14 @@ def trained_again(
     if begun.ensemble is not None:
         assert dataset is not None, "an ensemble is of the built-in training"
         assert sizes is not None, "likewise"
-        return refit_members(begun, prepared, dataset, sizes, stored_config, deliverer)
+        asked_for = _with_members_checked(begun, prepared, stored_config)
+        if isinstance(asked_for, int):
+            return asked_for
+        return refit_members(asked_for, prepared, dataset, sizes, stored_config, deliverer)
     config, winner = of_its_family(config, begun.winner)
     if sizes is not None and is_due(config):
-        checked = _checked(config, prepared, winner, stored_config)
+        of_trial = replace(config, refit=replace(config.refit, trial=winner.number))
+        checked = _checked(of_trial, prepared, winner, stored_config)
         if isinstance(checked, int):
             return checked
         winner, n_checked = checked
@@ -115,8 +120,8 @@ def _wanted(config: Config) -> RefitRows:
 def _checked(
     config: Config, prepared: Prepared, winner: TrialRecord, stored_config: str
 ) -> tuple[TrialRecord, int] | int:
-    """The winner as it is best on all training rows, and how many these are; or the exit code of a
-    check that has not come to its end."""
+    """The winner as it is best on all training rows, and how many it was so on; or the exit code of
+    a check that has not come to its end."""
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
@@ -136,7 +141,24 @@ def _checked(
             return code
     record = read_study(folder)
     say_on_stdout(said(winner, record, sizes))
-    return best_of(winner, record), sizes.now
+    return best_of(winner, record, sizes)
+
+
+def _with_members_checked(begun: Begun, prepared: Prepared, stored_config: str) -> Begun | int:
+    """The ensemble as it is best on all training rows; or the exit code of a check that has not
+    come to its end."""
+    member = to_check(begun.config, begun.members)
+    if member is None:
+        return begun
+    config, own = of_its_family(begun.config, member)
+    checked = _checked(config, prepared, own, stored_config)
+    if isinstance(checked, int):
+        return checked
+    assert prepared.dataset is not None, "an ensemble is of the built-in training"
+    now, n_checked = checked
+    if said_too := others_said(begun, member.number):
+        say_on_stdout(said_too)
+    return changed(begun, change_of(own, now, Sizes(len(prepared.dataset.train), n_checked)))
 
 
 def _has_ended(folder: Path, n_trials: int) -> bool:

@@ -87,6 +87,9 @@ class AutoFamily(Family):
         name = str(params.get(FAMILY))
         return self.by_choice[name], own_params(name, params)
 
+    def with_own(self, params: Params, own: Params) -> dict[str, ParamValue]:
+        return {**params, **{f"{params[FAMILY]}_{name}": value for name, value in own.items()}}
+
     @property
     def uses_torch(self) -> bool:
         return any(family.uses_torch for family in self.by_choice.values())

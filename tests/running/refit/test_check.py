@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from automl.config import DataConfig, ObjectiveConfig, ObjectiveKind
+from automl.config import DataConfig, Ensemble, ObjectiveConfig, ObjectiveKind
 from automl.config.refit import RefitConfig
 from automl.record.study import fold
+from automl.running.going_on import how_to_go_on
 from automl.running.refit.check import best_of, checking, is_due, said, variants
 from automl.running.refit.derive import Sizes
 from automl.trial import Event, Failed, Finished, ParamValue, Reported, Started, SweepStarted
@@ -50,6 +51,14 @@ def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
     assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
     assert own.training.epochs == CONFIG.training.epochs
     assert own.study.dir == "studies/a/refits"
+    assert own.study.ensemble is Ensemble.none, "nobody asks for one of these"
+    of_trial = replace(PART, refit=RefitConfig(trial=WINNER.number))
+    alone = checking(of_trial, WINNER, SIZES, {"data": 1})
+    assert [how_to_go_on(one) for one in (own, alone)] == [
+        "python -m automl refit study.name=a",
+        f"python -m automl refit study.name=a refit.trial={WINNER.number}",
+    ]
+    assert alone.study.name != own.study.name, "or one were refused as the other with changes"
     other = checking(PART, WINNER, SIZES, {"data": 2})
     assert other.study.name != own.study.name, "of other rows it is another"
 
@@ -69,7 +78,8 @@ def checked(*values: float | None) -> list[Event]:
 
 def test_the_best_gives_params_and_length() -> None:
     record = fold(checked(2.0, 1.0))
-    found = best_of(WINNER, record)
+    found, n_rows = best_of(WINNER, record, SIZES)
+    assert n_rows == SIZES.now, "its best step is one of these"
     assert (found.number, found.params["lr"], found.best_step) == (WINNER.number, 0.25, 7)
     assert said(WINNER, record, SIZES) == (
         "checked on 400 training rows (the search had 100) by loss: as it was: 2; "
@@ -79,5 +89,5 @@ def test_the_best_gives_params_and_length() -> None:
 
 def test_where_none_has_a_value_the_winner_stays_as_it_was() -> None:
     record = fold(checked(None, None))
-    assert best_of(WINNER, record) == WINNER
+    assert best_of(WINNER, record, SIZES) == (WINNER, SIZES.before)
     assert said(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")

@@ -27,7 +27,9 @@ from automl.running.refit.members_table import table_of
 from automl.running.settings import identity_of
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import Random
+from automl.search.space import parse_space
 from automl.training.auto.family import AutoFamily
+from automl.training.plan import MemberPlan, RefitPlan
 from automl.trial import (
     Direction,
     Ensembled,
@@ -96,8 +98,14 @@ def test_with_rows_held_out_all_have_all_epochs() -> None:
 
 def test_a_search_on_a_part_is_said() -> None:
     data = DataConfig(DataKind.csv, path="t.csv", target="y", sweep_rows=50)
-    config = replace(CONFIG, data=data)
+    config = replace(CONFIG, data=data, refit=RefitConfig(check=False))
     found = members_of(config, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    assert "the search had a part of the rows" in found.notes[1]
+    checked = replace(config, refit=RefitConfig())
+    found = members_of(checked, MADE, trials_of(MADE, searched(), "a"), SIZES)
+    assert len(found.notes) == 1, "a network of them is tried on all, which is said there"
+    trees = [trial for trial in trials_of(MADE, searched(), "a") if trial.number == 1]
+    found = members_of(checked, replace(MADE, members={1: 1.0}), trees, SIZES)
     assert "the search had a part of the rows" in found.notes[1]
 
 
@@ -113,6 +121,23 @@ def test_it_is_a_study_of_the_members() -> None:
     assert own.training.epochs == 8
     assert (own.refit.of, own.refit.trial) == ("a", None)
     assert "enqueue" not in identity_of(own)["study"], "one that failed is tried again"
+
+
+def test_more_rows_leave_no_member_out() -> None:
+    kernel: Params = {"family": "kernel", "kernel_spread": 0.5}
+    searched = replace(CONFIG, space={"kernel_spread": {"low": 0.1, "high": 2.0}})
+    plan = RefitPlan(members=(MemberPlan(kernel, 1, 0.0), MemberPlan(TREES, 3, 0.0)))
+    own = derived_members(searched, MembersAgain({0: 0.5, 1: 0.5}, plan, ()), "e", [0, 1])
+
+    def has(config: Config, n_rows: int) -> bool:
+        assert isinstance(config.model, AutoFamily)
+        return parse_space(config.model.whole_space(config.space, n_rows)).has(kernel)
+
+    assert (has(searched, 9_000), has(searched, 11_000)) == (True, False)
+    assert (has(own, 9_000), has(own, 11_000)) == (True, True)
+    networks = replace(plan, members=(MemberPlan(MLP, 3, 0.0),))
+    own = derived_members(searched, MembersAgain({0: 1.0}, networks, ()), "e", [0])
+    assert own.space == searched.space, "none of them is ever left out"
 
 
 def test_others_have_another_folder_and_more_seeds_the_same() -> None:
