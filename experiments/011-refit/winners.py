@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,8 @@ KINDS = {
         {"refit": ("refit.members=all",), "refit of the best trial": ("refit.members=none",)},
     ),
 }
+KINDS["networks"] = replace(KINDS["auto"], words=(*KINDS["auto"].words, "model.families=[mlp]"))
+UNCHECKED = ("refit.check=false",)
 
 
 def main() -> None:
@@ -65,8 +67,11 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=5)
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--epochs", type=int, default=10, help="of a network by itself")
+    parser.add_argument("--part", type=float, help="of the rows that trials train on")
     asked = parser.parse_args()
     data, kind = asked.data.absolute(), KINDS[asked.model]
+    if asked.part is not None:
+        kind = of_a_part(kind, asked.part)
     words = [f"study.n_trials={asked.trials}", *kind.words]
     if asked.model == "mlp":
         words.append(f"training.epochs={asked.epochs}")
@@ -84,6 +89,13 @@ def main() -> None:
         mean = statistics.mean(row[again] for row in rows)
         n_better = sum(gain > 0 for gain in gains)
         say(f"| {again} | {mean:.5f} | {100 * statistics.mean(gains):+.2f} % | {n_better} |")
+
+
+def of_a_part(kind: Kind, part: float) -> Kind:
+    """Its refit with the params that were tried again on all rows, and with those of the search."""
+    refit = kind.refits["refit"]
+    again = {"refit": refit, "refit, unchecked": (*refit, *UNCHECKED)}
+    return replace(kind, words=(*kind.words, f"data.sweep_rows={part}"), refits=again)
 
 
 def study(
