@@ -19,14 +19,15 @@ import psutil
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_ray import agents, of_ray
-from tests.execution.cluster.clusters import ray_cluster, runs
+from tests.execution.cluster.clusters import ray_cluster
+from tests.processes import is_running
 
 LIMIT_SECONDS = 100.0
 """Ray itself ends what is connected to it after 60."""
 
 
 def ended(processes: Sequence[psutil.Process]) -> bool:
-    return not any(runs(process.pid) for process in processes)
+    return not any(is_running(process.pid) for process in processes)
 
 
 def of_agent(agent: psutil.Process) -> Sequence[psutil.Process]:

@@ -26,7 +26,8 @@ import psutil
 
 from automl.record.events import read_events
 from automl.trial import Event, Finished, Interrupted, Reported, Started
-from tests.execution.cluster.clusters import ROOT, ray_cluster, runs
+from tests.execution.cluster.clusters import ROOT, ray_cluster
+from tests.processes import is_running
 
 N_TRIALS, N_EPOCHS, EPOCH_SECONDS = 8, 60, 0.5
 LIMIT_SECONDS = 240.0
@@ -149,7 +150,7 @@ def lose_one(
         lost_at = time.time()
         went_on = wait_for(lambda: starts(numbers, lost_at), "going on elsewhere")
         time.sleep(max(0.0, lost_at + LEFT_SECONDS - time.time()))
-        n_left = sum(map(runs, old))
+        n_left = sum(map(is_running, old))
         process.wait(LIMIT_SECONDS)
     finally:
         process.kill()

@@ -15,7 +15,7 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.troubled import BEGAN, BROKE, HELD_AT_EXIT
-from tests.execution.supervised import is_alive
+from tests.processes import is_running
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ def check_words(done: Done) -> None:
 def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> None:
     records = Records(program.folder, "silent")
     sweep = break_it(program, records)
-    assert not is_alive(int((records.path / BEGAN).read_text()))
+    assert not is_running(int((records.path / BEGAN).read_text()))
     check_words(sweep.wait())
     assert list(records.outcomes()) == [1], "ended after the store broke: in the event log"
     running = dict.fromkeys(range(3), "RUNNING")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from tests.end_to_end.conftest import Call, snapshot
 from tests.end_to_end.program import Program, wait_until
 from tests.end_to_end.records import Records
 from tests.plugins import write_entry_points
+from tests.processes import is_running
 
 pytestmark = pytest.mark.slow
 
@@ -97,18 +96,11 @@ def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -
     sweep.wait_until(lambda: len(records.losses()) == 2, "its reports")
     sweep.kill()
     pid = int(pid_file.read_text())
-    wait_until(lambda: not is_alive(pid), "a session of its own does not save it")
+    wait_until(lambda: not is_running(pid), "a session of its own does not save it")
     done = program.call("resume", "study.name=killed")
     assert (done.code, done.stderr) == (0, "")
     assert [step for _, step in records.losses()] == [0, 1, 2, 3]
     assert [e.value for e in records.outcomes().values() if isinstance(e, Finished)] == [0.5]
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(ProcessLookupError, FileNotFoundError):
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_a_space_that_its_flags_do_not_fit_is_refused(folder: Path, call: Call) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.execution.cluster.clusters import short_folder, started_head
+from tests.processes import is_running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 WORDS = ("execution=ray", "devices=host", "pruner=none", "tracking.store=none")
@@ -68,8 +69,7 @@ def test_a_cluster_of_its_own_is_gone_with_the_sweep(program: Program, ends: str
         else:
             done = sweep.wait()
             assert (done.code, done.stderr) == (0, "")
-        wait_until(lambda: not any(map(runs, ours)), "the end of all its processes")
-
-
-def runs(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        wait_until(
+            lambda: not any(is_running(process.pid) for process in ours),
+            "the end of all its processes",
+        )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-import psutil
 import pytest
 
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_ray import ON_RAY, agents, check_went_on, of_ray
 from tests.execution.cluster.clusters import ray_cluster
+from tests.processes import is_running
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
@@ -41,7 +41,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
             sweep.kill()
         cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
         killed = time.monotonic()
-        wait_until(lambda: not any(runs(process) for process in ours), "their end")
+        wait_until(lambda: not any(is_running(process.pid) for process in ours), "their end")
         allowed = WITHOUT_A_WORD_SECONDS + ON_A_BUSY_MACHINE_SECONDS
         assert time.monotonic() - killed < allowed
         if not with_its_machine:
@@ -57,7 +57,3 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
         )
         assert done.code == 0, done.stderr
     check_went_on(records)
-
-
-def runs(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

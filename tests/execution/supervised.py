@@ -58,14 +58,6 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def pause(seconds: float) -> None:
     """What takes the sweep so long."""
     threading.Event().wait(seconds)

@@ -24,7 +24,8 @@ from automl.trial import (
     TrialEvent,
     Verdict,
 )
-from tests.execution.supervised import ENTRY, HOST, execute, is_alive, outcomes, spec, wait_until
+from tests.execution.supervised import ENTRY, HOST, execute, outcomes, spec, wait_until
+from tests.processes import is_running
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_workers_end_with_their_lease_and_it_is_nobodys_fault(tmp_path: Path) ->
     run(1, "finish")
     assert len(executor.idle()) == 1
     executor.lease(lease_seconds() - 1.0)
-    assert wait_until(lambda: not any(map(is_alive, pids)), 10.0)
+    assert wait_until(lambda: not any(map(is_running, pids)), 10.0)
     trains.join()
 
     def is_dropped() -> bool:
@@ -184,7 +185,7 @@ def test_idle_workers_that_are_ended_leave_room_for_others(tmp_path: Path) -> No
     for number in range(2):
         executor.execute(TrialFeed([spec(number)], lambda taken: None), HOST, on_events)
         executor.end_idle(HOST.devices)
-        assert not is_alive(pids[number].pid)
+        assert not is_running(pids[number].pid)
         assert executor.held_bytes() == {}
     executor.close()
 
@@ -248,10 +249,10 @@ def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
     pids = [int(word) for word in output.read_text().split()]
     assert len(pids) == 2, "the worker and its child"
-    assert all(map(is_alive, pids))
+    assert all(map(is_running, pids))
     parent.kill()
     parent.wait()
-    assert wait_until(lambda: not any(map(is_alive, pids)), 2.0)
+    assert wait_until(lambda: not any(map(is_running, pids)), 2.0)
 
 
 _PARENT = """

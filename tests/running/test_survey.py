@@ -19,6 +19,7 @@ from automl.training.python.family import PythonFamily
 from automl.training.survey.found import Survey, SurveyEnded, Unsurveyed
 from automl.trial import Params, TrialSpec
 from tests.fork_server import fork_server_with
+from tests.processes import is_running
 from tests.running import surveyed
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan, make_spec
@@ -135,10 +136,3 @@ def test_a_network_of_the_users_is_surveyed_in_the_built_in_training(
     assert isinstance(answer, Survey), answer
     assert answer.ended is SurveyEnded.REPORTED
     assert answer.n_steps == 3, "of 15 in the pass"
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -19,6 +19,7 @@ from automl.tracking.confirmed import Confirmed
 from automl.tracking.delivery import Delivery, deliver_all, spawn
 from automl.tracking.uri import resolve_uri
 from automl.trial import CheckpointKind
+from tests.processes import is_running
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
     NAME,
@@ -46,14 +47,6 @@ def delivering_pid(study: Path) -> int:
     return int(json.loads(header)["pid"])
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown: Shown) -> None:
     with Delivery.start(study, TrackingConfig(checkpoints=KeepCheckpoints.best)) as delivery:
         delivery.wait_ready(READY_SECONDS)
@@ -69,7 +62,7 @@ def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown:
             log.append(sweep_ended(1))
         assert delivery.drain(READY_SECONDS)
         assert (delivery.lag(), delivery.trouble()) == (0, None)
-    assert not is_alive(delivering_pid(study))
+    assert not is_running(delivering_pid(study))
     assert shown.run(NAME).info.status == "FINISHED"
     assert shown.artifacts("trial-00000") == {"best.pt": b"best of 0"}
     assert (study / "delivery.log").read_text() == ""
@@ -153,9 +146,9 @@ def test_the_process_ends_with_its_parent(study: Path) -> None:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
         pid = delivering_pid(study)
-        assert is_alive(pid)
+        assert is_running(pid)
         parent.kill()
-    wait_for(lambda: not is_alive(pid), "the orphan ends")
+    wait_for(lambda: not is_running(pid), "the orphan ends")
 
 
 def test_a_dead_server_is_refused_at_the_start(study: Path) -> None:

@@ -20,6 +20,7 @@ from automl.tracking.ui import serve_ui
 from automl.trial import CheckpointKind
 from tests.end_to_end.program import ROOT
 from tests.end_to_end.server import answers
+from tests.processes import is_running
 from tests.tracking.conftest import Shown
 from tests.tracking.scenes import (
     NAME,
@@ -77,13 +78,6 @@ def processes_below(pid: int) -> set[int]:
         for child in map(int, children.read_text().split()):
             found |= {child} | processes_below(child)
     return found
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from automl.execution.cluster.on_ray import RayCluster
 from automl.running.machines import AGENT
 from automl.running.on_node import NodeSettings
 from automl.trial import HOST_UUID, DeviceId, Placement, Share
+from tests.processes import is_running
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
@@ -100,15 +101,8 @@ def pid_of(node: Node) -> int:
     return pid
 
 
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def has_ended(pid: int) -> None:
-    until(lambda: not runs(pid))
+    until(lambda: not is_running(pid))
 
 
 def until(holds: Callable[[], object]) -> None:

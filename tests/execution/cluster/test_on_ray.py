@@ -39,9 +39,9 @@ from tests.execution.cluster.clusters import (
     on,
     pid_of,
     ray_cluster,
-    runs,
     until,
 )
+from tests.processes import is_running
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 ENTRY = Entry("tests.execution.objectives:open_scripted")
@@ -140,7 +140,7 @@ def test_workers_end_though_their_agent_was_stopped(nodes: Nodes, tmp_path: Path
     worker, agent = cut_off.until(Hosted).process.pid, pid_of(node)
     os.kill(agent, signal.SIGSTOP)
     (lost,) = cut_off.outcomes()
-    assert not runs(worker), "its trial goes on elsewhere from now"
+    assert not is_running(worker), "its trial goes on elsewhere from now"
     assert isinstance(lost, Interrupted)
     assert lost.node_lost
     has_ended(agent)

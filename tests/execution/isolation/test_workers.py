@@ -13,7 +13,8 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.trial import HOST, Finished
 from tests.execution.isolation.conftest import Trials
-from tests.execution.supervised import is_alive, wait_until
+from tests.execution.supervised import wait_until
+from tests.processes import is_running
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="seen through /proc")
 
@@ -53,7 +54,7 @@ def test_what_cannot_be_put_back_ends_the_process_and_is_named_in_one_line(
         "a trial left its process changed, which is ended, and the next trial gets another: "
     )
     assert words in message
-    assert not is_alive(int(changed))
+    assert not is_running(int(changed))
 
 
 def test_a_process_that_waits_for_a_thread_of_the_users_is_not_waited_for(trials: Trials) -> None:
@@ -88,7 +89,7 @@ def test_what_libraries_keep_for_the_next_use_costs_no_process(
 @pytest.mark.parametrize("act", ["leave_child", "leave_session", "leave_orphan", "leave_fork"])
 def test_processes_end_with_the_trial_that_left_them(trials: Trials, act: str) -> None:
     trials.run("nothing", act)
-    assert not is_alive(int(trials.printed(1)))
+    assert not is_running(int(trials.printed(1)))
 
 
 @linux
@@ -96,7 +97,7 @@ def test_what_a_fork_server_forked_for_a_trial_ends_with_it(trials: Trials) -> N
     """The server itself is kept for the next use."""
     pids = trials.run("use_fork_server", "use_fork_server", "leave_to_fork_server")
     assert len(set(pids)) == 1
-    assert not is_alive(int(trials.printed(2)))
+    assert not is_running(int(trials.printed(2)))
 
 
 @linux
@@ -109,7 +110,7 @@ def test_processes_end_with_a_trial_whose_time_is_up(
     with closing(trials.executor):
         [cause] = trials.run("hang_with_session")
     assert str(cause).startswith("exceeded execution.trial_timeout_seconds=5")
-    assert wait_until(lambda: not is_alive(int(trials.printed(0).split()[0])), 5)
+    assert wait_until(lambda: not is_running(int(trials.printed(0).split()[0])), 5)
     assert [record.getMessage() for record in caplog.records] == [
         "processes of a worker that was killed, too: sleep 3602"
     ]
@@ -148,7 +149,7 @@ def test_hooks_are_called_when_a_worker_ends(
     end(trials)
     assert note.read_text() == "hook"
     assert list(tmp_path.glob("automl-test-*")) == [], "finalizers are hooks"
-    assert not is_alive(int(pid))
+    assert not is_running(int(pid))
 
 
 def test_hooks_are_called_when_a_worker_is_replaced(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_a_hook_that_never_returns_is_cut_short_which_is_said(
 ) -> None:
     [pid] = trials.run("leave_endless_hook")
     trials.executor.close()
-    assert not is_alive(int(pid))
+    assert not is_running(int(pid))
     [message] = [record.getMessage() for record in caplog.records]
     assert "its atexit hooks included: killed" in message
 
@@ -181,10 +182,10 @@ def test_what_a_users_module_started_ends_with_the_worker_and_not_before(trials:
     trials.run("say_child_of_module", "leave_child", "say_child_of_module")
     spent, lives = int(trials.printed(0)), int(trials.printed(2))
     assert spent != lives
-    assert not is_alive(spent)
-    assert is_alive(lives)
+    assert not is_running(spent)
+    assert is_running(lives)
     trials.executor.close()
-    assert not is_alive(lives)
+    assert not is_running(lives)
 
 
 def test_a_worker_calls_no_hook_of_the_server_that_it_was_forked_from(trials: Trials) -> None:

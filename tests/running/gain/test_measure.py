@@ -18,8 +18,8 @@ from automl.training.plan import SessionSetup
 from automl.training.python.family import PythonFamily
 from automl.trial import LOCAL_NODE, DeviceId, Params
 from tests.fork_server import fork_server_with
+from tests.processes import is_running
 from tests.running.gain import objectives
-from tests.running.test_survey import is_running
 from tests.training.conftest import disc as disc
 from tests.training.conftest import make_plan
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from automl.trial import (
     Verdict,
 )
 from tests.places import ON_HOST
+from tests.processes import is_running
 from tests.training.command.conftest import Run
 from tests.training.conftest import Listener, make_spec
 
@@ -40,13 +39,6 @@ class Sweep(Listener):
     def __call__(self, event: TrialEvent) -> Verdict:
         super().__call__(event)
         return self._verdict if self._holds() else Verdict.GO_ON
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_what_was_best_before_an_interruption_stays_the_best(run: Run, tmp_path: Path) -> None:
@@ -109,7 +101,7 @@ def test_one_that_does_not_listen_is_killed_after_the_grace(run: Run) -> None:
         grace_seconds=0.1,
     )
     assert isinstance(listener.outcome, Pruned)
-    assert not any(is_alive(int(pid)) for pid in Path("pids").read_text().split())
+    assert not any(is_running(int(pid)) for pid in Path("pids").read_text().split())
 
 
 def test_a_program_of_a_pruned_trial_need_not_begin(run: Run) -> None:
@@ -214,7 +206,7 @@ def test_what_is_left_behind_is_ended_and_named(run: Run, caplog: pytest.LogCapt
         "while not os.path.exists('pid') or not open('pid').read(): time.sleep(0.01)\n"
     )
     pid = int(Path("pid").read_text())
-    assert not is_alive(pid)
+    assert not is_running(pid)
     assert f"left behind, and a trial ends with its program: {sys.executable} train.py" in (
         failure(listener).cause
     )
@@ -239,5 +231,5 @@ def test_a_program_dies_with_its_keeper(run: Run) -> None:
     assert listener.outcome.by_worker_death
     assert listener.outcome.killed
     assert "was killed" in listener.outcome.cause
-    while is_alive(int(Path("pid").read_text())):
+    while is_running(int(Path("pid").read_text())):
         time.sleep(0.005)
