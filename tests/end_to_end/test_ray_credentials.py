@@ -11,7 +11,8 @@ import pytest
 
 from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
-from tests.end_to_end.test_ray import of_ray
+from tests.end_to_end.server import free_port, serve
+from tests.end_to_end.test_ray import agents, of_ray
 from tests.execution.cluster.clusters import ray_cluster
 from tests.execution.cluster.memory import in_memory, in_stores, pids_of
 from tests.postgres import Server, postgres
@@ -35,31 +36,53 @@ def cluster() -> Iterator[Any]:
         yield made
 
 
-def test_no_password_is_in_rays_files_jobs_stores_or_head(
-    program: Program, cluster: Any, postgres: Server
+@pytest.mark.parametrize("given", ["in addresses", "in the environment"])
+def test_no_password_is_in_rays_files_jobs_stores_or_processes(
+    program: Program, cluster: Any, postgres: Server, given: str
 ) -> None:
-    """Searched while trials run, and each search finds what is known to be there."""
-    url = postgres.url(postgres.new_database()).replace("postgres@", f"postgres:{OF_DATABASE}@")
+    """Searched while trials run, and when all has ended; each search finds what is known to be
+    there."""
+    url = postgres.url(postgres.new_database())
+    if given == "in addresses":
+        url = url.replace("postgres@", f"postgres:{OF_DATABASE}@")
+        tracking = ("tracking.store=none", f"tracking.uri=http://ann:{OF_MLFLOW}@x.example")
+    else:
+        serve(program, port := free_port())
+        tracking = (f"tracking.uri=http://127.0.0.1:{port}",)
+        told = {"MLFLOW_TRACKING_USERNAME": "ann", "MLFLOW_TRACKING_PASSWORD": OF_MLFLOW}
+        program.environment |= {"PGPASSWORD": OF_DATABASE, **told}
     records = Records(program.folder, "secret")
     sweep = program.start_module(
-        *("automl", "study.name=secret", "study.n_trials=60", f"study.storage='{url}'"),
-        *("tracking.store=none", f"tracking.uri=http://ann:{OF_MLFLOW}@x.example"),
+        *("automl", "study.name=secret", "study.n_trials=40", f"study.storage='{url}'", *tracking),
         *(*of_ray(program, cluster), *mine("counts")),
     )
     sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
+    trained_by = [process for agent in agents() for process in (agent, *agent.children())]
+    assert trained_by
+    for password in (OF_DATABASE.encode(), OF_MLFLOW.encode()):
+        assert in_memory(sweep.process.pid, password)
+        assert not any(in_memory(process.pid, password) for process in trained_by)
+    check_ray_knows_none(cluster)
+    done = sweep.wait()
+    assert (done.code, done.stderr) == (0, "")
+    if given == "in the environment":
+        assert len(records.trial_runs()) == 40
+    check_ray_knows_none(cluster)
+
+
+def check_ray_knows_none(cluster: Any) -> None:
     (head,) = pids_of(cluster, "gcs_server")
     session = Path(cluster.head_node.get_session_dir_path())
+    jobs = str(cluster.global_state.job_table())
     assert in_stores(cluster, SENT)
     assert in_memory(head, IN_JOBS)
     assert files_with(session, b"AgentActor")
-    for password in (OF_DATABASE.encode(), OF_MLFLOW.encode()):
-        assert not in_stores(cluster, password)
-        assert not in_memory(head, password)
-        assert not files_with(session, password)
-    jobs = str(cluster.global_state.job_table())
     assert IN_JOBS.decode() in jobs
-    assert OF_DATABASE not in jobs
-    assert OF_MLFLOW not in jobs
+    for password in (OF_DATABASE, OF_MLFLOW):
+        assert not in_stores(cluster, password.encode())
+        assert not in_memory(head, password.encode())
+        assert not files_with(session, password.encode())
+        assert password not in jobs
 
 
 @pytest.mark.parametrize("kind", ["ray", "workers"])

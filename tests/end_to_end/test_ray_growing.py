@@ -6,16 +6,19 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
+from automl.running.retries import MAX_SAME_FAILURES
 from automl.trial import Started
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.execution.cluster.clusters import growing_cluster, is_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+N_TRIALS = MAX_SAME_FAILURES + 4
 WISH = """
 import sys, ray
 from ray.experimental.internal_kv import _internal_kv_get
@@ -37,8 +40,8 @@ def wish(program: Program, address: str) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("ends", ["by itself", "kill -9"])
-def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_after_the_end(
+@pytest.mark.parametrize("ends", ["all done", "broken off", "SIGINT", "kill -9"])
+def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
     program: Program, ends: str
 ) -> None:
     program.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -49,9 +52,9 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_after_the_end(
         (monitor,) = (p for p in of_cluster(address) if is_of(p, "autoscaler/_private/monitor.py"))
         monitor.suspend()
         sweep = program.start_module(
-            *("automl", "study.name=growing", "study.n_trials=200", "tracking.store=none"),
+            *("automl", "study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.store=none"),
             *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
-            *mine("counts"),
+            *mine("ends_when_told"),
         )
 
         def devices() -> set[str]:
@@ -63,13 +66,29 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_after_the_end(
         asked = wish(program, address)
         assert len(asked) >= 2, "what it was, and more"
         assert all(bundle == {"CPU": 1.0} for bundle in asked)
-        if ends == "kill -9":
-            sweep.kill()
-        else:
-            sweep.signal(signal.SIGINT)
-            assert sweep.wait().code == 130
+        end(sweep, ends, records.path)
         wait_until(lambda: not wish(program, address), "the end of the wish")
         wait_until(lambda: not guards(address), "the end of who withdraws it")
+
+
+def end(sweep: Running, how: str, study: Path) -> None:
+    """Have it end so, and return when it has."""
+    match how:
+        case "all done":
+            (study / "enough").touch()
+            done = sweep.wait()
+            assert (done.code, done.stderr) == (0, "")
+            assert f"growing: {N_TRIALS} finished" in done.stdout
+        case "broken off":
+            (study / "fails").touch()
+            done = sweep.wait()
+            assert done.code == 1, done.stderr
+            assert f"{MAX_SAME_FAILURES} failed" in done.stdout
+        case "SIGINT":
+            sweep.signal(signal.SIGINT)
+            assert sweep.wait().code == 130
+        case _:
+            sweep.kill()
 
 
 def of_cluster(address: str) -> list[psutil.Process]:
