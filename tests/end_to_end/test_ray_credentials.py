@@ -45,10 +45,10 @@ def test_no_password_is_in_rays_files_jobs_stores_or_processes(
     url = postgres.url(postgres.new_database())
     if given == "in addresses":
         url = url.replace("postgres@", f"postgres:{OF_DATABASE}@")
-        tracking = ("tracking.store=none", f"tracking.uri=http://ann:{OF_MLFLOW}@x.example")
+        tracking = ["tracking.store=none", f"tracking.uri=http://ann:{OF_MLFLOW}@x.example"]
     else:
         serve(program, port := free_port())
-        tracking = (f"tracking.uri=http://127.0.0.1:{port}",)
+        tracking = [f"tracking.uri=http://127.0.0.1:{port}"]
         told = {"MLFLOW_TRACKING_USERNAME": "ann", "MLFLOW_TRACKING_PASSWORD": OF_MLFLOW}
         program.environment |= {"PGPASSWORD": OF_DATABASE, **told}
     records = Records(program.folder, "secret")
