@@ -40,5 +40,6 @@ def _command(arguments: Arguments) -> int:
     from automl.cli.compose import compose
 
     composed = compose(arguments)
+    composed.say_notes()
     run_command = COMMANDS[composed.command].load()
     return run_command(composed.config, composed.stored_config)

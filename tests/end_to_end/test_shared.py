@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from omegaconf import OmegaConf
 
 from automl.record.events import read_events
 from automl.trial import Checkpointed, CheckpointKind
@@ -303,6 +304,23 @@ def test_a_raised_total_is_seen_by_who_runs(machines: Machines) -> None:
         done = sweep.wait()
         assert (done.code, done.stderr) == (0, "")
     check_exact(records, 30)
+
+
+def test_who_joins_searches_as_the_study_was_begun_unless_it_says_otherwise(
+    machines: Machines,
+) -> None:
+    """Though its own config files, or another version's, would choose another sampler."""
+    done = machines["a"].run(*machines.words(3, "sampler=qmc", "sampler.scramble=false"))
+    assert (done.code, done.stderr) == (0, "")
+    joins = machines["b"].run(*machines.words(6))
+    assert (joins.code, joins.stderr) == (0, "")
+    begun = "sampler=qmc sampler.qmc_type='sobol' sampler.scramble=false"
+    assert f"{begun}: as study shared was begun, which this sweep joins\n" in joins.stdout
+    config = machines["b"].folder / "studies" / "shared" / "config.yaml"
+    assert OmegaConf.load(config).sampler.scramble is False
+    says = machines["c"].run(*machines.words(7, "sampler=random"))
+    assert (says.code, says.stderr) == (0, "")
+    assert f"study shared was begun with {begun}; this sweep has sampler=random\n" in says.stdout
 
 
 def test_other_settings_are_refused_as_in_resume(machines: Machines) -> None:

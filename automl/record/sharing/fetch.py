@@ -68,6 +68,26 @@ def fetch(study: StudyConfig) -> Fetched:
     return Fetched(found.n_trials, found.identity, Counter(alive))
 
 
+def stored_config(study: StudyConfig) -> str | None:
+    """The config that `study` was begun with, as YAML; None: it is not in its database yet.
+
+    Raises ConfigError when the database cannot be used, StorageError.
+    """
+    assert study.storage is not None
+    assert study.name is not None
+    database = Database(study.storage)
+    database.check()
+    try:
+        with database.transaction() as cursor:
+            if not tables.has_tables(cursor):
+                return None
+            tables.make_tables(cursor, database.where)  # they are there: looks at their version
+            found = tables.find_study(cursor, study.name)
+    finally:
+        database.close()
+    return None if found is None else found.config
+
+
 def ship_left(database: Database, study: StoredStudy, directory: Path) -> None:
     """What sweeps of this folder had logged when they were killed, or cut off. Raises
     StorageError."""

@@ -1,0 +1,60 @@
+"""What a sweep takes of the study that it joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from automl.cli.joining import Joined, compared
+from automl.cli.stored import NOT_STORED
+
+
+def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
+    defaults = ["config_schema", {"sampler": f"{sampler}_schema"}, {"pruner": "none_schema"}]
+    study = {"checkpoints": checkpoints}
+    return {"defaults": defaults, "sampler": values, "pruner": {}, "study": study}
+
+
+BEGUN = config("tpe", {"n_startup_trials": 10, "constant_liar": True}, "s3://bucket/a")
+
+
+def test_what_is_the_same_is_not_spoken_of() -> None:
+    assert compared("x", BEGUN, BEGUN, ["sampler=tpe"]) == Joined()
+
+
+def test_another_option_is_taken_with_its_values() -> None:
+    here = config("random", {}, "s3://bucket/a")
+    taken = compared("x", BEGUN, here, ["study.name=x"])
+    words = ("sampler=tpe", "sampler.n_startup_trials=10", "sampler.constant_liar=true")
+    assert taken.overrides == words
+    assert taken.notes == (f"{' '.join(words)}: as study x was begun, which this sweep joins",)
+
+
+def test_another_value_is_taken_alone() -> None:
+    here = config("tpe", {"n_startup_trials": 3, "constant_liar": True}, "s3://bucket/a")
+    taken = compared("x", BEGUN, here, [])
+    assert taken.overrides == ("sampler=tpe", "sampler.n_startup_trials=10")
+
+
+def test_a_value_that_is_new_in_this_version_is_its_own() -> None:
+    values = {"n_startup_trials": 10, "constant_liar": True, "added_since": 1}
+    assert compared("x", BEGUN, config("tpe", values, "s3://bucket/a"), []) == Joined()
+
+
+def test_what_the_command_line_says_goes() -> None:
+    here = config("tpe", {"n_startup_trials": 3, "constant_liar": True}, "s3://bucket/a")
+    said = compared("x", BEGUN, here, ["sampler.n_startup_trials=3"])
+    assert said.overrides == ()
+    (note,) = said.notes
+    assert "begun with sampler=tpe sampler.n_startup_trials=10; " in note
+    assert note.endswith("this sweep has sampler.n_startup_trials=3")
+
+
+def test_checkpoints_go_where_those_of_the_study_are() -> None:
+    here = config("tpe", {"n_startup_trials": 10, "constant_liar": True})
+    assert compared("x", BEGUN, here, []).overrides == ("study.checkpoints='s3://bucket/a'",)
+    assert compared("x", here, BEGUN, []) == Joined(), "they have their own place, and may have it"
+
+
+def test_a_credential_is_not_taken() -> None:
+    begun = config("tpe", {}, NOT_STORED)
+    assert compared("x", begun, config("tpe", {}), []) == Joined()
