@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -44,6 +45,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--trials", type=int, default=10_000)
     words.add_argument("--asks", type=int, default=200)
+    words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--ask", nargs=2, metavar=("URL", "SAMPLER"), help="what a process does")
     given = words.parse_args()
     if given.ask:
@@ -56,7 +58,13 @@ def main() -> None:
             url = server.url(server.new_database())
             fill(url, given.trials)
             for sampler, n_sweeps in (("random", 1), ("random", 3), ("tpe", 1)):
-                measure(url, sampler, n_sweeps, given.asks)
+                rounds = [measure(url, sampler, n_sweeps, given.asks) for _ in range(given.rounds)]
+                opening, asks, alone = (median(each) for each in zip(*rounds, strict=True))
+                compared = f", {asks / alone:.2f} of the sampler alone" if alone else ""
+                sys.stdout.write(
+                    f"{sampler}, {n_sweeps} at once, median of {given.rounds}: "
+                    f"opening {opening:.1f} s, {asks:.1f} asks a second{compared}\n"
+                )
 
 
 def fill(url: str, n_trials: int) -> None:
@@ -97,7 +105,11 @@ def opened(url: str, folder: Path, sampler: str) -> Iterator[SharedStudy]:
         identity = Identity(IDENTITY, IDENTITY)
         rules = Rules(parse_space(SPACE), SAMPLERS[sampler](), NoPruner(), identity)
         study = SharedStudy.open(config, rules, folder, open_shared(shared, "config"))
-        shared.start(frozenset, *[lambda told: None] * 3)
+
+        def nothing(told: object) -> None:
+            """Nothing is trained here."""
+
+        shared.start(frozenset, stands=nothing, broke=nothing, end=nothing, lend=nothing)
         yield study
     finally:
         shared.close()
@@ -108,8 +120,9 @@ def end_all(url: str) -> None:
         tables.end_trials(cursor, 1, [trial.number for trial in tables.open_trials(cursor, 1)])
 
 
-def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
-    """Sweeps that ask at the same time, each its part of the asks."""
+def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> tuple[float, float, float]:
+    """Sweeps that ask at the same time, each its part of the asks: seconds to open the study, asks
+    a second, and proposals a second of the sampler alone (0.0: not measured)."""
     end_all(url)  # else what those before gave back would be taken over, and nothing be drawn
     command = [sys.executable, __file__, "--asks", str(n_asks // n_sweeps), "--ask", url, sampler]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n_sweeps)]
@@ -117,12 +130,13 @@ def measure(url: str, sampler: str, n_sweeps: int, n_asks: int) -> None:
     opening = max(float(seconds) for seconds, *_ in figures)
     begun, ended = min(float(f[1]) for f in figures), max(float(f[2]) for f in figures)
     n_asked = n_asks // n_sweeps * n_sweeps
+    asks, alone = n_asked / (ended - begun), float(figures[0][3])
+    beside = f", the sampler alone {alone:.1f}" if alone else ""
     sys.stdout.write(
-        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s, "
-        f"{n_asked / (ended - begun):.1f} asks a second"
+        f"{sampler}, {n_sweeps} at once: opening {opening:.1f} s, {asks:.1f} asks a second"
+        f"{beside}\n"
     )
-    alone = float(figures[0][3])
-    sys.stdout.write(f", the sampler alone {alone:.1f}\n" if alone else "\n")
+    return opening, asks, alone
 
 
 def ask(url: str, sampler: str, *, n_asks: int) -> None:
