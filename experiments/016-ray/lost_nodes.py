@@ -82,12 +82,12 @@ def agent(node: Any) -> None:
 
 
 def whole_node(node: Any) -> None:
-    for process in [*_raylet(node).children(recursive=True), _raylet(node)]:
+    for process in [*raylet_of(node).children(recursive=True), raylet_of(node)]:
         process.kill()
 
 
 def stopped(node: Any) -> None:
-    for process in (_raylet(node), agent_of(node)):
+    for process in (raylet_of(node), agent_of(node)):
         process.suspend()
 
 
@@ -101,13 +101,13 @@ WAYS: Mapping[str, tuple[Callable[[Any], None], float]] = {
 """And within how many seconds its trials are to go on elsewhere."""
 
 
-def _raylet(node: Any) -> psutil.Process:
+def raylet_of(node: Any) -> psutil.Process:
     return psutil.Process(node.all_processes["raylet"][0].process.pid)
 
 
 def agent_of(node: Any) -> psutil.Process:
     """Its process of ours, by the name that Ray gives it."""
-    below = _raylet(node).children(recursive=True)
+    below = raylet_of(node).children(recursive=True)
     return next(process for process in below if "AgentActor" in "".join(process.cmdline()))
 
 
@@ -187,7 +187,7 @@ def most_trials(cluster: Any, trained: Path) -> tuple[Any, Sequence[int]]:
     """The node that most run on, but not the head, and which."""
     found = []
     for node in cluster.worker_nodes:
-        below = {process.pid for process in _raylet(node).children(recursive=True)}
+        below = {process.pid for process in raylet_of(node).children(recursive=True)}
         there = [n for n in range(N_TRIALS) if last_pid(trained, n) in below]
         found.append((len(there), id(node), node, there))
     n, _, node, there = max(found)

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 from lost_nodes import (
     EPOCH_SECONDS,
     N_EPOCHS,
@@ -28,14 +29,19 @@ from lost_nodes import (
     epochs_of,
     exit_of,
     lose_one,
+    raylet_of,
     write_row,
 )
 from lost_nodes import WAYS as ALL_WAYS
 
 from tests.execution.cluster.clusters import ray_cluster
 
-WAYS = {name: way for name, way in ALL_WAYS.items() if "agent" not in name}
-"""It has no agents: a node is killed or loses its raylet."""
+WAYS = {
+    **{name: lose for name, (lose, _) in ALL_WAYS.items() if "agent" not in name},
+    "its trials' processes killed": lambda node: kill_trials(node),
+    "raylet and its trials stopped": lambda node: stop(node),
+}
+"""It has no agents: each trial is an actor, a process of its own."""
 PEER = f"""
 import json, os, sys, tempfile, time
 from pathlib import Path
@@ -71,6 +77,22 @@ tune.Tuner(
     ),
 ).fit()
 """
+
+
+def trials_of(node: Any) -> list[psutil.Process]:
+    """By the name that Ray gives a process which has an actor."""
+    below = raylet_of(node).children(recursive=True)
+    return [process for process in below if "ImplicitFunc" in "".join(process.cmdline())]
+
+
+def kill_trials(node: Any) -> None:
+    for trial in trials_of(node):
+        trial.kill()
+
+
+def stop(node: Any) -> None:
+    for process in (raylet_of(node), *trials_of(node)):
+        process.suspend()
 
 
 def play(lose: Callable[[Any], None], folder: Path) -> Lost:
@@ -126,12 +148,14 @@ def faults_of(results: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=tuple(WAYS), default=list(WAYS))
     asked = parser.parse_args()
     sys.stdout.write(
         "| what | trials there | elsewhere after, s | epochs repeated | left | faults |"
     )
     sys.stdout.write(f"\n|{'---|' * 6}\n")
-    for name, (lose, _) in WAYS.items():
+    for name in asked.only:
+        lose = WAYS[name]
         write_row([name, *cells(name, asked.rounds, partial(play, lose))])
 
 
