@@ -4,12 +4,16 @@
 
 Each start of a trial writes into a folder of its own, named by its attempt, so that one who was cut
 off and goes on for a while disturbs nobody. A file is written beside and put in its place whole.
-Whoever takes a trial over takes of each file the one of the latest attempt. Credentials are those
-that each machine has for itself: in its environment, its profile, its role.
+Whoever takes a trial over takes of each file the one of the latest attempt, unless the trial's
+folder here has been as far: an empty file beside it, `trial-00007.kept-00002-00001`, names each
+attempt whose files it has put there or brought. What such a folder has besides was written later.
+No clock is asked, as those of two machines differ. Credentials are those that each machine has for
+itself: in its environment, its profile, its role.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +37,8 @@ from automl.trial import (
 )
 
 _BESIDE = ".part"
+_KEPT = re.compile(r"(\d{5,}-\d{5,})/(.+)")
+"""An attempt and a file of it, below a trial's folder there."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +63,26 @@ class Stored:
 
     def keep(self, spec: TrialSpec, path: Path) -> None:
         """A file that this start of the trial has written below its folder. Raises StorageError."""
-        name = path.relative_to(spec.checkpoint_dir).as_posix()
-        there = f"{self._folder(spec.number)}/{_attempt(spec)}/{name}"
+        folder = Path(spec.checkpoint_dir)
+        name, attempt = path.relative_to(folder).as_posix(), _attempt(spec)
         try:
-            self._put(there, path.read_bytes())
+            self._put(f"{self._folder(spec.number)}/{attempt}/{name}", path.read_bytes())
+            _mark(folder, attempt).touch()
         except OSError as error:
             raise self._away(error) from error
 
     def bring(self, spec: TrialSpec) -> None:
-        """What is kept of the trial and newer than what its folder has. Raises StorageError."""
+        """What is kept of the trial by later attempts than its folder has been told of, and what
+        the folder lacks. Raises StorageError."""
         folder = Path(spec.checkpoint_dir)
         try:
-            for name, info in self._latest(spec.number).items():
-                path = folder / name
-                if not path.exists() or path.stat().st_mtime_ns < info.mtime_ns:
-                    new_in = make_folder(path.parent)
-                    with self._files.open_input_stream(info.path) as there, replacing(path) as file:
-                        file.write(there.read())
-                    for changed in (path.parent, *new_in):
-                        flush_folder(changed)
+            latest = self._latest(spec.number)
+            had = _newest_mark(folder)
+            for name, (attempt, there) in latest.items():
+                if attempt > had or not (folder / name).exists():
+                    self._fetch(there, folder / name)
+            if latest:  # and not before all are there: who ends half-way begins again
+                _mark(folder, max(attempt for attempt, _ in latest.values())).touch()
         except OSError as error:
             raise self._away(error) from error
 
@@ -92,19 +99,27 @@ class Stored:
 
         return bringing, kept
 
-    def _latest(self, trial: int) -> Mapping[str, Any]:
-        """Of each file that of the latest attempt which wrote it."""
+    def _latest(self, trial: int) -> Mapping[str, tuple[str, str]]:
+        """Of each file the latest attempt which wrote it, and where that one is."""
         from pyarrow.fs import FileSelector, FileType
 
         root = self._folder(trial)
         selector = FileSelector(root, recursive=True, allow_not_found=True)
-        found = {}
-        for info in sorted(self._files.get_file_info(selector), key=lambda info: info.path):
-            if info.type == FileType.File and not info.path.endswith(_BESIDE):
-                _, _, name = info.path.removeprefix(f"{root}/").partition("/")
-                if name and ".." not in name.split("/"):
-                    found[name] = info
+        found: dict[str, tuple[str, str]] = {}
+        for info in self._files.get_file_info(selector):
+            kept = _KEPT.fullmatch(info.path.removeprefix(f"{root}/"))
+            if kept and info.type == FileType.File and not info.path.endswith(_BESIDE):
+                attempt, name = kept.groups()
+                if ".." not in name.split("/"):
+                    found[name] = max(found.get(name, ("", "")), (attempt, info.path))
         return found
+
+    def _fetch(self, there: str, path: Path) -> None:
+        new_in = make_folder(path.parent)
+        with self._files.open_input_stream(there) as stream, replacing(path) as file:
+            file.write(stream.read())
+        for changed in (path.parent, *new_in):
+            flush_folder(changed)
 
     def _put(self, name: str, content: bytes) -> None:
         """Whole or not at all, whenever this process ends."""
@@ -152,6 +167,18 @@ class Stored:
 def _attempt(spec: TrialSpec) -> str:
     """In the order of the attempts, as text."""
     return f"{spec.attempt:05d}-{spec.n_starts:05d}"
+
+
+def _mark(folder: Path, attempt: str) -> Path:
+    """Never changed, and one for each attempt, so that one who was cut off takes none back. It is
+    not flushed: without it the same is brought again."""
+    return folder.with_name(f"{folder.name}.kept-{attempt}")
+
+
+def _newest_mark(folder: Path) -> str:
+    """Of the latest attempt; empty: there is none."""
+    begin = _mark(folder, "").name
+    return max((p.name.removeprefix(begin) for p in folder.parent.glob(f"{begin}*")), default="")
 
 
 class _BringingFeed:

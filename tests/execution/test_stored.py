@@ -58,16 +58,92 @@ def test_starts_by_one_sweep_are_attempts_too(stored: Stored, tmp_path: Path) ->
     assert (tmp_path / "b" / "7" / "last.pt").read_text() == "start 10"
 
 
-def test_what_a_folder_has_that_is_newer_stays(stored: Stored, tmp_path: Path) -> None:
+FAST, SLOW = 4e9, 1e9
+"""What a clock may say that is decades before or behind."""
+
+
+@pytest.mark.parametrize("clock", [FAST, SLOW])
+def test_who_takes_a_trial_back_goes_on_from_what_others_wrote_of_it(
+    stored: Stored, tmp_path: Path, clock: float
+) -> None:
+    """Whatever the clock of the machine says that began it."""
+    first, second = spec_of(tmp_path / "a", 1), spec_of(tmp_path / "b", 2)
+    mine = write(first, "last.pt", "epoch 3")
+    stored.keep(first, mine)
+    stored.bring(second)
+    stored.keep(second, write(second, "last.pt", "epoch 9"))
+    os.utime(mine, (clock, clock))
+    stored.bring(spec_of(tmp_path / "a", 3))
+    assert mine.read_text() == "epoch 9"
+
+
+@pytest.mark.parametrize("clock", [FAST, SLOW])
+def test_what_a_folder_has_that_is_newer_stays(
+    stored: Stored, tmp_path: Path, clock: float
+) -> None:
+    """What was written after the last that was kept: its machine died between the two."""
+    one = spec_of(tmp_path / "a", 0, 0)
+    mine = write(one, "last.pt", "epoch 3")
+    stored.keep(one, mine)
+    mine.write_text("epoch 5")
+    os.utime(mine, (clock, clock))
+    stored.bring(spec_of(tmp_path / "a", 0, 1))
+    assert mine.read_text() == "epoch 5"
+
+
+@pytest.mark.parametrize("clock", [FAST, SLOW])
+def test_what_was_written_after_it_was_brought_stays(
+    stored: Stored, tmp_path: Path, clock: float
+) -> None:
+    """Though nothing of this attempt was kept."""
+    first, second = spec_of(tmp_path / "a", 1), spec_of(tmp_path / "b", 2)
+    stored.keep(first, write(first, "last.pt", "epoch 3"))
+    stored.bring(second)
+    mine = write(second, "last.pt", "epoch 5")
+    os.utime(mine, (clock, clock))
+    stored.bring(spec_of(tmp_path / "b", 3))
+    assert mine.read_text() == "epoch 5"
+
+
+def test_what_was_never_kept_counts_less_than_what_was(stored: Stored, tmp_path: Path) -> None:
+    first = spec_of(tmp_path / "a", 1)
+    stored.keep(first, write(first, "last.pt", "epoch 3"))
+    mine = write(spec_of(tmp_path / "b", 2), "last.pt", "epoch 1")
+    stored.bring(spec_of(tmp_path / "b", 3))
+    assert mine.read_text() == "epoch 3"
+
+
+def test_one_who_was_cut_off_makes_nothing_of_a_common_folder_older(
+    stored: Stored, tmp_path: Path
+) -> None:
+    first, second = (spec_of(tmp_path / "common", n) for n in (1, 2))
+    stored.keep(first, write(first, "last.pt", "epoch 3"))
+    stored.keep(second, mine := write(second, "last.pt", "epoch 4"))
+    stored.keep(first, write(first, "best.pt", "epoch 2"))
+    mine.write_text("epoch 5")
+    stored.bring(spec_of(tmp_path / "common", 3))
+    assert mine.read_text() == "epoch 5"
+
+
+def test_what_was_deleted_from_a_folder_comes_again(stored: Stored, tmp_path: Path) -> None:
+    one = spec_of(tmp_path / "a", 1)
+    stored.keep(one, mine := write(one, "last.pt", "epoch 3"))
+    mine.unlink()
+    stored.bring(spec_of(tmp_path / "a", 2))
+    assert mine.read_text() == "epoch 3"
+
+
+@pytest.mark.parametrize("name", ["zzz/last.pt", "last.pt", "00009-00001x/last.pt"])
+def test_what_no_attempt_has_put_there_is_not_taken(
+    stored: Stored, tmp_path: Path, name: str
+) -> None:
     one = spec_of(tmp_path / "a", 1)
     stored.keep(one, write(one, "last.pt", "epoch 3"))
-    mine = write(spec_of(tmp_path / "b", 2), "last.pt", "epoch 5, in a folder that all see")
-    os.utime(mine, (2e9, 2e9))
+    stray = tmp_path / "bucket/sweeps/1234/trial-00007" / name
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_text("a stranger's")
     stored.bring(spec_of(tmp_path / "b", 2))
-    assert mine.read_text().startswith("epoch 5")
-    os.utime(mine, (1e9, 1e9))
-    stored.bring(spec_of(tmp_path / "b", 2))
-    assert mine.read_text() == "epoch 3"
+    assert (tmp_path / "b" / "7" / "last.pt").read_text() == "epoch 3"
 
 
 def test_what_was_not_put_whole_is_not_taken(stored: Stored, tmp_path: Path) -> None:
