@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +29,14 @@ from automl.record.studies import study_names
 from automl.running.console import open_console
 from automl.running.device_rows import device_row
 from automl.running.view import SweepView, load_view
-from automl.running.watching import OLD_SECONDS, Seen, Watched, show_once, show_until_stopped
+from automl.running.watching import (
+    OLD_SECONDS,
+    Seen,
+    Watched,
+    of_machine,
+    show_once,
+    show_until_stopped,
+)
 
 FIRST_SECONDS = 30.0
 """How long the driver may take to answer at all."""
@@ -94,8 +102,9 @@ def _watched(reading: Reading, error: str | None, config: Config) -> Watched:
         trouble = f"the devices cannot be read now: {error}"
     elif age > OLD_SECONDS:
         trouble = f"the devices have not answered for {age:.0f} s"
-    folder = config.study.dir
-    return Watched(time.time(), devices, living_sweeps(Path(folder)), folder, trouble)
+    folder, here = config.study.dir, socket.gethostname()
+    sweeps = [of_machine(sweep, here) for sweep in living_sweeps(Path(folder))]
+    return Watched(time.time(), devices, sweeps, folder, trouble)
 
 
 def living_sweeps(folder: Path) -> list[SweepView]:
