@@ -358,6 +358,12 @@ now = Reading(0.0, (DeviceSnapshot(gpu, "a GPU", 2**34, 2**34, 0.0),))
 limits = Limits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
 assert place(Request(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2).devices == (gpu,)
 """
+SHOW_DEVICES = """
+from automl.commands.devices import device_accounts
+from automl.config import DevicesConfig, DevicesKind
+config.devices = DevicesConfig(kind=DevicesKind.host)
+assert device_accounts(config)
+"""
 
 
 @pytest.mark.parametrize(
@@ -366,12 +372,13 @@ assert place(Request(2**30), now, LedgerSnapshot(), limits, now_seconds=0.2).dev
         (COMPOSE, {"torch", "mlflow", "pandas", "sklearn", "optuna", "numpy", "py3nvml"}),
         (COMPOSE + ASK, {"torch", "mlflow", "sklearn"}),
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
+        (COMPOSE + SHOW_DEVICES, {"torch", "mlflow", "ray", "automl.execution.cluster"}),
         (
             NAME_INTEGRATIONS,
             {"torch", "lightning", "transformers", "skorch", "lightgbm", "xgboost", "sklearn"},
         ),
     ],
-    ids=["composing", "asking", "placing", "naming integrations"],
+    ids=["composing", "asking", "placing", "showing devices", "naming integrations"],
 )
 def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) -> None:
     code = f"{doing}\nimport sys\nprint([m for m in {sorted(forbidden)} if m in sys.modules])"

@@ -49,7 +49,10 @@ def run(config: Config, stored_config: str) -> int:
         killed = goes_on and lives is False
         view = as_recorded(dead(view, record) if killed else view, record)
     again = how_to_go_on_with(replace(config.study, name=view.study), record.settings)
-    print_view(view, _note(view, again, lives) if goes_on else None)
+    note = _note(view, again, lives) if goes_on else None
+    if goes_on and note is None and fetched is not None:  # the view has this sweep's own alone
+        note = _where_at_work(fetched)
+    print_view(view, note)
     for line in () if goes_on else _ensemble(record, path):
         open_console().say(line)
     return 0
@@ -88,9 +91,13 @@ def _of_record(path: Path, record: StudyRecord, fetched: Fetched) -> SweepView:
 
 
 def _note_of_shared(study: StudyConfig, fetched: Fetched) -> str:
-    if not fetched.at_work:
-        return f"no sweep works on it; go on with: {command_line('resume', study)}"
-    return f"trials that run: {fetched.where_at_work}"
+    at_work = _where_at_work(fetched)
+    return at_work or f"no sweep works on it; go on with: {command_line('resume', study)}"
+
+
+def _where_at_work(fetched: Fetched) -> str | None:
+    """On which machines trials run; None: on none."""
+    return f"trials that run: {fetched.where_at_work}" if fetched.at_work else None
 
 
 def print_view(view: SweepView, note: str | None) -> None:

@@ -25,6 +25,7 @@ from automl.running.messages import Asks, Broke, Ended, Measured, Message, Relea
 from automl.running.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (
+    LOCAL_NODE,
     Given,
     Hosted,
     Interrupted,
@@ -74,10 +75,12 @@ class Carrier:
         program_peaks: ProgramPeaks | None = None,
         is_lost: Callable[[int], bool] = lambda trial: False,
         stored: Stored | None = None,
+        machine: str = LOCAL_NODE,
     ) -> None:
         """`program_peaks` looks after trials that are programs, of which a worker knows little.
         `is_lost` tells of a trial that runs here whether it is another sweep's by now: it is to
-        stop, and nothing of it counts. `stored` keeps what this machine's trials write."""
+        stop, and nothing of it counts. `stored` keeps what this machine's trials write.
+        `machine` is what this one is called where a trial's device is told."""
         self._executor = executor
         self._log = log
         self._study = study
@@ -86,6 +89,7 @@ class Carrier:
         self._program_peaks = program_peaks
         self._is_lost = is_lost
         self._stored = stored
+        self._machine = machine
         self.stopping = threading.Event()
         """Set: every trial is told to stop at its next report."""
         self.latest: dict[int, Reported] = {}
@@ -129,7 +133,7 @@ class Carrier:
 
     def open_feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
         """Trials to carry; each is recorded as started when the executor takes it."""
-        device = placement.label
+        device = placement.label_at(self._machine)
 
         def started(spec: TrialSpec) -> None:
             self.devices[spec.number] = device

@@ -26,10 +26,14 @@ class DeviceLines:
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names = [cut(name_of(row), max(12, options.max_width // 3)) for row in self._rows]
-        widest = max(map(cell_len, names))
         figures = [_short_figures(row) for row in self._rows]
-        room = options.max_width - widest - 4 - max(map(cell_len, figures))
+        room = options.max_width - 4 - max(map(cell_len, figures))
+        most = max(12, options.max_width // 3)
+        if any(row.node != LOCAL_NODE for row in self._rows):  # whose bars give way to its name
+            most = max(most, room + 2)
+        names = [cut(name_of(row), most) for row in self._rows]
+        widest = max(map(cell_len, names))
+        room -= widest
         width = min(_MOST_BAR // 2, room)
         for row, name, told in zip(self._rows, names, figures, strict=True):
             line = Text(f"{name:<{widest}}  ", no_wrap=True, overflow="ellipsis")

@@ -44,7 +44,7 @@ def open_machines(prepared: Prepared) -> Iterator[Machines]:
         return
     with closing(_nodes(prepared)) as nodes:
         nodes.open()
-        yield Machines(NodesReader(lambda: _readings(nodes)), nodes)
+        yield Machines(NodesReader(lambda: readings(nodes)), nodes)
 
 
 def _nodes(prepared: Prepared) -> Nodes:
@@ -91,7 +91,7 @@ def _settings(prepared: Prepared) -> NodeSettings:
     )
 
 
-def _readings(nodes: Nodes) -> Sequence[NodeReading]:
+def readings(nodes: Nodes) -> Sequence[NodeReading]:
     """What each node said last, by our clock; of a cluster that is shared, what of it is held."""
     found, held = [], nodes.claims.held()
     for node in nodes.present():

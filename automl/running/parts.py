@@ -23,6 +23,7 @@ from automl.record.disk import write_durably
 from automl.record.events import EventLog
 from automl.record.files import EVENTS
 from automl.record.place import settle
+from automl.record.sharing.holder import this_holder
 from automl.running.alone import Alone
 from automl.running.lost_events import put_back
 from automl.running.prepared import Prepared
@@ -31,6 +32,7 @@ from automl.tracking.deliver import BELOW_RAY, NICENESS
 from automl.tracking.delivery import DelivererProcess, Delivery
 from automl.tracking.nowhere import NoDelivery
 from automl.tracking.run_update import StudyRef
+from automl.trial import LOCAL_NODE
 
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import Nodes
@@ -68,6 +70,12 @@ class Parts:
     def stored(self) -> Stored | None:
         """Where this machine keeps checkpoints besides; None: nowhere, or its nodes do."""
         return None if self.nodes is not None else stored_of(self.config.study, self.study.uuid)
+
+    @property
+    def machine(self) -> str:
+        """What this machine is called where a trial's device is told: by its name where sweeps of
+        others may work on the study, too, which the database knows by theirs."""
+        return this_holder().host if self.config.study.shared else LOCAL_NODE
 
     @property
     def n_places(self) -> int:

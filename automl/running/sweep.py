@@ -112,6 +112,7 @@ class Sweep:
             program_peaks=self._program_peaks,
             is_lost=parts.others.is_lost,
             stored=parts.stored,
+            machine=parts.machine,
         )
         self.began_seconds = time.monotonic()
         timeout = config.study.timeout_seconds

@@ -70,7 +70,7 @@ class Viewer:
             report = self._carrier.latest.get(number)
             yield RunningRow(
                 number=number,
-                device=running.placement.label,
+                device=running.placement.label_at(self._parts.machine),
                 params=running.waiting.trial.params,
                 seconds=now - running.since_seconds,
                 step=None if report is None else report.step,

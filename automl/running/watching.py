@@ -21,7 +21,14 @@ from automl.running.device_rows import DeviceRow, others, with_sweeps
 from automl.running.readable import clock
 from automl.running.running_table import memory_text
 from automl.running.view import RunningRow, SweepView
-from automl.trial import HOST_UUID, DeviceKind, kind_of_label, node_of_label
+from automl.trial import (
+    HOST_UUID,
+    LOCAL_NODE,
+    DeviceKind,
+    kind_of_label,
+    label_seen_from,
+    node_of_label,
+)
 
 MAX_TRIALS, MAX_OTHERS, MAX_WAITING = 16, 4, 6
 """Lines for each device, and for each study."""
@@ -86,6 +93,14 @@ def show_until_stopped(
                 sleep()
     except KeyboardInterrupt:
         return
+
+
+def of_machine(sweep: SweepView, name: str) -> SweepView:
+    """What a sweep shows, as the devices of that machine are read there: of no named node. A sweep
+    of a shared study names its machine, and one on a cluster every node."""
+    running = (replace(row, device=label_seen_from(row.device, name)) for row in sweep.running)
+    devices = (replace(d, node=LOCAL_NODE) if d.node == name else d for d in sweep.devices)
+    return replace(sweep, running=tuple(running), devices=tuple(devices))
 
 
 def _with_sweeps(seen: Seen, sweeps: Sequence[SweepView]) -> Seen:

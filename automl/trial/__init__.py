@@ -70,6 +70,7 @@ from automl.trial.places import (
     Work,
     host_of,
     kind_of_label,
+    label_seen_from,
     node_of_label,
 )
 from automl.trial.words import (
@@ -157,6 +158,7 @@ __all__ = [
     "Work",
     "host_of",
     "kind_of_label",
+    "label_seen_from",
     "node_of_label",
     "number_of",
     "one_by_one",

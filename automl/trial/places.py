@@ -172,7 +172,12 @@ class Placement:
     def label(self) -> str:
         """For people and the tag `automl.device`: `cpu`, or each GPU's name and UUID; and of which
         node, where there are several."""
-        where = "" if self.node == LOCAL_NODE else f"{_OF_NODE}{self.node}"
+        return self.label_at(LOCAL_NODE)
+
+    def label_at(self, here: str) -> str:
+        """Likewise, of a sweep beside which others run: its own machine is a node called `here`."""
+        node = here if self.node == LOCAL_NODE else self.node
+        where = "" if node == LOCAL_NODE else f"{_OF_NODE}{node}"
         if self.on_host:
             return f"{ON_CPU}{where}"
         gpus = ", ".join(f"{share.device_name} {share.device.uuid}" for share in self.shares)
@@ -188,3 +193,8 @@ def kind_of_label(label: str) -> DeviceKind:
 def node_of_label(label: str) -> str:
     """Likewise."""
     return label.rpartition(_OF_NODE)[2] if _OF_NODE in label else LOCAL_NODE
+
+
+def label_seen_from(label: str, machine: str) -> str:
+    """Likewise, as it reads on the node of that name, whose own devices need no node."""
+    return label.removesuffix(f"{_OF_NODE}{machine}")

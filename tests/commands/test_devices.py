@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from automl.admission.account import account
 from automl.admission.ledger import Page
-from automl.commands.devices import print_accounts, run
-from automl.config import Config, DevicesConfig, DevicesKind, ExecutionConfig, ExecutionKind
+from automl.commands.devices import print_accounts, print_nodes, run
+from automl.config import (
+    Config,
+    DevicesConfig,
+    DevicesKind,
+    ExecutionConfig,
+    ExecutionKind,
+    RayConfig,
+)
 from automl.devices.device import DeviceProcess, DeviceSnapshot, Reading
+from automl.devices.nodes import NodeReading
+from automl.errors import AutoMLError
 from tests.places import device_id
 
 GIB = 2**30
@@ -21,14 +32,43 @@ def test_the_host_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert row.startswith("host  cpu  ")
 
 
-def test_of_a_cluster_this_machine_is_shown_and_that_is_said(
+def test_a_cluster_of_its_own_is_not_started_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    config = Config(
+        devices=DevicesConfig(kind=DevicesKind.host),
+        execution=ExecutionConfig(kind=ExecutionKind.ray),
+        ray=RayConfig("local"),
+    )
+    assert run(config, "") == 0
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.startswith("host  cpu  "), "it would have this machine alone"
+
+
+def test_of_nodes_each_row_has_the_name_and_who_cannot_read_says_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    devices = DevicesConfig(kind=DevicesKind.host)
-    assert run(Config(devices=devices, execution=ExecutionConfig(kind=ExecutionKind.ray)), "") == 0
-    *_, row, said = capsys.readouterr().out.splitlines()
-    assert row.startswith("host  cpu  ")
-    assert said.startswith("of this machine; those of the other nodes are shown while a sweep")
+    process = DeviceProcess(41, 2 * GIB, 2 * GIB, "train", "ann")
+    gpu = DeviceSnapshot(device_id("node-b/GPU-a"), "a GPU", 16 * GIB, 14 * GIB, 0.5, (process,))
+    host = DeviceSnapshot(device_id("node-a/host"), "cpu", 16 * GIB, 8 * GIB, n_places=2)
+    broken = Reading(0.0, error="Driver\x1b[2J gone")
+    found = [
+        NodeReading(node, reading, time.monotonic())
+        for node, reading in (
+            ("node-c", broken),
+            ("node-b", Reading(0.0, (gpu,))),
+            ("node-a", Reading(0.0, (host,))),
+        )
+    ]
+    print_nodes(found, Config())
+    head, *rows, said = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["node", "device"]
+    assert [row.split()[:2] for row in rows] == [
+        ["node-a", "host"],
+        ["node-b", "GPU-a"],
+        ["node-b", "pid"],
+    ]
+    assert said == "node-c: the devices cannot be read: Driver�[2J gone"
+    with pytest.raises(AutoMLError, match="node-c: Driver"):
+        print_nodes(found[:1], Config())
 
 
 def test_who_else_is_there_is_told_below_the_device(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,11 @@ from automl.commands.status import as_recorded, dead, print_view, run
 from automl.record.directory import StudyDirectory
 from automl.record.events import EventLog
 from automl.record.study import fold
+from automl.running.device_rows import DeviceRow
 from automl.running.view import BestRow, FailureRow, RunningRow, WaitingRow, write_view
 from automl.trial import Ensembled, Failed, Finished, Reported, Started, SweepStarted
 from tests.commands.conftest import config
+from tests.places import placed
 from tests.running.test_view import VIEW
 
 
@@ -32,6 +34,20 @@ def test_a_living_sweep_is_not(study: Path, capsys: pytest.CaptureFixture[str]) 
     with StudyDirectory.open(config(study.parent, study.name).study, must_exist=True):
         assert run(config(study.parent), "") == 0
     assert "resume" not in capsys.readouterr().out
+
+
+def test_the_node_of_each_device_and_trial_is_named(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = RunningRow(8, placed("node-b/host", 0).label, {"depth": 4}, 12.5, 3, {"val_loss": 1})
+    hosts = (DeviceRow("host", "cpu", 2**34, node="node-a"), DeviceRow("host", "cpu", 2**34))
+    view = replace(VIEW, time=time.time(), running=(running,), devices=hosts)
+    write_view(study / "status.json", view)
+    with StudyDirectory.open(config(study.parent, study.name).study, must_exist=True):
+        assert run(config(study.parent), "") == 0
+    said = capsys.readouterr().out
+    assert "\ncpu host of node-a  " in said
+    assert "\n8      cpu of node-b  12 s  3     val_loss 1" in said
 
 
 def test_an_ended_sweep_says_how(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 
 from automl.commands.devices import run
-from automl.commands.watch import living_sweeps
+from automl.commands.watch import living_sweeps, until_lost
 from automl.config import Config, DevicesConfig, DevicesKind
+from automl.errors import AutoMLError
 from automl.record.directory import StudyDirectory
 from automl.running.view import SweepView, WaitingRow, write_view
+from automl.running.watching import Watched
 from tests.commands.conftest import config
 from tests.nvml_stub.fixtures import LARGE, SMALL, loaded_nvml_stub, nvml_library, nvml_stub
 from tests.nvml_stub.stub import GIB, NvmlStub
@@ -63,3 +66,13 @@ def test_a_gpu_has_its_numbers_before_its_uuid(
     assert head.split()[:3] == ["CUDA", "NVML", "device"]
     assert small.split()[:3] == ["1", "0", SMALL]
     assert large.split()[:3] == ["0", "1", LARGE]
+
+
+def test_where_the_cluster_is_lost_meanwhile_it_ends_and_says_so() -> None:
+    """Else Ray itself ends the process, a minute later."""
+    errors = iter([None, AutoMLError("the Ray cluster is lost")])
+    shown = Watched(1.0, [], [], "studies")
+    seen = until_lost(repeat(shown), lambda: next(errors))
+    assert next(seen) is shown
+    with pytest.raises(AutoMLError, match="the Ray cluster is lost"):
+        next(seen)

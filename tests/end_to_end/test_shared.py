@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def check_exact(records: Records, n_trials: int) -> None:
     assert set(runs) == set(range(n_trials))
     for number, run in runs.items():
         assert run.info.status == "FINISHED", f"trial {number}"
+        assert run.data.tags["automl.device"] == f"cpu of {socket.gethostname()}"
         for metric in METRICS:
             assert records.steps(run, metric) == list(range(N_EPOCHS)), f"trial {number}"
 
@@ -194,6 +196,22 @@ def test_trials_of_a_sweep_that_is_stopped_end_before_its_lease_does(machines: M
     sweep.wait_until(lambda: len(hangs.read_text().split()) == 2, "it goes on")
     assert [e.lease_ended for e in records.interrupted()] == [True]
     assert machines.held("attempt = 1") == [0], "no other has had it"
+
+
+@pytest.mark.slow
+def test_while_it_runs_a_trial_says_on_which_machine(machines: Machines, database: str) -> None:
+    """In `status`, there and in an empty folder, and in MLflow."""
+    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
+    records, here = machines.records("a"), f"cpu of {socket.gethostname()}"
+    known = ("study.name=shared", f"study.storage='{database}'")
+    runs = lambda: bool((records.path / "status.json").exists() and records.losses())  # noqa: E731
+    sweep.wait_until(runs, "it reports")
+    sweep.wait_until(lambda: here in machines["a"].call("status").stdout, "it is shown")
+    for seen in (machines["a"].call("status", *known), machines["b"].call("status", *known)):
+        assert (seen.code, seen.stderr) == (0, "")
+        assert f"trials that run: 1 on {socket.gethostname()}" in seen.stdout
+    sweep.wait_until(lambda: 0 in records.trial_runs(), "MLflow has it")
+    assert records.trial_runs()[0].data.tags["automl.device"] == here
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from automl.running.viewer import seconds_left, seconds_per_step
 from automl.search.pruners.median import Median
 from automl.search.study import Study
 from automl.trial import (
+    LOCAL_NODE,
     Checkpointed,
     CheckpointKind,
     Entry,
@@ -93,6 +94,7 @@ class Scene:
         program_peaks: ProgramPeaks | None = None,
         stored: Stored | None = None,
         together: bool = False,
+        machine: str = LOCAL_NODE,
     ) -> Scripted:
         """Carry the trial through these events."""
         executor = Scripted(events, error)
@@ -114,6 +116,7 @@ class Scene:
                 post=self.messages.append,
                 program_peaks=program_peaks,
                 stored=stored,
+                machine=machine,
             )
             self.carrier = carrier
             if stopping:
@@ -149,6 +152,13 @@ def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) ->
     assert scene.logged == [Started, Reported, Finished]
     assert scene.messages == [Ended(FINISHED), Released(KEY)]
     assert scene.carrier.latest == {}
+
+
+def test_of_a_shared_study_the_log_says_on_which_machine_a_trial_ran(scene: Scene) -> None:
+    scene.carry(FINISHED, machine="box-1")
+    started, _ = next(iter(read_events(scene.log_path)))
+    assert isinstance(started, Started)
+    assert started.device == "x GPU-a of box-1"
 
 
 def test_a_checkpoint_is_kept_elsewhere_before_it_is_logged(scene: Scene, tmp_path: Path) -> None:

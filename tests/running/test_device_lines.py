@@ -82,3 +82,14 @@ def test_a_fault_stands_in_place_of_the_bar() -> None:
 
 def test_the_host_is_a_device_too() -> None:
     assert name_of(DeviceRow("host", "cpu", GIB)) == "cpu host"
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_nodes_are_told_apart_by_their_whole_names(width: int) -> None:
+    """The bars give way where there is no room for both."""
+    nodes = ("gpu-cluster-node-00017", "gpu-cluster-node-00018")
+    hosts = [DeviceRow("host", "cpu", 64 * GIB, node=node) for node in nodes]
+    for line, node in zip(shown(DeviceLines(hosts), width), nodes, strict=True):
+        assert line.startswith(f"cpu host of {node}  ")
+        assert line.endswith("64.0/64.0 GiB free")
+        assert ("····" in line) == (width > 60)

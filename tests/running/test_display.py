@@ -10,7 +10,8 @@ from rich.console import Console
 
 from automl.running.display import LiveDisplay, PlainDisplay
 from automl.running.view import WaitingRow
-from tests.running.test_rendering import BEST, VIEW
+from tests.places import placed
+from tests.running.test_rendering import BEST, VIEW, running
 
 
 def plain() -> tuple[PlainDisplay, io.StringIO]:
@@ -65,3 +66,11 @@ def test_whatever_is_said_is_masked(kind: type[PlainDisplay | LiveDisplay]) -> N
     out = io.StringIO()
     kind(Console(file=out, width=80)).say("login failed: password=s3cret \ud800")
     assert out.getvalue() == "login failed: password=*** �\n"
+
+
+def test_the_live_table_names_the_node_of_each_trial() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=84, force_terminal=True, color_system=None)
+    with LiveDisplay(console) as display:
+        display.show(replace(VIEW, running=(running(17, placed("node-b/host", 0).label),)))
+    assert "17     cpu of node-b  12 s  7     val_loss 0.2346" in out.getvalue()

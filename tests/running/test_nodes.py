@@ -23,6 +23,7 @@ from automl.trial import (
     Finished,
     Request,
     kind_of_label,
+    label_seen_from,
     node_of_label,
 )
 from tests.places import placed
@@ -219,3 +220,11 @@ def test_what_runs_where_is_told_by_its_label() -> None:
     found = [(kind_of_label(p.label), node_of_label(p.label)) for p in (on_cpu, on_gpu)]
     assert found == [(DeviceKind.CPU, "node-1"), (DeviceKind.GPU, "node-2")]
     assert node_of_label(placed("GPU-a", GB).label) == LOCAL_NODE
+
+
+def test_of_a_study_that_machines_share_the_label_names_this_one() -> None:
+    here, there = placed("GPU-a", GB, name="A10"), placed("node-1/host", GB)
+    assert here.label_at("box-1") == "A10 GPU-a of box-1"
+    assert there.label_at("box-1") == "cpu of node-1", "a cluster's nodes have their own names"
+    assert label_seen_from(here.label_at("box-1"), "box-1") == here.label
+    assert label_seen_from(here.label_at("box-1"), "box-2") == "A10 GPU-a of box-1"

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from automl.running.device_rows import DeviceRow
 from automl.running.rendering import progress_line, render
 from automl.running.view import BestRow, EnsembleRow, FamilyRow, RunningRow, SweepView, WaitingRow
+from tests.places import placed
 
 UUID = "GPU-8f3a12b4-0000-1111-2222-333344445555"
 VIEW = SweepView(
@@ -149,3 +151,24 @@ def test_that_all_places_are_taken_is_shown_but_is_no_news(number: int | None, w
 def test_trouble_with_mlflow_is_shown() -> None:
     shown = text(replace(VIEW, trouble="connection refused", n_undelivered=12), 80)
     assert "MLflow: connection refused; 12 events wait" in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_several_nodes_every_device_and_trial_names_its_own(width: int) -> None:
+    gpu = placed(f"node-b/{UUID}", 2**30, name="NVIDIA H200")
+    view = replace(
+        VIEW,
+        devices=(
+            DeviceRow("host", "cpu", 2**34, node="node-a"),
+            DeviceRow(UUID, "NVIDIA H200", 2**37, node="node-b"),
+        ),
+        running=(running(17, placed("node-a/host", 0).label), running(18, gpu.label)),
+    )
+    lines = text(view, width).splitlines()
+    host, on_gpu, head, first, second = lines[-5:]
+    assert host.startswith("cpu host of node-a  ")
+    assert on_gpu.startswith("H200 GPU-8f3a12b4 of node-b  ")
+    assert head.split()[:2] == ["trial", "device"]
+    assert first.split()[:4] == ["17", "cpu", "of", "node-a"]
+    assert second.split()[:5] == ["18", "H200", "GPU-8f3a12b4", "of", "node-b"]
+    assert "val_loss 0.2346" in first

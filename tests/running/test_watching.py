@@ -18,6 +18,7 @@ from automl.running.watching import (
     MAX_WAITING,
     Seen,
     Watched,
+    of_machine,
     pace_text,
     show_once,
     show_until_stopped,
@@ -77,6 +78,18 @@ def test_a_trial_of_several_devices_stands_at_each() -> None:
     both = replace(TRIAL, device=f"Stub A10 {LARGE}, Stub T4 {SMALL}")
     shown = lines(Watched(101.0, DEVICES, [replace(SWEEP, running=(both,))], "studies"))
     assert sum("trial 7" in line for line in shown) == 2
+
+
+def test_what_runs_here_is_shown_though_its_sweep_names_this_machine() -> None:
+    """As one of a shared study does, and one on a cluster that this machine is a node of."""
+    here, there = (replace(TRIAL, number=n, device=f"{TRIAL.device} of box-{n}") for n in (1, 2))
+    rows = tuple(replace(SWEEP.devices[0], node=f"box-{n}") for n in (1, 2))
+    sweep = of_machine(replace(SWEEP, running=(here, there), devices=rows), "box-1")
+    shown = lines(Watched(101.0, DEVICES, [sweep], "studies"))
+    at = shown.index("Stub A10 GPU-aaaa1111")
+    assert "ours 2.0  reserved 1.0  others 4.0" in shown[at + 1]
+    assert [line.split()[1] for line in shown if line.startswith("  trial")][:1] == ["1"]
+    assert not any("trial 2" in line for line in shown)
 
 
 def test_what_is_too_much_is_counted() -> None:

@@ -58,8 +58,11 @@ _START_ONE = "Start one with: ray start --head, or use ray.address=local."
 class RayCluster:
     """A cluster that this process is connected to."""
 
-    def __init__(self, config: RayConfig, code: Code, target: str, open_config: object) -> None:
+    def __init__(
+        self, config: RayConfig, code: Code | None, target: str, open_config: object
+    ) -> None:
         """Connect. `target` makes the agent of a node: of its name, its CPUs and `open_config`.
+        `code` goes to the nodes; None: what is installed there is enough.
 
         Raises ConfigError.
         """
@@ -310,7 +313,7 @@ def _imported(config: RayConfig) -> Any:
     return ray
 
 
-def _connect(ray: Any, config: RayConfig, code: Code) -> None:
+def _connect(ray: Any, config: RayConfig, code: Code | None) -> None:
     """Raises ConfigError."""
     if ray.is_initialized():
         raise ConfigError(
@@ -322,7 +325,8 @@ def _connect(ray: Any, config: RayConfig, code: Code) -> None:
     if config.address == LOCAL:
         how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     else:
-        how["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
+        if code is not None:
+            how["runtime_env"] = {"working_dir": str(code.folder), "excludes": [*code.excludes]}
         _look_for(ray, config.address)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
