@@ -37,9 +37,8 @@ def run(arguments: Arguments) -> int:
 
 
 def _command(arguments: Arguments) -> int:
-    from automl.cli.compose import compose
+    from automl.cli.joining import compose_to_run
 
-    composed = compose(arguments)
-    composed.say_notes()
+    composed = compose_to_run(arguments)
     run_command = COMMANDS[composed.command].load()
     return run_command(composed.config, composed.stored_config)

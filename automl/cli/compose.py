@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 
 import hydra
@@ -28,11 +28,9 @@ from automl.cli.chosen import Chosen, added, chosen_by, others
 from automl.cli.default_model import DEFAULT_MODEL
 from automl.cli.explain import explained, unknown_key
 from automl.cli.hydra_settings import refuse_overrides, refuse_settings
-from automl.cli.joining import joined
 from automl.cli.length import is_open
 from automl.cli.paths import conf_dir
 from automl.cli.raw_texts import quoted
-from automl.cli.registry import DEFAULT
 from automl.cli.schemas import groups, keys_of, register_schemas
 from automl.cli.space import rewrite
 from automl.cli.stored import SWEEP, Base, choose_base, refuse_missing, stored_text, study_folder
@@ -40,7 +38,6 @@ from automl.cli.sweeps import canonical_space
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
 from automl.record.files import StudyFiles
-from automl.tracking.say import say_on_stdout
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,8 @@ class Composed:
     config: Config
     stored_config: str
     """YAML that `resume` composes the same config from; holds no credential."""
-    notes: tuple[str, ...] = ()
-    """What it took of a study that it joins, for people."""
     has_open_length: bool = False
     """Nobody said how long a training is; `config` has what the model takes by itself."""
-
-    def say_notes(self) -> None:
-        for note in self.notes:
-            say_on_stdout(note)
 
 
 def compose(arguments: Arguments, application: object = None) -> Composed:
@@ -80,27 +71,15 @@ def compose(arguments: Arguments, application: object = None) -> Composed:
         base, given = hydra_input(arguments, application)
         if not shows_hydra:
             _refuse_in_files(base, given)
-        composed, config = _checked(base, given)
-        notes: tuple[str, ...] = ()
-        if arguments.command == DEFAULT and application is None and not shows_hydra:
-            taken = joined(config.study, composed, arguments.overrides)
-            notes = taken.notes
-            if taken.overrides:
-                given = replace(given, overrides=(*given.overrides, *taken.overrides))
-                composed, config = _checked(base, given)
+        composed = _compose(given)
+        _refuse_unknown(composed, given.config_name)
+        refuse_missing(composed, base)
+        config = OmegaConf.to_object(composed)
+        assert isinstance(config, Config)
         config.space = canonical_space(config.space)
         has_open_length = is_open(composed)
         _decide(composed, config)
-        return Composed(arguments.command, config, stored_text(composed), notes, has_open_length)
-
-
-def _checked(base: Base, given: HydraInput) -> tuple[DictConfig, Config]:
-    composed = _compose(given)
-    _refuse_unknown(composed, given.config_name)
-    refuse_missing(composed, base)
-    config = OmegaConf.to_object(composed)
-    assert isinstance(config, Config)
-    return composed, config
+        return Composed(arguments.command, config, stored_text(composed), has_open_length)
 
 
 def _decide(composed: DictConfig, config: Config) -> None:

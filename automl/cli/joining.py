@@ -9,15 +9,19 @@ files or another version: how it searches, and where its checkpoints are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
+from automl.cli.arguments import Arguments
+from automl.cli.compose import Composed, compose
+from automl.cli.registry import DEFAULT
 from automl.cli.schemas import SUFFIX
 from automl.cli.space import override_text
-from automl.cli.stored import NOT_STORED, stored_text
+from automl.cli.stored import NOT_STORED
 from automl.config import StudyConfig
+from automl.tracking.say import say_on_stdout
 
 GROUPS = ("sampler", "pruner")
 CHECKPOINTS = "study.checkpoints"
@@ -32,19 +36,32 @@ class Joined:
     """For people, of what differs."""
 
 
-def joined(study: StudyConfig, composed: DictConfig, given: Sequence[str]) -> Joined:
-    """What to take, and what the command line says otherwise: `given` are its overrides.
+def compose_to_run(arguments: Arguments, application: object = None) -> Composed:
+    """As `compose`; where a sweep joins a study, with what it takes of that, which is said.
 
-    Raises ConfigError for a database that refuses, StorageError.
+    Raises ConfigError, for a database that refuses, too; StorageError.
     """
-    if not study.shared or study.name is None:
-        return Joined()
-    from automl.record.sharing.fetch import stored_config
+    composed = compose(arguments, application)
+    study = composed.config.study
+    if composed.command != DEFAULT or application is not None or not study.shared:
+        return composed
+    taken = _joined(study, composed.stored_config, arguments.overrides)
+    for note in taken.notes:
+        say_on_stdout(note)
+    if not taken.overrides:
+        return composed
+    return compose(replace(arguments, overrides=(*arguments.overrides, *taken.overrides)))
 
-    text = stored_config(study)
-    if text is None:
+
+def _joined(study: StudyConfig, here: str, given: Sequence[str]) -> Joined:
+    if study.name is None:
         return Joined()
-    return compared(study.name, _plain(text), _plain(stored_text(composed)), given)
+    from automl.record.sharing.fetch import stored_config  # with what speaks to PostgreSQL
+
+    stored = stored_config(study)
+    if stored is None:
+        return Joined()
+    return compared(study.name, _plain(stored), _plain(here), given)
 
 
 def compared(
@@ -73,7 +90,8 @@ def _differing(
         changed = [line for line in before if line not in now]
         if changed:
             yield group, [before[0], *(line for line in changed if line != before[0])]
-    kept, own = stored["study"].get("checkpoints"), here["study"].get("checkpoints")
+    section, _, key = CHECKPOINTS.partition(".")
+    kept, own = stored[section].get(key), here[section].get(key)
     if kept not in (None, own, NOT_STORED):
         yield CHECKPOINTS, [f"{CHECKPOINTS}={override_text(kept)}"]
 

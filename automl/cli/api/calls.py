@@ -116,7 +116,6 @@ def carry_out_composed(
     """Run the sweep to its end. Raises what `sweep` does."""
     config = made.config
     assert config.study.name is not None, "given above"
-    made.say_notes()
     inline = config.execution.kind is ExecutionKind.inline
     called = None if function is None else _called(function, inline=inline, changed=changed)
     from automl.commands.sweep import carry_out

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 
 from automl.cli.arguments import Arguments
-from automl.cli.compose import Composed, compose
+from automl.cli.compose import Composed
+from automl.cli.joining import compose_to_run
 
 composing = threading.RLock()
 """Hydra has one state for a whole process."""
@@ -16,4 +17,4 @@ def composed(command: str, overrides: Sequence[str], application: object = None)
     """What `python -m automl COMMAND OVERRIDES` would run, by the settings that a Hydra application
     composed if they are given. Raises ConfigError."""
     with composing:
-        return compose(Arguments(command, tuple(overrides)), application)
+        return compose_to_run(Arguments(command, tuple(overrides)), application)

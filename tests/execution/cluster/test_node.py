@@ -138,7 +138,7 @@ def test_reports_that_nobody_judges_are_not_waited_for(tmp_path: Path) -> None:
     noted = [event for message in heard if isinstance(message, m.Noted) for event in message.events]
     assert len([event for event in noted if isinstance(event, Reported)]) > 1
     assert isinstance(noted[-1], Finished)
-    agent.end("the test is over")
+    agent.close()
 
 
 def test_a_checkpoint_is_waited_for_unless_its_trial_has_ended(tmp_path: Path) -> None:
@@ -233,6 +233,7 @@ def test_an_agent_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
         end(agent)
         assert end is Agent.close or left.wait(60)
         assert not [*(tmp_path / "own").glob("automl-*")]
+        agent.close()  # its process would have left, and its workers with it
 
 
 def test_a_worker_that_is_begun_later_lives_no_longer(tmp_path: Path) -> None:
