@@ -14,6 +14,7 @@ from automl.trial import Interrupted, Reported, Started
 from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
+from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import ray_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -50,7 +51,7 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     sweep.wait_until(lambda: records.n_lines() > 30, "some reports")
     agents()[0].kill()
     done = sweep.wait()
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, trouble(done)) == (0, "")
     assert "on-ray: 6 finished" in done.stdout
     devices = {e.device for e in records.events() if isinstance(e, Started)}
     assert len(devices) == 2
@@ -79,7 +80,7 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
     sweep.kill()
     wait_until(lambda: not any(map(psutil.pid_exists, ours)) and not agents(), "their end")
     done = program.run("resume", "study.name=killed", *ON_RAY[:1], f"ray.address={cluster.address}")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, trouble(done)) == (0, "")
     assert "killed: 4 finished" in done.stdout
     check_went_on(records)
 
@@ -90,7 +91,7 @@ def test_small_trials_train_in_packs(program: Program, cluster: Any) -> None:
         *("study.name=packs", "study.n_trials=24", "training.epochs=3", "data=disc"),
         *("tracking.store=none", "sampler=random", *of_ray(program, cluster)),
     )
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, trouble(done)) == (0, "")
     assert "packs: 24 finished" in done.stdout
 
 

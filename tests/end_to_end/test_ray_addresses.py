@@ -9,6 +9,7 @@ import pytest
 
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
+from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import short_folder, started_head
 from tests.processes import is_running
 
@@ -68,7 +69,7 @@ def test_a_cluster_of_its_own_is_gone_with_the_sweep(program: Program, ends: str
             sweep.kill()
         else:
             done = sweep.wait()
-            assert (done.code, done.stderr) == (0, "")
+            assert (done.code, trouble(done)) == (0, "")
         wait_until(
             lambda: not any(is_running(process.pid) for process in ours),
             "the end of all its processes",

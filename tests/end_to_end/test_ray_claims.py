@@ -14,6 +14,7 @@ import pytest
 from automl.trial import Started
 from tests.end_to_end.program import Program, mine, wait_until
 from tests.end_to_end.records import Records
+from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import ROOT, ray_cluster
 from tests.nvml_stub.fixtures import LARGE, SMALL
 from tests.nvml_stub.stub import NvmlStub
@@ -111,7 +112,7 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         assert job.free("GPU") == 0, "Ray gives it to nobody else"
         done = sweep.wait()
-        assert (done.code, done.stderr) == (0, "")
+        assert (done.code, trouble(done)) == (0, "")
         assert "claims: 3 finished" in done.stdout
         wait_until(lambda: job.free("GPU") == 1, "the end of its claims")
     (device,) = {e.device for e in records.events() if isinstance(e, Started)}
@@ -129,6 +130,6 @@ def test_a_sweep_trains_on_no_more_of_the_cpus_than_it_holds(program: Program) -
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         assert job.free("CPU") == 0
         done = sweep.wait()
-        assert (done.code, done.stderr) == (0, "")
+        assert (done.code, trouble(done)) == (0, "")
         assert "shares: 3 finished" in done.stdout
         wait_until(lambda: job.free("CPU") == 1, "the end of its claims")

@@ -13,6 +13,7 @@ from tests.end_to_end.program import Program, mine
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port, serve
 from tests.end_to_end.test_ray import agents, of_ray
+from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import ray_cluster
 from tests.execution.cluster.memory import in_memory, in_stores, pids_of
 from tests.postgres import Server, postgres
@@ -64,7 +65,7 @@ def test_no_password_is_in_rays_files_jobs_stores_or_processes(
         assert not any(in_memory(process.pid, password) for process in trained_by)
     check_ray_knows_none(cluster)
     done = sweep.wait()
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, trouble(done)) == (0, "")
     if given == "in the environment":
         assert len(records.trial_runs()) == 40
     check_ray_knows_none(cluster)

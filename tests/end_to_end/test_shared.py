@@ -95,7 +95,6 @@ def check_exact(records: Records, n_trials: int) -> None:
     assert set(runs) == set(range(n_trials))
     for number, run in runs.items():
         assert run.info.status == "FINISHED", f"trial {number}"
-        assert run.data.tags["automl.device"] == f"cpu of {socket.gethostname()}"
         for metric in METRICS:
             assert records.steps(run, metric) == list(range(N_EPOCHS)), f"trial {number}"
 
