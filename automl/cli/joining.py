@@ -20,7 +20,6 @@ from automl.cli.registry import DEFAULT
 from automl.cli.schemas import SUFFIX
 from automl.cli.space import override_text
 from automl.cli.stored import NOT_STORED
-from automl.config import StudyConfig
 from automl.tracking.say import say_on_stdout
 
 GROUPS = ("sampler", "pruner")
@@ -43,25 +42,22 @@ def compose_to_run(arguments: Arguments, application: object = None) -> Composed
     """
     composed = compose(arguments, application)
     study = composed.config.study
-    if composed.command != DEFAULT or application is not None or not study.shared:
+    if composed.command != DEFAULT or application is not None:
         return composed
-    taken = _joined(study, composed.stored_config, arguments.overrides)
+    if not study.shared or study.name is None:
+        return composed
+    from automl.record.sharing.fetch import stored_config  # with what speaks to PostgreSQL
+
+    stored = stored_config(study)
+    if stored is None:  # this sweep begins it
+        return composed
+    here = _plain(composed.stored_config)
+    taken = compared(study.name, _plain(stored), here, arguments.overrides)
     for note in taken.notes:
         say_on_stdout(note)
     if not taken.overrides:
         return composed
     return compose(replace(arguments, overrides=(*arguments.overrides, *taken.overrides)))
-
-
-def _joined(study: StudyConfig, here: str, given: Sequence[str]) -> Joined:
-    if study.name is None:
-        return Joined()
-    from automl.record.sharing.fetch import stored_config  # with what speaks to PostgreSQL
-
-    stored = stored_config(study)
-    if stored is None:
-        return Joined()
-    return compared(study.name, _plain(stored), _plain(here), given)
 
 
 def compared(

@@ -25,7 +25,7 @@ from automl.config.ray import LOCAL
 from automl.devices.device import DeviceReader, Reading
 from automl.devices.nodes import NodesReader
 from automl.devices.promises import open_promises
-from automl.devices.reader import LookElsewhere, ReaderThread, open_reader
+from automl.devices.reader import FIRST_SECONDS, LookElsewhere, ReaderThread, open_reader
 from automl.errors import AutoMLError
 from automl.record.directory import is_held
 from automl.record.files import StudyFiles
@@ -42,8 +42,6 @@ from automl.running.watching import (
     show_until_stopped,
 )
 
-FIRST_SECONDS = 30.0
-"""How long the driver may take to answer at all."""
 SHOWN_SECONDS = 1.0
 """From one picture to the next; a sweep writes its own as often."""
 
@@ -84,8 +82,8 @@ def _source(config: Config) -> Iterator[_Source]:
         from automl.running.machines import readings
 
         with open_nodes(config) as nodes:
-            by_name = lambda: sorted(readings(nodes), key=lambda of: of.node)  # noqa: E731
-            yield _Source(NodesReader(by_name), lost=nodes.lost)
+            cluster = NodesReader(lambda: sorted(readings(nodes), key=lambda of: of.node))
+            yield _Source(cluster, lost=nodes.lost)
         return
     with (
         contextlib.closing(open_reader(config.devices)) as reader,

@@ -46,6 +46,8 @@ LookElsewhere: TypeAlias = Callable[[float], Elsewhere]
 Reserved: TypeAlias = Callable[[], HeldBytes]
 """What our own processes hold now."""
 
+FIRST_SECONDS = 30.0
+"""How long a driver may take to answer at all, for who only looks."""
 STOP_SECONDS = 2.0
 """How long stopping waits for a read; one that hangs is left behind."""
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from automl.config import Config
+from automl.devices.reader import FIRST_SECONDS
 from automl.errors import AutoMLError
 from automl.execution.cluster.nodes import Nodes
 from automl.execution.cluster.on_ray import RayCluster
 from automl.running.machines import AGENT, readings
 from automl.running.on_node import NodeSettings
 
-FIRST_SECONDS = 30.0
-"""How long a node's driver may take to answer at all."""
 _STEP_SECONDS = 0.05
 
 

@@ -203,8 +203,8 @@ def test_while_it_runs_a_trial_says_on_which_machine(machines: Machines, databas
     sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
     records, here = machines.records("a"), f"cpu of {socket.gethostname()}"
     known = ("study.name=shared", f"study.storage='{database}'")
-    runs = lambda: bool((records.path / "status.json").exists() and records.losses())  # noqa: E731
-    sweep.wait_until(runs, "it reports")
+    shown = records.path / "status.json"
+    sweep.wait_until(lambda: bool(shown.exists() and records.losses()), "it reports")
     sweep.wait_until(lambda: here in machines["a"].call("status").stdout, "it is shown")
     for seen in (machines["a"].call("status", *known), machines["b"].call("status", *known)):
         assert (seen.code, seen.stderr) == (0, "")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from automl.config import StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.record.directory import StudyDirectory
@@ -79,10 +81,7 @@ def stored_config(study: StudyConfig) -> str | None:
     database.check()
     try:
         with database.transaction() as cursor:
-            if not tables.has_tables(cursor):
-                return None
-            tables.make_tables(cursor, database.where)  # they are there: looks at their version
-            found = tables.find_study(cursor, study.name)
+            found = _look_up(cursor, database.where, study.name)
     finally:
         database.close()
     return None if found is None else found.config
@@ -123,15 +122,20 @@ def check_place(copy: Copy, study: StoredStudy, directory: Path, where: str) -> 
 
 def _find(database: Database, name: str) -> StoredStudy:
     with database.transaction() as cursor:
-        names = []
-        if tables.has_tables(cursor):
-            tables.make_tables(cursor, database.where)  # they are there: looks at their version
-            found = tables.find_study(cursor, name)
-            if found is not None:
-                return found
-            names = tables.study_names(cursor)
+        found = _look_up(cursor, database.where, name)
+        if found is not None:
+            return found
+        names = tables.study_names(cursor) if tables.has_tables(cursor) else []
     there = f"it has: {', '.join(names)}" if names else "it has none"
     raise ConfigError(f"study.name={name}: no such study in {database.where}; {there}.")
+
+
+def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
+    """None: it is not there, or no tables are."""
+    if not tables.has_tables(cursor):
+        return None
+    tables.make_tables(cursor, where)  # they are there: looks at their version
+    return tables.find_study(cursor, name)
 
 
 def _bring_up(database: Database, study: StoredStudy, files: StudyFiles) -> None:
