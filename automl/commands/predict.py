@@ -111,7 +111,8 @@ def _score(
             scores_writer(*(file, classes, kept), parquet=parquet, threshold=predictor.threshold)
         )
         with leaving_a_core(), Behind("writing") as written:
-            for chunk in read_ahead(table.chunks(numbers, categories)):
+            verbatim = predictor.columns.verbatim
+            for chunk in read_ahead(table.chunks(numbers, categories, verbatim)):
                 written.do(partial(writer.write, chunk, by(chunk)))
                 unread.write(chunk.unread)
                 progress.show(chunk)

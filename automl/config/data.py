@@ -57,6 +57,9 @@ class DataConfig:
     detect_target: bool = False
     """A target of texts that say amounts (`1,234.50 €`), more than classes would be, is a
     regression's (data=csv sets it); false: its texts are classes, as in studies of before."""
+    detect_verbatim: bool = False
+    """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
+    false: they are numbers where they look so, as in studies of before."""
     test_path: str | None = None
     """A test table of its own; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from automl.errors import ConfigError
+
 _EMPTY = frozenset(["", "?", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#NA", "#N/A"])
 _NO_NUMBER = frozenset(
     ["NaN", "nan", "-NaN", "-nan", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
@@ -119,10 +121,27 @@ def numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
-def spellings(column: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """(N,) places in a list of the different texts, and that list; missing cells are `""`."""
+def as_written(value: object) -> str:
+    """Return the text of a cell in a column of codes, in which `7` and `007` differ."""
+    return value if isinstance(value, str) else to_text(value)
+
+
+def spellings(
+    column: pd.Series[Any], *, verbatim: bool = False
+) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """(N,) places in a list of the different texts, and that list; missing cells are `""`.
+
+    Raises ConfigError where a column of codes (`verbatim`) is given as numbers, in which leading
+    zeros are lost.
+    """
+    if verbatim and _is_number(column) and column.notna().any():
+        first = to_text(column[column.notna()].iloc[0])
+        raise ConfigError(
+            f"Column {column.name} held codes, as texts, in training and now holds numbers, for "
+            f"example {first}: give it as texts (pandas: read_csv(dtype={{{column.name!r}: str}}))."
+        )
     codes, values = distinct(column)
-    texts = [*map(to_text, values), ""]
+    texts = [*map(as_written if verbatim else to_text, values), ""]
     places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     return np.array([places[text] for text in texts], dtype=np.intp)[codes], list(places)
 

@@ -92,12 +92,21 @@ class ChunkedTable:
             )
         return cls(file, wanted, tuple(texts))
 
-    def chunks(self, numbers: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Chunk]:
+    def chunks(
+        self,
+        numbers: Sequence[str],
+        categories: Sequence[str] = (),
+        verbatim: Sequence[str] = (),
+    ) -> Iterator[Chunk]:
         """All rows, in their order. A text that is no number in one of `numbers` makes its row
-        one that cannot be read; of `categories` only the spelling counts. Raises ConfigError where
-        the file is none any more."""
+        one that cannot be read; of `categories` only the spelling counts; `verbatim`, some of
+        these or others, hold codes, which stay as they are written. Raises ConfigError where the
+        file is none any more."""
         with self.file.reading():
-            found = self._parquet() if self.file.is_parquet else self._csv(numbers, categories)
+            if self.file.is_parquet:
+                found = self._parquet()
+            else:
+                found = self._csv(numbers, categories, verbatim)
             for chunk, line_of in found:
                 yield _without_texts(chunk, [n for n in numbers if n in self.columns], line_of)
 
@@ -118,7 +127,7 @@ class ChunkedTable:
             begin = end
 
     def _csv(
-        self, numbers: Sequence[str], categories: Sequence[str]
+        self, numbers: Sequence[str], categories: Sequence[str], verbatim: Sequence[str]
     ) -> Iterator[tuple[Chunk, _Names]]:
         types = self._types(numbers, categories)
         separator = self.file.separator()
@@ -134,7 +143,7 @@ class ChunkedTable:
                 chunk = Chunk(len(frame), frame, places, (), n_read / size)
                 yield chunk, _Names("line", body.first_line + places)
                 continue
-            rows, frame = self._readable(body, names)
+            rows, frame = self._readable(body, names, verbatim)
             unread = tuple(Unread(line, why) for line, why in rows.bad)
             n_rows = len(rows.places) + len(unread)
             chunk = Chunk(n_rows, frame, rows.places, unread, n_read / size)
@@ -150,12 +159,14 @@ class ChunkedTable:
         types |= dict.fromkeys(self.texts, plain_blocks.text_type())
         return {name: types[name] for name in self.columns}
 
-    def _readable(self, block: Block, names: list[str]) -> tuple[CsvRows, pd.DataFrame]:
+    def _readable(
+        self, block: Block, names: list[str], verbatim: Sequence[str]
+    ) -> tuple[CsvRows, pd.DataFrame]:
         """Counted again, row by row, where pandas reads quotes otherwise. Raises ConfigError."""
         for exactly in (False, True):
             rows = block.rows(len(names), exactly=exactly)
             try:
-                frame = self._parsed(rows.good, names, block.separator)
+                frame = self._parsed(rows.good, names, block.separator, verbatim)
             except pd.errors.ParserError:
                 continue
             if len(frame) == len(rows.places):
@@ -165,7 +176,9 @@ class ChunkedTable:
             f"is no proper CSV between the lines {block.first_line} and {last}: mend its quotes."
         )
 
-    def _parsed(self, block: bytes, names: list[str], separator: str) -> pd.DataFrame:
+    def _parsed(
+        self, block: bytes, names: list[str], separator: str, verbatim: Sequence[str]
+    ) -> pd.DataFrame:
         if not block:
             return pd.DataFrame(columns=pd.Index(self.columns))
         missing = sorted(cells.MISSING)
@@ -175,7 +188,7 @@ class ChunkedTable:
             names=names,
             header=None,
             usecols=list(self.columns),
-            dtype=dict.fromkeys(self.texts, str),
+            dtype=dict.fromkeys((*self.texts, *verbatim), str),
             index_col=False,
             na_values={name: missing for name in self.columns if name not in self.texts},
             keep_default_na=False,

@@ -20,6 +20,8 @@ FORMAT = "automl-columns-1"
 """Stands in the plain form; a change of its layout, or of what it means, is a new number."""
 FORMAT_WITH_READINGS = "automl-columns-2"
 """The same with numbers that are made of cells; where there are none it is the first."""
+FORMAT_WITH_CODES = "automl-columns-3"
+"""The same with columns of codes; where there are none it is one of the other two."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class CategoryColumn:
     """Each has a feature of its own."""
     has_other: bool
     """One more stands for rare categories, and for those not seen in training."""
+    verbatim: bool = False
+    """Categories are codes: cells belong to one only if they are written alike."""
 
     @property
     def n_codes(self) -> int:
@@ -84,6 +88,13 @@ class Columns:
     def categories(self) -> tuple[CategoryColumn, ...]:
         return tuple(column for column in self.all if isinstance(column, CategoryColumn))
 
+    @cached_property
+    def verbatim(self) -> tuple[str, ...]:
+        """Names of the table's columns that hold codes."""
+        of_categories = [column.name for column in self.categories if column.verbatim]
+        of_readings = [reading.name for reading in self.readings if reading.verbatim]
+        return tuple(dict.fromkeys((*of_categories, *of_readings)))
+
     def plain(self) -> dict[str, Any]:
         """As text, numbers, lists and dicts: what `weights_only` loading accepts."""
         plain = []
@@ -91,13 +102,19 @@ class Columns:
             values = asdict(column)
             if isinstance(column, CategoryColumn):
                 values["categories"] = list(column.categories)
+                if not column.verbatim:
+                    del values["verbatim"]
             elif not column.made_of:
                 del values["made_of"], values["part"]
             plain.append(values)
-        if not self.readings:
-            return {"format": FORMAT, "columns": plain}
+        form = FORMAT_WITH_READINGS if self.readings else FORMAT
+        form = FORMAT_WITH_CODES if self.verbatim else form
         readings = [reading.plain() for reading in self.readings]
-        return {"format": FORMAT_WITH_READINGS, "columns": plain, "readings": readings}
+        return {
+            "format": form,
+            "columns": plain,
+            **({"readings": readings} if readings else {}),
+        }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Columns:
@@ -106,10 +123,10 @@ class Columns:
         Raises ValueError for another format, and TypeError or KeyError for what is no column: the
         file that they stand in may be a stranger's.
         """
-        if plain.get("format") not in (FORMAT, FORMAT_WITH_READINGS):
+        formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES)
+        if plain.get("format") not in formats:
             found = reprlib.repr(plain.get("format"))
-            known = f"{FORMAT!r} and {FORMAT_WITH_READINGS!r} are read."
-            raise ValueError(f"preprocessing of format {found}: {known}")
+            raise ValueError(f"preprocessing of format {found}: {', '.join(formats)} are read.")
         columns = tuple(map(_column, plain["columns"]))
         readings = tuple(map(reading_of, plain.get("readings", ())))
         makes = {reading.name: reading.parts for reading in readings}
@@ -150,7 +167,8 @@ def _check_kinds(column: Column) -> None:
         else (column.has_other, *column.categories)
     )
     kinds = (int, float) if isinstance(column, NumberColumn) else (str,)
-    if type(flag) is not bool or any(type(value) not in kinds for value in others):
+    flags = (flag, getattr(column, "verbatim", False))
+    if {*map(type, flags)} != {bool} or any(type(value) not in kinds for value in others):
         raise TypeError(f"the column {column.name[:50]!r} holds what no column does")
     if isinstance(column, NumberColumn) and not column.scale > 0:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from automl.data.columns import MAX_CATEGORIES
 from automl.data.making import learned_frequency, learned_text
 from automl.data.readings import DateReading, NumberReading, Reading
 from automl.data.said import date_style, number_in, number_style
+from automl.data.verbatim import are_verbatim
 from automl.errors import ConfigError
 
 PLAIN_NUMBERS = "numbers"
@@ -49,19 +50,34 @@ class Taken:
     """What makes numbers of its cells; None: it holds plain numbers, or categories."""
     is_new: bool = False
     """Studies of before had no such columns, or took them otherwise."""
+    verbatim: bool = False
+    """It holds codes, which stay as they are written."""
 
 
-def taken_for(frame: pd.DataFrame, choices: Mapping[str, str], *, detect: bool) -> dict[str, Taken]:
+def taken_for(
+    frame: pd.DataFrame,
+    choices: Mapping[str, str],
+    *,
+    detect: bool,
+    detect_verbatim: bool = False,
+) -> dict[str, Taken]:
     """By name, in the table's order. Raises ConfigError for a choice that cannot be."""
     refuse_unknown(choices, [str(name) for name in frame.columns])
     found = {}
     for name in frame.columns:
         column, chosen = frame[name], choices.get(name)
+        verbatim = detect_verbatim and are_verbatim(texts_of(column))
         if chosen is not None:
-            found[name] = _chosen(name, column, ColumnKind(chosen))
+            found[name] = _chosen(name, column, ColumnKind(chosen), verbatim)
         else:
-            found[name] = _found(name, column) if detect else _plain(name, column)
+            find = _found if detect else _plain
+            found[name] = find(name, column, verbatim)
     return found
+
+
+def texts_of(column: pd.Series[Any]) -> list[Any]:
+    """The different cells of a column that may hold texts; none of numbers and times."""
+    return [] if column.dtype.kind in "iufbmM" else cells.distinct(column)[1]
 
 
 def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
@@ -76,13 +92,15 @@ def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
             )
 
 
-def _plain(name: str, column: pd.Series[Any]) -> Taken:
+def _plain(name: str, column: pd.Series[Any], verbatim: bool) -> Taken:
+    if verbatim:
+        return _codes(name, column)
     if cells.holds_numbers(column):
         return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     return Taken(name, ColumnKind.category, "texts")
 
 
-def _found(name: str, column: pd.Series[Any]) -> Taken:
+def _found(name: str, column: pd.Series[Any], verbatim: bool) -> Taken:
     if column.dtype.kind == "M":
         return Taken(name, ColumnKind.date, "times", DateReading(name, "iso"), is_new=True)
     if why := _identifier(name, column):
@@ -90,19 +108,24 @@ def _found(name: str, column: pd.Series[Any]) -> Taken:
     if column.dtype.kind in "iufm":
         return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     values = cells.distinct(column)[1]
-    if cells.all_numbers(values):
+    if not verbatim and cells.all_numbers(values):
         return Taken(name, ColumnKind.number, PLAIN_NUMBERS)
     texts, n_different = tried(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
-        (has_digits and len(texts) > 0 and _spelled_out(name, texts, n_different))
-        or _text(name, column, texts, n_different)
-        or _category(name, column, n_different)
+        (has_digits and _date(name, texts))
+        or (has_digits and not verbatim and _number(name, texts, n_different))
+        or (not (has_digits and verbatim) and _text(name, column, texts, n_different))
+        or (_codes(name, column) if verbatim else _category(name, column, n_different))
     )
 
 
-def _spelled_out(name: str, texts: list[str], n_different: int) -> Taken | None:
-    return _date(name, texts) or _number(name, texts, n_different)
+def _codes(name: str, column: pd.Series[Any]) -> Taken:
+    values = cells.distinct(column)[1]
+    example = next((value for value in values if are_verbatim([value])), values[0])
+    taken = _category(name, column, len(values), verbatim=True)
+    why = f"codes such as {example!r}, as they are written: {taken.why}"
+    return replace(taken, why=why, is_new=True)
 
 
 def tried(values: Sequence[Any]) -> tuple[list[str], int]:
@@ -142,12 +165,15 @@ def _text(name: str, column: pd.Series[Any], texts: list[str], n_different: int)
     return None if reading is None else Taken(name, ColumnKind.text, why, reading, is_new=True)
 
 
-def _category(name: str, column: pd.Series[Any], n_different: int) -> Taken:
-    if n_different <= MAX_CATEGORIES or n_different >= column.notna().sum():
-        return Taken(name, ColumnKind.category, f"{n_different:,} different texts")
-    reading = learned_frequency(name, column)
-    why = f"{n_different:,} different texts: the most frequent, and how frequent each is"
-    return Taken(name, ColumnKind.category, why, reading, is_new=True)
+def _category(
+    name: str, column: pd.Series[Any], n_different: int, *, verbatim: bool = False
+) -> Taken:
+    why, reading = f"{n_different:,} different texts", None
+    if MAX_CATEGORIES < n_different < column.notna().sum():
+        why += ": the most frequent, and how frequent each is"
+        reading = learned_frequency(name, column, verbatim=verbatim)
+    is_new = reading is not None
+    return Taken(name, ColumnKind.category, why, reading, is_new=is_new, verbatim=verbatim)
 
 
 def _identifier(name: str, column: pd.Series[Any]) -> str | None:
@@ -169,7 +195,7 @@ def _all_differ(values: npt.NDArray[Any]) -> bool:
     return all(len(np.unique(some)) == len(some) for some in (values[:100], values))
 
 
-def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind) -> Taken:
+def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool) -> Taken:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
     texts, n_different = tried(cells.distinct(column)[1])
     if kind is ColumnKind.drop:
@@ -183,7 +209,7 @@ def _chosen(name: str, column: pd.Series[Any], kind: ColumnKind) -> Taken:
         _refuse(reading is None, key, texts, "texts with words that repeat")
         return Taken(name, kind, why, reading)
     if kind is ColumnKind.category:
-        return _category(name, column, n_different)
+        return _category(name, column, n_different, verbatim=verbatim)
     if cells.holds_numbers(column):
         return Taken(name, kind, why)
     mark, unit, share = number_style(texts)

@@ -146,7 +146,7 @@ def load_with_test(config: DataConfig, own_test_path: str | None) -> WithTest:
         return WithTest(dataset, test, digest, lambda: frame, judged_frame)
     from automl.data.source import read_test_table
 
-    frame, y, digest = read_test_table(config, source.target)
+    frame, y, digest = read_test_table(config, source.target, preprocessing.columns.verbatim)
     try:
         test = Part(preprocessing.read(frame), y)
     except ConfigError as error:
@@ -194,7 +194,9 @@ def _learned(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
     from automl.data.kinds import taken_for
     from automl.data.preprocessing import Preprocessing
 
-    taken = taken_for(frame, config.columns, detect=config.detect)
+    taken = taken_for(
+        frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
+    )
     return Preprocessing.fit(frame, taken)
 
 

@@ -45,7 +45,7 @@ def made(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
         case NumberReading():
             return {"number": _numbers(reading, column)}
         case FrequencyReading():
-            codes, texts = cells.spellings(column)
+            codes, texts = cells.spellings(column, verbatim=reading.verbatim)
             logs = [math.log1p(reading.counts.get(text, 1)) for text in texts]
             return {"frequency": np.array(logs)[codes]}
         case TextReading():
@@ -53,14 +53,16 @@ def made(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
             return dict(zip(reading.parts, topics.T, strict=True))
 
 
-def learned_frequency(name: str, column: pd.Series[Any]) -> FrequencyReading:
-    """Of the training part's cells."""
-    codes, texts = cells.spellings(column)
+def learned_frequency(
+    name: str, column: pd.Series[Any], *, verbatim: bool = False
+) -> FrequencyReading:
+    """Of the training part's cells; `verbatim`: they are codes."""
+    codes, texts = cells.spellings(column, verbatim=verbatim)
     counts = Counter(
         dict(zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True))
     )
     most = {text: n for text, n in counts.most_common(MAX_COUNTED) if n > 1}
-    return FrequencyReading(name, most)
+    return FrequencyReading(name, most, verbatim)
 
 
 def learned_text(name: str, column: pd.Series[Any]) -> TextReading | None:

@@ -14,7 +14,7 @@ Skewed columns are standardised like any other, and clipped far out. On Adult (c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,9 @@ class Preprocessing:
         frequent) are left out."""
         frame = _renamed(frame)
         taken = taken_for(frame, {}, detect=False) if taken is None else taken
-        categories = [n for n, one in taken.items() if one.kind is ColumnKind.category]
+        categories = {
+            name: one.verbatim for name, one in taken.items() if one.kind is ColumnKind.category
+        }
         learned: list[Column] = [
             *_fit_numbers(_numbers_of(frame, taken)),
             *_fit_categories(frame, categories),
@@ -130,7 +132,7 @@ def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.int32]:
     """(N,) place of each cell in `column.categories`, or the one after its end."""
-    codes, texts = cells.spellings(cells_)
+    codes, texts = cells.spellings(cells_, verbatim=column.verbatim)
     places = {text: i for i, text in enumerate(column.categories)}
     other = len(places)
     return np.array([places.get(text, other) for text in texts], dtype=np.int32)[codes]
@@ -207,12 +209,13 @@ def _varies(values: npt.NDArray[np.float64]) -> bool:
     return len(present) > 0 and (len(present) < len(values) or present.min() < present.max())
 
 
-def _fit_categories(frame: pd.DataFrame, names: Sequence[str]) -> list[CategoryColumn]:
+def _fit_categories(frame: pd.DataFrame, names: Mapping[str, bool]) -> list[CategoryColumn]:
+    """`names`: of the columns, and whether they hold codes."""
     if not names:
         return []
     from sklearn.preprocessing import OneHotEncoder
 
-    read = [cells.spellings(frame[name]) for name in names]
+    read = [cells.spellings(frame[name], verbatim=verbatim) for name, verbatim in names.items()]
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist",
         min_frequency=max(2, math.ceil(MIN_CATEGORY_SHARE * len(frame))),
@@ -225,5 +228,5 @@ def _fit_categories(frame: pd.DataFrame, names: Sequence[str]) -> list[CategoryC
         places = np.setdiff1d(encoder.categories_[i], rare if has_other else [])
         kept = tuple(sorted(texts[place] for place in places))
         if kept and len(kept) + has_other > 1:
-            columns.append(CategoryColumn(name, kept, has_other))
+            columns.append(CategoryColumn(name, kept, has_other, names[name]))
     return columns

@@ -28,6 +28,7 @@ class DateReading:
     """Points in time; see `said.DATE_PARTS`."""
 
     kind: ClassVar[str] = "date"
+    verbatim: ClassVar[bool] = False
     name: str
     format: str
     """One of `said.DATE_FORMATS`: of texts. Times need none."""
@@ -46,6 +47,7 @@ class NumberReading:
     """Numbers in texts; a text that says none is missing."""
 
     kind: ClassVar[str] = "number"
+    verbatim: ClassVar[bool] = False
     parts: ClassVar[tuple[str, ...]] = ("number",)
     name: str
     mark: str
@@ -66,9 +68,12 @@ class FrequencyReading:
     name: str
     counts: Mapping[str, int]
     """Of the most frequent."""
+    verbatim: bool = False
+    """Categories are codes: cells belong to one only if they are written alike."""
 
     def plain(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "counts": dict(self.counts)}
+        own = {"verbatim": True} if self.verbatim else {}
+        return {"kind": self.kind, "name": self.name, "counts": dict(self.counts), **own}
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class TextReading:
     Deerwester et al. 1990)."""
 
     kind: ClassVar[str] = "text"
+    verbatim: ClassVar[bool] = False
     name: str
     idf: str
     """(N_BUCKETS,) float32, in base 64."""
@@ -129,7 +135,7 @@ def reading_of(plain: Mapping[str, Any]) -> Reading:
                 raise ValueError(f"{mark!r:.50} stands before no decimals")
             return NumberReading(name, mark, unit)
         case "frequency":
-            return FrequencyReading(name, _counts(plain["counts"]))
+            return FrequencyReading(name, _counts(plain["counts"]), _flag(plain, "verbatim"))
         case "text":
             reading = TextReading(name, *(_text(plain[key]) for key in ("idf", "components")))
             _check_arrays(reading)
@@ -143,6 +149,13 @@ def _counts(plain: Any) -> dict[str, int]:
     if any(type(k) is not str or type(v) is not int or v < 1 for k, v in plain.items()):
         raise TypeError("frequencies are whole numbers by text")
     return dict(plain)
+
+
+def _flag(plain: Mapping[str, Any], key: str) -> bool:
+    value = plain.get(key, False)
+    if type(value) is not bool:
+        raise TypeError(f"{key} is true or false")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,15 @@ from automl.data.preprocessing import Preprocessing
 from automl.data.related import take_related
 from automl.data.split import BY_CHANCE, Related
 from automl.data.table import TableFile
-from automl.data.target import Target, amounts_in, decide_target, has_target, named
+from automl.data.target import (
+    Target,
+    amounts_in,
+    are_labels_verbatim,
+    decide_target,
+    has_target,
+    named,
+    verbatim_target,
+)
 from automl.errors import ConfigError
 
 
@@ -47,19 +56,26 @@ def table_source(config: DataConfig) -> Source:
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     file = TableFile.at("data.path", config.path)
-    frame = file.read(config.target)
-    reading = amounts_in(frame[config.target], config.task) if config.detect_target else None
-    known = has_target(frame[config.target], reading)
+    frame = file.read(config.target, detect_verbatim=config.detect_verbatim)
+    column = frame[config.target]
+    verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
+    reading = None
+    if config.detect_target and not verbatim:
+        reading = amounts_in(column, config.task)
+    known = has_target(column, reading, verbatim=verbatim)
     if not known.any():
         raise ConfigError(
             f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
             f"data.path={config.path}: choose another column."
         )
     notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
-    notes += dropped_note(config.target, frame[config.target], known)
+    notes += dropped_note(config.target, column, known)
     frame = frame[known]
     column = frame.pop(config.target)
-    target = decide_target(column, config.target, config.task, reading)
+    if verbatim:
+        target = verbatim_target(column, config.target, config.task)
+    else:
+        target = decide_target(column, config.target, config.task, reading)
     related, said = take_related(frame, config)
     row_numbers = _row_numbers(frame)
     if row_numbers:
@@ -77,14 +93,18 @@ def table_source(config: DataConfig) -> Source:
     )
 
 
-def read_test_table(config: DataConfig, target: Target) -> tuple[pd.DataFrame, Targets, str]:
+def read_test_table(
+    config: DataConfig, target: Target, verbatim: Sequence[str]
+) -> tuple[pd.DataFrame, Targets, str]:
     """The rows of `data.test_path` that have a target, their `y`, and the file's digest in hex.
 
-    Raises ConfigError.
+    The columns `verbatim` hold codes, which are read as they are written. Raises ConfigError.
     """
     file = open_test_table(config)
-    frame = file.read(target.name)
-    frame = frame[has_target(frame[target.name], target.reading)]
+    codes = [*verbatim, target.name] if target.verbatim else verbatim
+    frame = file.read(target.name, verbatim=codes)
+    known = has_target(frame[target.name], target.reading, verbatim=target.verbatim)
+    frame = frame[known]
     if not len(frame):
         raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
     return frame, target.encode(frame[target.name], "data.test_path"), file.digest()

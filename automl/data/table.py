@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from automl.data import cells
 from automl.data.cells import MISSING, MISSING_TARGET
+from automl.data.verbatim import are_verbatim, loses_digits, may_hold_codes
 from automl.errors import ConfigError
 
 _PARQUET_MAGIC = b"PAR1"
@@ -86,11 +88,22 @@ class TableFile:
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def read(self, target: str) -> pd.DataFrame:
-        """All rows, the target among the columns. Raises ConfigError for what makes no table."""
+    def read(
+        self, target: str, *, detect_verbatim: bool = False, verbatim: Sequence[str] = ()
+    ) -> pd.DataFrame:
+        """All rows, the target among the columns. Raises ConfigError for what makes no table.
+
+        Cells of a CSV's columns `verbatim`, and with `detect_verbatim` of all columns that hold
+        codes (see `verbatim.py`), stay texts as they are written.
+        """
         names = self.check_target(target)
         with self.reading():
-            frame = self._read_parquet() if self.is_parquet else self._read_csv(names, target)
+            if self.is_parquet:
+                frame = self._read_parquet()
+            else:
+                frame = self._read_csv(names, target, texts=verbatim)
+                if detect_verbatim:
+                    self._restore_codes(frame, target)
         frame.columns = pd.Index(names)
         if not len(frame):
             raise self.error("has a header and no rows: a table needs some.")
@@ -138,7 +151,28 @@ class TableFile:
                 )
         return header, separator
 
-    def _read_csv(self, names: list[str], target: str) -> pd.DataFrame:
+    def _restore_codes(self, frame: pd.DataFrame, target: str) -> None:
+        """Replace columns in which pandas made numbers of codes, or of integers that floats do not
+        tell apart, by their texts."""
+        suspects = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
+        if not may_hold_codes(self.path, self._csv_header()[1]):
+            suspects = [name for name in suspects if loses_digits(frame[name])]
+        if not suspects:
+            return
+        texts = self._read_csv([*frame.columns], target, texts=suspects, only=suspects)
+        for name in suspects:
+            if are_verbatim(cells.distinct(texts[name])[1]):
+                frame[name] = texts[name]
+
+    def _read_csv(
+        self,
+        names: list[str],
+        target: str,
+        *,
+        texts: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """The columns `only`, or all; `texts` as they are written."""
         missing = {n: sorted(MISSING_TARGET if n == target else MISSING) for n in names}
         with self.path.open("rb") as file:
             return pd.read_csv(
@@ -147,6 +181,8 @@ class TableFile:
                 names=names,
                 header=0,
                 index_col=False,
+                usecols=only,
+                dtype=dict.fromkeys(texts, str),
                 na_values=missing,
                 keep_default_na=False,
                 skipinitialspace=True,

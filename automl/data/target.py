@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from automl.config import Task
+from automl.config import ColumnKind, Task
 from automl.data import cells
 from automl.data.dataset import Label, Targets
-from automl.data.kinds import tried
+from automl.data.kinds import texts_of, tried
 from automl.data.making import made, number_of_cell
 from automl.data.readings import NumberReading
 from automl.data.said import number_style
+from automl.data.verbatim import are_verbatim
 from automl.errors import ConfigError
 
 MAX_INTEGER_CLASSES = 20
 """Integers of more different values than this are amounts, not classes."""
 LEAST_ROWS = 3
 """Of a class that is in all three parts of a table."""
+Spelling: TypeAlias = Callable[[object], str]
+"""Makes one text of all the ways in which a label may be given."""
 _MAX_SHOWN = 8
 _MOSTLY = 0.9
 
@@ -38,10 +41,14 @@ class Target:
     """For people: what it was taken for, and how to choose otherwise."""
     reading: NumberReading | None = None
     """How its texts say numbers; None: they are plain ones, or classes."""
+    verbatim: bool = False
+    """Its classes are codes: `1` and `01` are two."""
 
     @property
     def new_kind(self) -> Mapping[str, str]:
         """Its kind by its name, where studies of before took it otherwise."""
+        if self.verbatim:
+            return {self.name: ColumnKind.category.value}
         return {} if self.reading is None else {self.name: self.reading.kind}
 
     def encode(self, column: pd.Series[Any], path_key: str) -> Targets:
@@ -57,13 +64,14 @@ class Target:
                 word = column[np.isnan(values)].iloc[0]
                 raise self._unusable(path_key, word, "no number")
             return values.astype(np.float32)
-        numbers = {cells.to_text(label): i for i, label in enumerate(self.classes)}
+        spelling = cells.as_written if self.verbatim else cells.to_text
+        numbers = {spelling(label): i for i, label in enumerate(self.classes)}
         codes, labels = cells.distinct(column, cells.MISSING_TARGET)
         for label in labels:
-            if cells.to_text(label) not in numbers:
+            if spelling(label) not in numbers:
                 rule = f"none of the classes of data.path ({shown(self.classes)})"
                 raise self._unusable(path_key, label, rule)
-        return np.array([numbers[cells.to_text(v)] for v in labels], dtype=np.int64)[codes]
+        return np.array([numbers[spelling(v)] for v in labels], dtype=np.int64)[codes]
 
     def _unusable(self, path_key: str, cell: object, rule: str) -> ConfigError:
         return ConfigError(
@@ -87,8 +95,13 @@ def amounts_in(column: pd.Series[Any], task: Task) -> NumberReading | None:
     return None
 
 
+def are_labels_verbatim(column: pd.Series[Any], task: Task) -> bool:
+    """Return whether a target holds codes, which are classes unless `task` is regression."""
+    return task is not Task.regression and are_verbatim(texts_of(column))
+
+
 def has_target(
-    column: pd.Series[Any], reading: NumberReading | None = None
+    column: pd.Series[Any], reading: NumberReading | None = None, *, verbatim: bool = False
 ) -> npt.NDArray[np.bool_]:
     """(N,) which rows can be learned from.
 
@@ -98,7 +111,7 @@ def has_target(
     """
     if reading is not None:
         return cells.distinct(column)[0] >= 0
-    if cells.holds_numbers(column):
+    if not verbatim and cells.holds_numbers(column):
         return np.isfinite(cells.numbers(column))
     return cells.distinct(column, cells.MISSING_TARGET)[0] >= 0
 
@@ -119,7 +132,7 @@ def labelled(frame: Any, y: Any, target: Target) -> tuple[Any, Targets]:
     column = pd.Series(y).reset_index(drop=True)
     if len(column) != len(frame):
         raise ConfigError(f"{len(column)} targets for {len(frame)} rows: give one for each.")
-    known = has_target(column, target.reading)
+    known = has_target(column, target.reading, verbatim=target.verbatim)
     if not known.any():
         raise ConfigError(f"No row has a target ({len(frame)} rows): there is nothing to score by.")
     kept = frame[known] if isinstance(frame, pd.DataFrame) else np.asarray(frame)[known]
@@ -158,6 +171,19 @@ def decide_target(
     return Target(name, Task.classification, classes, taken_as)
 
 
+def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> Target:
+    """Return the target of a table whose column holds codes, see `are_labels_verbatim`.
+
+    Raises ConfigError as `decide_target` does.
+    """
+    _check_varies(column, name, cells.as_written)
+    target = replace(_text_classes(column, name, cells.as_written), verbatim=True)
+    if task is Task.auto:
+        _check_few(column, target)
+    taken_as = f"{name}: codes, taken as {len(target.classes)} classes as they are written "
+    return replace(target, taken_as=f"{taken_as}({shown(target.classes)}).")
+
+
 def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Target:
     """Raises ConfigError where some texts say no number."""
     values = cells.distinct(column)[1]
@@ -184,20 +210,20 @@ def shown(labels: Sequence[Label]) -> str:
     return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
 
 
-def _check_varies(column: pd.Series[Any], name: str) -> None:
+def _check_varies(column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text) -> None:
     labels = cells.distinct(column, cells.MISSING_TARGET)[1]
-    if len({cells.to_text(label) for label in labels[:2]}) > 1:
+    if len({spelling(label) for label in labels[:2]}) > 1:
         return
-    if len({cells.to_text(label) for label in labels}) == 1:
+    if len({spelling(label) for label in labels}) == 1:
         raise ConfigError(
             f"data.target={name}: there is one class only: every row holds {labels[0]!r}, so there "
             "is nothing to learn. Choose another column or other rows."
         )
 
 
-def _text_classes(column: pd.Series[Any], name: str) -> Target:
+def _text_classes(column: pd.Series[Any], name: str, spelling: Spelling = cells.to_text) -> Target:
     codes, values = cells.distinct(column, cells.MISSING_TARGET)
-    by_text = {cells.to_text(v): str(v) for v in reversed(values)}
+    by_text = {spelling(v): str(v) for v in reversed(values)}
     if len(by_text) == len(codes) > MAX_INTEGER_CLASSES:
         raise ConfigError(
             f"data.target={name}: each of the {len(codes)} rows holds a text of its own, such as "

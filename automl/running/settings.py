@@ -30,7 +30,8 @@ def identity_of(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]  # tables may move; not change
         del identity["data"]["split_to"]
         # What they found is told, by column, with the data's digest.
-        del identity["data"]["detect"], identity["data"]["detect_target"]
+        for found in ("detect", "detect_target", "detect_verbatim"):
+            del identity["data"][found]
         if config.data.validation_fraction is None:  # what it comes to is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:

@@ -202,9 +202,11 @@ class Predictor:
 
     def _labelled(self, frame: Any, y: Any) -> tuple[Rows, Targets]:
         from automl.data.target import Target, labelled
+        from automl.data.verbatim import are_verbatim
 
         classes = cast("tuple[Label, ...]", self.classes)
-        target = Target(self.target, self.task, classes, "", self._target_reading)
+        verbatim = are_verbatim(classes)
+        target = Target(self.target, self.task, classes, "", self._target_reading, verbatim)
         frame, targets = labelled(frame, y, target)
         return self.read(frame), targets
 

@@ -223,7 +223,11 @@ def _answers(predictor: Predictor, columns: Columns) -> dict[str, Any]:
         "classes": list(predictor.classes),
         **({} if predictor.threshold is None else {"threshold": predictor.threshold}),
         "columns": [
-            {"name": c.name, "categories": list(c.categories)}
+            {
+                "name": c.name,
+                "categories": list(c.categories),
+                **({"verbatim": True} if c.verbatim else {}),
+            }
             if isinstance(c, CategoryColumn)
             else {"name": source_of(c), **({"part": c.part} if c.made_of else {})}
             for c in columns.all

@@ -49,6 +49,8 @@ class Model:
         self._places = [
             (c["name"], {text: code for code, text in enumerate(c["categories"])}) for c in kinds
         ]
+        self._codes = {c["name"] for c in kinds if c.get("verbatim")}
+        self._codes |= {name for name, r in self._readings.items() if r.get("verbatim")}
 
     def __call__(self, row: Mapping[str, Any]) -> Any:
         """The label, or the value. Raises KeyError for a column that the row lacks, ValueError for
@@ -75,7 +77,7 @@ class Model:
             ]
             taken["numbers"] = np.array([numbers])
         if self._places:
-            codes = [places.get(self._text(row[n]), -1) for n, places in self._places]
+            codes = [places.get(self._category(row[n], n), -1) for n, places in self._places]
             taken["codes"] = np.array([codes])
         return taken
 
@@ -83,7 +85,7 @@ class Model:
         """A part of a date, a number in a text, or how frequent a category was."""
         reading = self._readings[name]
         if part == "frequency":
-            return math.log1p(reading["counts"].get(self._text(cell), 1))
+            return math.log1p(reading["counts"].get(self._category(cell, name), 1))
         return float(self._said.number_of(cell, reading, part, self._missing))
 
     def _number(self, cell: Any, name: str) -> float:
@@ -103,6 +105,16 @@ class Model:
         if number != number:
             raise ValueError(f"{name}={cell!r}: a number is needed, or nothing.")
         return number
+
+    def _category(self, cell: Any, name: str) -> str:
+        """The text of a cell. Codes, such as "007", stay as they are written: raises ValueError for
+        one that is given as a number."""
+        text = str(cell).strip()
+        if name not in self._codes or text in self._missing:
+            return self._text(cell)
+        if not isinstance(cell, str):
+            raise ValueError(f'{name}={cell!r}: a text as in the table is needed, such as "007".')
+        return text
 
     def _text(self, cell: Any) -> str:
         """The one spelling: 1, 1.0 and " 1" are one category; missing cells are ""."""
