@@ -6,6 +6,7 @@ commas (semicolons or tabs where the header holds no comma).
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import hashlib
@@ -206,6 +207,16 @@ class TableFile:
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
         return frame
 
+    def _other_encoding(self) -> str:
+        """What to do about a text that is not UTF-8, by its first bytes."""
+        with self.path.open("rb") as file:
+            is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        found, encoding = ("UTF-16", "UTF-16") if is_utf16 else ("not UTF-8", "LATIN1")
+        return (
+            f"is {found} text: save it as UTF-8, for example with "
+            f"iconv -f {encoding} -t UTF-8 {self.path.name} > utf8.csv (or give Parquet)."
+        )
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Turns what the libraries raise for a bad file into our error."""
@@ -214,10 +225,7 @@ class TableFile:
         try:
             yield
         except UnicodeDecodeError as error:
-            raise self.error(
-                "is not UTF-8 text: save it as UTF-8, for example with "
-                f"iconv -f LATIN1 -t UTF-8 {self.path.name} > utf8.csv (or give Parquet)."
-            ) from error
+            raise self.error(self._other_encoding()) from error
         except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
             reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
             raise self.error(f"is no proper CSV ({reason}): mend that place.") from error

@@ -27,6 +27,7 @@ LEAST_ROWS = 3
 Spelling: TypeAlias = Callable[[object], str]
 """Makes one text of all the ways in which a label may be given."""
 _MAX_SHOWN = 8
+_AS_CLASSES = "; data.task=classification predicts classes instead."
 _MOSTLY = 0.9
 
 
@@ -161,12 +162,12 @@ def decide_target(
     whole = bool((different == np.floor(different)).all())
     few = whole and len(different) <= MAX_INTEGER_CLASSES
     if task is Task.regression or (task is Task.auto and not few):
-        taken_as = f"{name}: numbers, taken as regression (data.task=classification: as classes)."
+        taken_as = f"{name}: numbers, taken as regression{_AS_CLASSES}"
         return Target(name, Task.regression, (), taken_as)
     classes = _numbers_as_labels(cells.distinct(column)[1])
     taken_as = (
         f"{name}: {'integers' if whole else 'numbers'}, taken as {len(classes)} classes "
-        f"({shown(classes)}) (data.task=regression: as amounts)."
+        f"({shown(classes)}); data.task=regression predicts amounts instead."
     )
     return Target(name, Task.classification, classes, taken_as)
 
@@ -180,8 +181,11 @@ def verbatim_target(column: pd.Series[Any], name: str, task: Task) -> Target:
     target = replace(_text_classes(column, name, cells.as_written), verbatim=True)
     if task is Task.auto:
         _check_few(column, target)
-    taken_as = f"{name}: codes, taken as {len(target.classes)} classes as they are written "
-    return replace(target, taken_as=f"{taken_as}({shown(target.classes)}).")
+    taken_as = (
+        f"{name}: codes, taken as {len(target.classes)} classes as they are written "
+        f"({shown(target.classes)}); data.task=regression predicts amounts instead."
+    )
+    return replace(target, taken_as=taken_as)
 
 
 def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Target:
@@ -190,10 +194,7 @@ def _amounts(column: pd.Series[Any], name: str, reading: NumberReading) -> Targe
     if any(_number(value, reading) is None for value in values):
         raise _not_numbers(column, name, reading)
     example = next((value for value in values if isinstance(value, str)), values[0])
-    taken_as = (
-        f"{name}: numbers in texts such as {example!r}, taken as regression "
-        "(data.task=classification: as classes)."
-    )
+    taken_as = f"{name}: numbers in texts such as {example!r}, taken as regression{_AS_CLASSES}"
     return Target(name, Task.regression, (), taken_as, reading)
 
 

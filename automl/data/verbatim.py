@@ -16,13 +16,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from automl.data import cells
-from automl.data.csv_blocks import NEWLINE, blocks
 
 _CODE = re.compile(r"[-+]?0\d[\d ]*(?:[eE]\d+)?[^\d\s.,:/-]{0,8}|\+\d[\d ]{6,18}\d|-?\d{17,}")
 _CODE_CELL = rb"(?:[-+]?0\d+(?:[eE]\d+)?|\+\d{8,}) *(?=[%b\r\n\"]|\Z)"
 _HEXADECIMAL = re.compile(r"[\dA-Fa-f]+")
 _EXPONENT = re.compile(r"\d+[eE]\d+")
-_PLUS, _ZERO = b"+0"
+_PLUS, _MINUS, _POINT, _ZERO = b"+-.0"
+_BYTES_AT_ONCE = 2**18
+_LONGEST_CODE = 64
+"""Bytes of a cell that are looked at again with those behind it."""
 _LARGEST_EXACT = 2.0**53
 
 
@@ -47,28 +49,31 @@ def are_verbatim(values: Iterable[Any]) -> bool:
 def may_hold_codes(path: Path, separator: str) -> bool:
     """Return whether some cell of a CSV looks like a code that pandas reads as a number.
 
-    It takes a tenth of the time of reading the table. Raises OSError.
+    For 100,000 rows of 20 numbers it adds 0.01 to 0.03 s to 0.06 to 0.11 s of reading (one core).
+    Raises OSError.
     """
     mark = separator.encode()
     cell = re.compile(_CODE_CELL % re.escape(mark))
-    contents = (NEWLINE + block.content for block in blocks(path, separator))
-    return any(
-        cell.match(content, place) is not None
-        for content in contents
-        for place in _places(content, mark).tolist()
-    )
+    content = b"\n"
+    with path.open("rb") as file:
+        while read := file.read(_BYTES_AT_ONCE):
+            content = content[-_LONGEST_CODE:] + read
+            if any(cell.match(content, place) for place in _places(content, mark).tolist()):
+                return True
+    return False
 
 
 def _places(content: bytes, separator: bytes) -> npt.NDArray[np.intp]:
-    """Where cells begin with a zero before a digit, or with a sign before that, or with a plus;
-    `content` begins with a newline."""
+    """Return where cells begin with a zero before a digit, with a sign and such a zero, or with a
+    plus before a digit."""
     letters = np.frombuffer(content, dtype=np.uint8)
-    before_digit = letters[1:] - np.uint8(ord("0")) < 10  # below the zero it wraps around
-    zeros = np.flatnonzero((letters[:-1] == _ZERO) & before_digit)
-    signed = np.isin(letters[zeros - 1], np.frombuffer(b"+-", dtype=np.uint8))
-    found = [zeros - signed]
+    is_digit = letters - np.uint8(_ZERO) < 10  # letters before the zero wrap around
+    is_begin = letters < _POINT  # a space, a quote, a sign, a newline or most separators
+    is_begin |= letters == separator[0]
+    zeros = 1 + np.flatnonzero(is_begin[:-2] & (letters[1:-1] == _ZERO) & is_digit[2:])
+    found = [zeros - np.isin(letters[zeros - 1], (_PLUS, _MINUS))]
     if b"+" in content:
-        found.append(np.flatnonzero((letters[:-1] == _PLUS) & before_digit))
+        found.append(np.flatnonzero((letters[:-1] == _PLUS) & is_digit[1:]))
     places = np.concatenate(found)
     begins = np.frombuffer(separator + b'\n" ', dtype=np.uint8)
     places = places[np.isin(letters[places - 1], begins)]

@@ -83,8 +83,11 @@ def test_text_that_is_not_utf8(table: WriteTable) -> None:
         assert "is not UTF-8 text: save it as UTF-8, for example with iconv" in message
 
 
-def test_utf16(table: WriteTable) -> None:
-    assert "is not UTF-8" in refusal(table(*GOOD, encoding="utf-16"))
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
+def test_utf16(table: WriteTable, name: str) -> None:
+    header, *rows = GOOD
+    message = refusal(table(f"\ufeff{header}", *rows, encoding=name))
+    assert "is UTF-16 text: save it as UTF-8, for example with iconv -f UTF-16 -t UTF-8" in message
 
 
 @pytest.mark.parametrize("header", ["a,a,y", "a, a ,y", "y,a,y"])

@@ -43,6 +43,17 @@ def test_auto(table: WriteTable, targets: Any, task: Task, classes: tuple[object
     assert any("taken as" in note for note in data.notes)
 
 
+def test_integers_as_classes_come_with_the_setting_that_makes_them_amounts(
+    table: WriteTable,
+) -> None:
+    config = table("a,y", *rows(*range(3, 10)), n_times=10)
+    (note,) = (note for note in load_dataset(config).notes if "taken as" in note)
+    assert note == (
+        "y: integers, taken as 7 classes (3, 4, 5, 6, 7, 8, 9); "
+        "data.task=regression predicts amounts instead."
+    )
+
+
 def test_the_task_can_be_chosen(table: WriteTable) -> None:
     integers = rows(1, 2, 3)
     data = load_dataset(table("a,y", *integers, n_times=10, task=Task.regression))
@@ -92,8 +103,8 @@ def test_texts_that_say_many_amounts_are_values(table: WriteTable) -> None:
     assert {*data.train.y.tolist(), *data.validation.y.tolist(), *test.y.tolist()} == said
     (note,) = (note for note in data.notes if "taken as" in note)
     assert note == (
-        "y: numbers in texts such as '1,001.50 €', taken as regression "
-        "(data.task=classification: as classes)."
+        "y: numbers in texts such as '1,001.50 €', taken as regression; "
+        "data.task=classification predicts classes instead."
     )
 
 

@@ -73,7 +73,8 @@ def test_labels_with_leading_zeros_stay_distinct(table: WriteTable) -> None:
     assert data.classes == ("002", "01", "1")
     assert np.bincount(data.train.y)[0] > 0
     assert any(
-        "y: codes, taken as 3 classes as they are written (002, 01, 1)" in n for n in data.notes
+        "y: codes, taken as 3 classes as they are written (002, 01, 1); data.task" in n
+        for n in data.notes
     )
     assert any(note.startswith("dropped 20 rows without a value of y") for note in data.notes)
 
@@ -119,10 +120,11 @@ def test_a_column_of_codes_decides_the_target(coded: DataConfig) -> None:
     assert row.why.startswith("codes such as '01', as they are written")
 
 
-def test_a_study_of_before_reads_numbers(coded: DataConfig) -> None:
-    coded.detect_verbatim = False
-    data = load_dataset(coded)
-    assert data.columns.sources == ("a",)  # 1 and 01 are one number
+def test_a_study_of_before_reads_numbers(table: WriteTable) -> None:
+    stored = {"detect": True, "detect_target": True}
+    data = load_dataset(table("code,a,y", "1,5,1", "01,6,01", "2,7,2", n_times=20, **stored))
+    assert data.columns.categories == ()
+    assert data.classes == (1, 2)
     assert data.kinds == {}
 
 

@@ -337,7 +337,7 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
     def of(**data: Any) -> Any:
         found = prepare(replace(dated, data=replace(dated.data, **data))).identity["data"]
-        assert not {"detect", "detect_target"} & found.keys()
+        assert not {"detect", "detect_target", "detect_verbatim"} & found.keys()
         return found["columns"]
 
     assert of(detect=True) == {"joined": "date"}

@@ -32,6 +32,7 @@ def model() -> Model:
     """One that reads cells, and has no file."""
     model = Model.__new__(Model)
     model._missing = frozenset(cells.MISSING)
+    model._codes = {"plz"}
     return model
 
 
@@ -42,6 +43,21 @@ def model() -> Model:
 def test_a_text_is_spelt_as_in_training(model: Model, value: Any) -> None:
     codes, spelt = cells.spellings(pd.Series([value], dtype=object))
     assert model._text(value) == spelt[codes[0]]
+
+
+@given(st.one_of(texts, st.just(math.nan), st.none()))
+@example(" 007")
+@example("true")
+def test_a_code_is_spelt_as_in_training(model: Model, value: Any) -> None:
+    codes, spelt = cells.spellings(pd.Series([value], dtype=object), verbatim=True)
+    assert model._category(value, "plz") == spelt[codes[0]]
+    assert model._category(value, "city") == model._text(value)
+
+
+def test_a_code_that_is_given_as_a_number_is_refused(model: Model) -> None:
+    with pytest.raises(ValueError, match="plz=7: a text as in the table is needed"):
+        model._category(7, "plz")
+    assert model._category(7, "city") == "7"
 
 
 @given(values)
