@@ -171,7 +171,7 @@ class TableFile:
         target: str,
         *,
         texts: Sequence[str] = (),
-        only: Sequence[str] | None = None,
+        only: list[str] | None = None,
     ) -> pd.DataFrame:
         """The columns `only`, or all; `texts` as they are written."""
         missing = {n: sorted(MISSING_TARGET if n == target else MISSING) for n in names}

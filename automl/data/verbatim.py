@@ -71,15 +71,15 @@ def _places(content: bytes, separator: bytes) -> npt.NDArray[np.intp]:
     is_begin = letters < _POINT  # a space, a quote, a sign, a newline or most separators
     is_begin |= letters == separator[0]
     zeros = 1 + np.flatnonzero(is_begin[:-2] & (letters[1:-1] == _ZERO) & is_digit[2:])
-    found = [zeros - np.isin(letters[zeros - 1], (_PLUS, _MINUS))]
-    if b"+" in content:
-        found.append(np.flatnonzero((letters[:-1] == _PLUS) & is_digit[1:]))
-    places = np.concatenate(found)
+    zeros = zeros - np.isin(letters[zeros - 1], (_PLUS, _MINUS))
+    pluses = np.flatnonzero((letters[:-1] == _PLUS) & is_digit[1:])
+    places: npt.NDArray[np.intp] = np.concatenate([zeros, pluses])
     begins = np.frombuffer(separator + b'\n" ', dtype=np.uint8)
     places = places[np.isin(letters[places - 1], begins)]
     # A space may stand behind a separator; behind a date it stands before the time.
-    spaced = (letters[places - 1] == ord(" ")) & (places > 1)
-    return places[~spaced | np.isin(letters[places - 2], begins)]
+    is_spaced = letters[places - 1] == ord(" ")
+    places = places[~is_spaced | np.isin(letters[places - 2], begins)]
+    return places
 
 
 def loses_digits(column: pd.Series[Any]) -> bool:
