@@ -26,7 +26,7 @@ def make_app() -> Any:
     from mlflow.server import app as pages
     from mlflow.server.fastapi_app import app
 
-    index = Path(pages.static_folder) / "index.html"
+    index = Path(str(pages.static_folder)) / "index.html"
     # No file is sent, so that no browser takes the page that it has from another server.
     pages.view_functions["serve"] = lambda: with_first_choices(index.read_text(encoding="utf-8"))
     return app
