@@ -97,7 +97,7 @@ def _chart(kind: str, metric: str, **more: str) -> dict[str, object]:
     key = clean_key(metric)
     return {
         "type": kind,
-        "uuid": f"{_KEY}-{key}",
+        "uuid": f"{_KEY}-{kind}-{key}",
         "metricSectionId": f"{_KEY}-{_TRIALS}",
         "metricKey": key,
         "displayName": key,
