@@ -29,7 +29,7 @@ from automl.tracking.answers import (
 )
 from automl.tracking.artifacts import Artifacts, ElsewhereError
 from automl.tracking.cleaning import clean_tags
-from automl.tracking.run_update import AT_END, KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
+from automl.tracking.run_update import KIND, REFUSED, STUDY, TRIAL, RunUpdate, StudyRef
 from automl.tracking.uri import TrackingUri
 from automl.tracking.writers import MAX_WRITERS
 
@@ -124,7 +124,7 @@ class MlflowRuns:
         """
         with translated(self._uri):
             there = self._client.get_run(run_id).data.metrics
-        known = [key for key in AT_END if key in there]
+        known = [key for key in update.once if key in there]
         new = (p for p in update.metrics if p.key not in known or p.value != there[p.key])
         return replace(update, metrics=tuple(new))
 

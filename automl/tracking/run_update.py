@@ -64,6 +64,8 @@ class RunUpdate:
     """The run begins or goes on here, or its objective asked for more params: they are told."""
     tags: Mapping[str, str]
     metrics: Sequence[MetricPoint]
+    once: Sequence[str] = AT_END
+    """Metrics that the run has once, from its end on."""
     logged_params: Mapping[str, str] = field(default_factory=dict)
     """Params that the objective logged itself, those that are new."""
     status: str | None = None

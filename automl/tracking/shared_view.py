@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from automl.tracking.cleaning import MAX_TAG_CHARACTERS, clean_key
 from automl.tracking.run_update import CAUSE, STATE, VALUE
@@ -18,47 +18,114 @@ _KEY = "automl"
 VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
 EXPERIMENTS = "#/experiments?workflowType=machine_learning"
 """The list of experiments: without the type MLflow 3 opens on its GenAI side, without runs."""
+N_BEST = 10
+"""Number of trials whose params the view shows."""
 _SEARCHED = re.compile(r"space\.(?!.*\.when\.)(.+)\.(?:low|choices)")
-_BY_VALUE = f"metrics.`{VALUE}`"
+_FAMILY = "family"
+"""The param that says which family of models a trial trains."""
+_RUN = "attributes.`Run Name`"
+_MIN_PIXELS, _CHARACTER_PIXELS, _PADDING_PIXELS, _ARROW_PIXELS = 90, 6, 30, 24
+"""Width of a column whose header is not cut off; one that is sorted by has an arrow, too."""
+_TRIALS, _OTHERS = "Trials", "Model metrics"
+"""Sections of the chart page; MLflow puts the charts of all other metrics into the second."""
 
 
-def shared_view(settings: Mapping[str, str], time_ms: int) -> str:
-    """The tag that sets the columns: state and value of the trials, then params; best first.
+def named_value(settings: Mapping[str, str]) -> str:
+    """Return the metric of MLflow's that holds a trial's final value by the study's metric."""
+    metric = metric_of(settings)
+    return VALUE if metric == VALUE else clean_key(f"best_{metric}")
 
-    Of the settings it takes the direction and the names of what is searched. Params that do not fit
-    into a tag (about 60) are left out.
+
+def shared_view(
+    settings: Mapping[str, str], time_ms: int, best: Sequence[Iterable[str]] = ()
+) -> str:
+    """Return the tag that sets the columns, the order and the first charts of a study's runs.
+
+    `settings` are those of the study; `best` has the names of the params of each of the best
+    trials, and is empty as long as none has ended. Params that do not fit into a tag (about 40) are
+    left out.
     """
-    params = [f"params.`{clean_key(name)}`" for name in searched_params(settings)]
+    params = [clean_key(name) for name in _params(settings, best)]
     while True:
-        tag = _tag(params, minimizes=minimizes(settings), time_ms=time_ms)
+        tag = _tag(settings, params, time_ms)
         if len(tag) <= MAX_TAG_CHARACTERS:
             return tag
         params.pop()
 
 
-def _tag(params: Sequence[str], *, minimizes: bool, time_ms: int) -> str:
-    first, last = [f"tags.`{STATE}`", _BY_VALUE], f"tags.`{CAUSE}`"
-    run = "attributes.`Run Name`"
+def _params(settings: Mapping[str, str], best: Sequence[Iterable[str]]) -> list[str]:
+    """The family, then what the best trials have and the space does not fix; before any trial has
+    ended all that is searched."""
+    of_best = [name for names in best for name in names if f"space.{name}" not in settings]
+    family = [_FAMILY] if _FAMILY in of_best or (not best and "model.families" in settings) else []
+    return [*dict.fromkeys([*family, *(of_best if best else searched_params(settings))])]
+
+
+def _tag(settings: Mapping[str, str], params: Sequence[str], time_ms: int) -> str:
+    value = named_value(settings)
+    names = {f"metrics.`{value}`": value} | {f"params.`{name}`": name for name in params}
+    widths = {
+        key: max(_MIN_PIXELS, _PADDING_PIXELS + _CHARACTER_PIXELS * len(name))
+        for key, name in names.items()
+    }
+    widths[f"metrics.`{value}`"] += _ARROW_PIXELS
+    last = [f"tags.`{STATE}`", f"tags.`{CAUSE}`"]
     state = {
         "searchFilter": "",
-        "orderByKey": _BY_VALUE,
-        "orderByAsc": minimizes,
+        "orderByKey": f"metrics.`{value}`",
+        "orderByAsc": minimizes(settings),
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*first, *params, "attributes.`Duration`", last],
-        "columnOrder": [run, "runDateAndNestInfo", *first, *params, "duration", last],
-        "columnWidths": {run: 150, last: 400},
+        "selectedColumns": [*names, "attributes.`Duration`", *last],
+        "columnOrder": [_RUN, "runDateAndNestInfo", *names, "duration", *last],
+        "columnWidths": {_RUN: 140, **widths, last[-1]: 400},
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunCharts": [
+            _chart("LINE", metric_of(settings), xAxisKey="step"),
+            _chart("BAR", value),
+        ],
+        "compareRunSections": [_section(_TRIALS, columns=2), _section(_OTHERS)],
+        "isAccordionReordered": True,
     }
     view = {"name": "Trials, best first", "createdAt": time_ms, "updatedAt": time_ms}
     return json.dumps(view | {"state": json.dumps(state, separators=(",", ":"))})
+
+
+def _chart(kind: str, metric: str, **more: str) -> dict[str, object]:
+    key = clean_key(metric)
+    return {
+        "type": kind,
+        "uuid": f"{_KEY}-{kind}-{key}",
+        "metricSectionId": f"{_KEY}-{_TRIALS}",
+        "metricKey": key,
+        "displayName": key,
+        "runsCountToCompare": 10,
+        "deleted": False,
+        "isGenerated": False,
+        **more,
+    }
+
+
+def _section(name: str, columns: int = 3) -> dict[str, object]:
+    return {
+        "uuid": f"{_KEY}-{name}",
+        "name": name,
+        "display": True,
+        "isReordered": False,
+        "columns": columns,
+    }
 
 
 def searched_params(settings: Mapping[str, str]) -> Iterator[str]:
     """Params that have more than one value, in the order of the space."""
     found = (_SEARCHED.fullmatch(key) for key in settings)
     yield from dict.fromkeys(match[1] for match in found if match is not None)
+
+
+def metric_of(settings: Mapping[str, str]) -> str:
+    return settings.get("study.metric", VALUE)
 
 
 def minimizes(settings: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from automl.config import KeepCheckpoints
 from automl.record.events import read_events
 from automl.record.files import StudyFiles
-from automl.record.study import StudyFold
+from automl.record.study import StudyFold, fold
 from automl.tracking.answers import GoneError, NotTakenError
 from automl.tracking.confirmed import Confirmed
 from automl.tracking.division import Division, Whole
@@ -26,7 +26,7 @@ from automl.tracking.mlflow import MlflowRuns
 from automl.tracking.own_files import with_own_files
 from automl.tracking.run_update import RunUpdate, StudyRef
 from automl.tracking.run_writer import RunWriter
-from automl.tracking.shared_view import VIEW_TAG
+from automl.tracking.shared_view import N_BEST, VIEW_TAG
 from automl.tracking.study_run import StudyRun
 from automl.tracking.study_values import StudyValues, newest_study, user
 from automl.tracking.trial_run import TrialRun
@@ -221,12 +221,18 @@ class StudyDelivery:
             else:
                 parent = self._division.note_study(experiment, parent)
             confirmed.note_study(study.ref.uuid, experiment, parent)
-            if study.refit_of is None:
-                self._runs.share_view(experiment, VIEW_TAG, study.shared_view)
+            self._share_view(study, experiment)
             self._study_open = True
         assert confirmed.experiment is not None
         assert confirmed.parent is not None
         return confirmed.experiment, confirmed.parent
+
+    def _share_view(self, study: StudyRun, experiment: str) -> None:
+        """Keep the view of a study's runs, by the trials that are the best now; a refit's runs
+        stand in the view of its study."""
+        if study.refit_of is None:
+            best = fold(event for event, _ in read_events(self._log)).ranking()[:N_BEST]
+            self._runs.share_view(experiment, VIEW_TAG, study.shared_view(best))
 
     def _learn_standing(self, uuid: str) -> bool:
         """Whether the study's own run is known, or is to be made here."""
@@ -281,6 +287,8 @@ class StudyDelivery:
             self._doubles_due = True
             write(parent, self._values.sweeps_update(study))
             self._runs.find(experiment, study.key, keep=parent)  # a double of it would be deleted
+            if isinstance(self._values.sweeps[-1], SweepEnded):
+                self._share_view(study, experiment)
             self._values.sweeps.clear()
         self._values.deliver_ensemble(study, parent, write)
         self._values.deliver_evaluations(study, parent, find, write)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from automl.config import STUDY_NAME
 from automl.record.files import CONFIG
 from automl.record.study import StudyRecord
+from automl.record.trial_record import TrialRecord
 from automl.tracking.cleaning import clean_tags, finite, to_ms
 from automl.tracking.run_update import (
     KIND,
@@ -19,7 +20,7 @@ from automl.tracking.run_update import (
     RunUpdate,
     StudyRef,
 )
-from automl.tracking.shared_view import minimizes, searched_params, shared_view
+from automl.tracking.shared_view import minimizes, named_value, searched_params, shared_view
 from automl.trial import SweepEnded, SweepStarted, TrialState, trial_name
 
 
@@ -57,18 +58,23 @@ class StudyRun:
         return self.ref.name if self.refit_of is None else f"refit-{self.ref.name}"
 
     def own(self, update: RunUpdate, number: int) -> RunUpdate:
-        """Of a trial's run as it stands in the experiment. Among the trials of a study its refits
-        have a name of their own, and no final value, which would compare with none."""
+        """Of a trial's run as it stands in the experiment: with its final value by the name of the
+        study's metric, too. Among the trials of a study its refits have a name of their own, and
+        no final value, which would compare with none."""
         if self.refit_of is None:
-            return update
+            name = named_value(self.study.settings)
+            if name == VALUE:
+                return update
+            named = (replace(point, key=name) for point in update.metrics if point.key == VALUE)
+            return replace(update, metrics=(*update.metrics, *named), once=(*update.once, name))
         metrics = tuple(point for point in update.metrics if point.key != VALUE)
         part = "seed" if _refitted_trial(self.study.settings) else "member"
         return replace(update, name=f"{self.run_name}-{part}-{number}", metrics=metrics)
 
-    @property
-    def shared_view(self) -> str:
-        """The view of its runs that its experiment keeps."""
-        return shared_view(self.first.settings, to_ms(self.first.time))
+    def shared_view(self, best: Sequence[TrialRecord]) -> str:
+        """The view of its runs that its experiment keeps, by its best trials so far."""
+        params = [list(trial.params) for trial in best]
+        return shared_view(self.first.settings, to_ms(self.first.time), params)
 
     def update(
         self, events: Sequence[SweepStarted | SweepEnded], user: str, files: Sequence[str] = ()

@@ -117,7 +117,7 @@ def _server(uri: TrackingUri, port: int, output: IO[bytes]) -> Iterator[subproce
     environ["MLFLOW_BACKEND_STORE_URI"] = uri.text  # arguments are seen by everybody
     origins = [f"{name}:{port}" for name in (HOST, "localhost")]
     command = [sys.executable, "-P", "-m", "mlflow", "server"]
-    command += ["--host", HOST, "--port", str(port), "--workers", "1"]
+    command += ["--app-name", "automl-ui", "--host", HOST, "--port", str(port), "--workers", "1"]
     # The default list takes any host that begins like a private address (10.evil.example).
     command += ["--allowed-hosts", ",".join(origins)]
     command += ["--cors-allowed-origins", ",".join(f"http://{origin}" for origin in origins)]

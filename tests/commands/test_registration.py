@@ -46,15 +46,20 @@ def test_the_alias_moves_unless_the_new_one_is_worse(verdict: str, alias: str) -
     assert stands.why.endswith(verdict)
 
 
-def test_the_first_with_rows_of_its_own_is_the_champion() -> None:
-    assert decided(ROWS, None).alias == CHAMPION
+@pytest.mark.parametrize("unseen", [ROWS, None])
+def test_the_first_version_is_the_champion(unseen: Unseen | None) -> None:
+    stands = decided(unseen, None)
+    assert stands.alias == CHAMPION
+    assert "there is no champion yet to compare it with" in stands.why
 
 
 @pytest.mark.parametrize("tags", [None, KNOWN])
 def test_without_rows_the_missing_key_is_named(tags: dict[str, str] | None) -> None:
-    stands = decided(None, tags)
-    assert stands.alias == CHALLENGER
-    assert "data.test_path=FILE" in stands.why
+    assert "data.test_path=FILE" in decided(None, tags).why
+
+
+def test_a_later_version_without_rows_is_a_challenger() -> None:
+    assert decided(None, KNOWN).alias == CHALLENGER
 
 
 @pytest.mark.parametrize(

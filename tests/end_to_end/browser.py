@@ -39,6 +39,12 @@ class Table:
     rows: list[dict[str, str]]
 
 
+class OpenPage(Protocol):
+    """The HTML of the page that a browser shows at an address, once its scripts have run."""
+
+    def __call__(self, address: str) -> str: ...
+
+
 class Look(Protocol):
     """The table that a browser shows at an address."""
 
@@ -46,20 +52,25 @@ class Look(Protocol):
 
 
 @pytest.fixture(scope="session")
-def look() -> Look:
+def open_page() -> OpenPage:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser: install one of {', '.join(NAMES)}")
 
-    def look(address: str) -> Table:
+    def open_page(address: str) -> str:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
             words = (*FLAGS, f"--user-data-dir={profile}", "--dump-dom", address)
             done = subprocess.run(
                 [program, *words], capture_output=True, text=True, check=True, timeout=90
             )
-        return read_table(done.stdout)
+        return done.stdout
 
-    return look
+    return open_page
+
+
+@pytest.fixture(scope="session")
+def look(open_page: OpenPage) -> Look:
+    return lambda address: read_table(open_page(address))
 
 
 def read_table(page: str) -> Table:

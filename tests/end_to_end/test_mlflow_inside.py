@@ -108,7 +108,7 @@ NAMES = (*EXPECTED, "autolog")
 @pytest.mark.parametrize("way", EXPECTED)
 def test_all_that_was_logged_is_in_the_trials_own_run(way: str, swept: Swept) -> None:
     expected, run = EXPECTED[way], swept.runs[way]
-    own = {"value", "memory_peak_bytes"}
+    own = {"value", "best_val_loss", "memory_peak_bytes"}
     logged = set(run.data.metrics) - own
     assert {name: history(swept, run, name) for name in logged} == expected.metrics
     assert run.data.params == {"way": way, "lr": "0.01"} | expected.params

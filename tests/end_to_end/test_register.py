@@ -128,7 +128,9 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     again = call("register", *MOVED)
     assert [(done.code, done.stderr) for done in (first, again)] == [(0, "")] * 2
     assert f"trial-{best:05d} is version 1 of the registered model t\n" in first.stdout
-    assert "champion: no version has it yet; scored on 80 rows no sweep saw" in first.stdout
+    assert (
+        "champion: there is no champion yet to compare it with; scored on 80 rows" in first.stdout
+    )
     assert "models:/t@champion" in first.stdout
     assert "champion: as before" in again.stdout
     assert "export.format=onnx" not in again.stdout, "the export is there"

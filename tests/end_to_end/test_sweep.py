@@ -17,12 +17,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import automl
-from tests.end_to_end.browser import Look, look
+from tests.end_to_end.browser import Look, OpenPage, look, open_page
 from tests.end_to_end.program import Done, Program, Running, mine
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port
 
-__all__ = ["look"]
+__all__ = ["look", "open_page"]
 
 N_EPOCHS = 4
 LOSSES = ("train_loss", "val_loss")
@@ -206,6 +206,7 @@ def test_the_ui_answers_with_the_runs_in_it(ui: int) -> None:
     status, page = ask(ui, "/")
     assert status == 200
     assert b"<html" in page
+    assert b"mlflow.workflowType" in page, "else MLflow opens runs on its GenAI side"
     _, experiment = ask(ui, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=whole")
     number = json.loads(experiment)["experiment"]["experiment_id"]
     status, found = ask(ui, "/api/2.0/mlflow/runs/search", {"experiment_ids": [number]})
@@ -255,7 +256,8 @@ def test_the_address_leads_to_the_study_s_runs_best_first(
     experiment = experiment_of(ui, address)
     assert experiment["name"] == "whole"
     view = view_of(experiment, address)
-    assert {"metrics.`value`", "params.`lr`", "tags.`automl.state`"} <= set(view["selectedColumns"])
+    assert view["selectedColumns"][:2] == ["metrics.`best_val_loss`", "params.`lr`"]
+    assert view["compareRunCharts"][0]["metricKey"] == "val_loss"
     assert "params.`width`" not in view["selectedColumns"], "it is the same in all"
     order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
     asked = {"experiment_ids": [experiment["experiment_id"]], "order_by": [order]}
@@ -270,11 +272,22 @@ def test_a_browser_shows_the_trials_best_first(address: str, look: Look, records
     assert len(runs) == 3
     for row, run in zip(shown.rows, runs, strict=False):
         assert row["attributes.`Run Name`"].endswith(str(run.info.run_name))
-        assert float(row["metrics.`value`"]) == run.data.metrics["value"]
+        assert float(row["metrics.`best_val_loss`"]) == run.data.metrics["value"]
         assert row["params.`lr`"] == run.data.params["lr"]
         assert row["tags.`automl.state`"] == run.data.tags["automl.state"]
     params = {column for column in shown.columns if column.startswith("params.")}
     assert params == {"params.`lr`"}
+
+
+def test_a_browser_shows_the_page_of_a_run_outside_of_the_genai_side(
+    ui: int, address: str, open_page: OpenPage, records: Records
+) -> None:
+    """Its address says nothing of a side: it is what a click on a run opens."""
+    info = records.trial_runs()[0].info
+    page = open_page(f"http://127.0.0.1:{ui}/#/experiments/{info.experiment_id}/runs/{info.run_id}")
+    assert str(info.run_name) in page
+    assert "Model registry" in page
+    assert "Evaluation runs" not in page, "the list beside it is of the GenAI side"
 
 
 @pytest.mark.slow

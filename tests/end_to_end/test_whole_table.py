@@ -90,9 +90,10 @@ def test_a_release_goes_on_with_the_out_of_fold_score(study: Records, call: Call
     assert f"it has seen all rows: val_loss {best.value:.5g} out-of-fold" in first.stdout
     assert f"not compared: trial-{best.number:05d}'s loss stands for it" in first.stdout
     assert re.search(r"linear is (worse|may be chance|better), majority is worse", first.stdout)
-    assert "version 1 of t, challenger" in first.stdout
+    assert "version 1 of t, champion" in first.stdout
+    assert "there is no champion yet to compare it with; there are no rows" in first.stdout
     assert "2 of 5: refit" not in call("release", "study.name=t").stdout, "done before"
-    # Rows that come later compare them, and make it the champion.
+    # Rows that come later compare the two.
     mixed_frame(2, n_rows=80, seed=5).to_csv("late.csv", index=False)
     late = call("release", "study.name=t", "data.test_path=late.csv")
     assert (late.code, late.stderr) == (0, "")

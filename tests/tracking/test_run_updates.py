@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -276,8 +277,51 @@ def test_the_shared_view_keeps_as_many_params_as_fit() -> None:
     params = [column for column in shown["selectedColumns"] if column.startswith("params.")]
     assert params == [f"params.`{name}`" for name in names[: len(params)]]
     assert 20 < len(params) < 200
-    assert shown["selectedColumns"][0] == "tags.`automl.state`"
+    assert shown["selectedColumns"][0] == "metrics.`value`"
     assert set(params) < set(shown["columnOrder"])
+
+
+def view_state(settings: dict[str, str], *best: list[str]) -> Any:
+    return json.loads(json.loads(shared_view(settings, 5, best))["state"])
+
+
+PORTFOLIO = {
+    "study.metric": "val_auc",
+    "study.direction": "maximize",
+    "model.families": "['linear', 'mlp']",
+    "space.linear_l2.low": "1",
+    "space.mlp_depth.low": "1",
+    "space.mlp_lr.low": "1",
+    "space.mlp_batch_size": "by_rows",
+}
+
+
+def test_the_view_begins_with_the_metric_and_the_params_of_the_best_trials() -> None:
+    of_mlp = ["family", "mlp_lr", "mlp_depth", "mlp_batch_size"]
+    at_first, later = view_state(PORTFOLIO), view_state(PORTFOLIO, of_mlp, ["family", "asked_for"])
+    known, params = ["metrics.`best_val_auc`", "params.`family`"], ["mlp_lr", "mlp_depth"]
+    expected = [*known, *(f"params.`{name}`" for name in (*params, "asked_for"))]
+    assert later["selectedColumns"][:-3] == later["columnOrder"][2:-3] == expected
+    assert at_first["selectedColumns"][:3] == [*known, "params.`linear_l2`"]
+    assert (later["orderByKey"], later["orderByAsc"]) == (known[0], False)
+
+
+def test_the_charts_begin_with_the_metric_of_all_trials() -> None:
+    state = view_state(PORTFOLIO)
+    assert state["runsHiddenMode"] == "SHOW_ALL"
+    first, second = state["compareRunCharts"]
+    assert (first["type"], first["metricKey"]) == ("LINE", "val_auc")
+    assert (second["type"], second["metricKey"]) == ("BAR", "best_val_auc")
+    trials, others = state["compareRunSections"]
+    assert first["metricSectionId"] == second["metricSectionId"] == trials["uuid"]
+    assert others["name"] == "Model metrics", "where MLflow puts all others"
+
+
+def test_a_trial_has_its_final_value_by_the_name_of_the_metric() -> None:
+    study = StudyRun(fold([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
+    update = study.own(told(begin(0), finish(0)), 0)
+    assert {p.key: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
+    assert set(update.once) > {"value", "best_val_auc"}, "or one put back would stand twice"
 
 
 def test_an_unknown_best_trial_is_left_out() -> None:

@@ -99,6 +99,23 @@ def test_a_study_of_an_earlier_version_goes_on_in_its_run(study: Path, shown: Sh
     assert "params.`lr`" in json.loads(json.loads(view)["state"])["selectedColumns"]
 
 
+def test_the_view_has_the_params_of_the_best_trials_once_a_sweep_has_ended(
+    study: Path, shown: Shown
+) -> None:
+    def params() -> list[str]:
+        experiment = shown.run(NAME).info.experiment_id
+        view = shown.client.get_experiment(experiment).tags["mlflow.sharedViewState.automl"]
+        columns = json.loads(json.loads(view)["state"])["selectedColumns"]
+        return [column for column in columns if column.startswith("params.")]
+
+    write(study, sweep_started(**{"space.width.low": "1", "space.depth": "3"}))
+    deliver(study)
+    first = params()
+    write(study, *trial(0), sweep_ended(1))
+    deliver(study)
+    assert (first, params()) == (["params.`width`"], ["params.`lr`"])
+
+
 def test_a_study_is_found_by_its_run_in_whatever_store(study: Path, folder: Path) -> None:
     def found(database: str) -> str | None:
         uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{folder / database}"))

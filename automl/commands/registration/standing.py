@@ -1,8 +1,9 @@
 """Which alias a version gets. Pure.
 
-`champion` is for a model that is no worse than the champion before it on the same rows, which
-neither has seen. Rows are the same if their digests are, and a version carries the digests of those
-that are known to be new to it. Where nobody can tell, it is `challenger`, with what is missing.
+The first version is the `champion`: there is nothing to compare it with. A later one is if it is no
+worse than the champion before it on the same rows, which neither has seen. Rows are the same if
+their digests are, and a version carries the digests of those that are known to be new to it. Where
+nobody can tell, it is `challenger`, with what is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from automl.tracking.registry.words import CHALLENGER, CHAMPION, DATA, Version
 from automl.trial import Difference, Evaluated, RowsKind
 
 WORSE = "worse"
+_NO_ROWS = (
+    "there are no rows that it has not seen; register it again with some that came later: "
+    "data.test_path=FILE"
+)
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,11 @@ def standing(
 ) -> Standing:
     """`compare` tells how the new one stands beside the champion on these rows, or why nobody can
     tell."""
-    if unseen is None:
-        return Standing(
-            CHALLENGER,
-            "there are no rows that it has not seen; register it again with some that came later: "
-            "data.test_path=FILE",
-        )
     if champion is None:
-        return Standing(CHAMPION, f"no version has it yet; scored on {unseen.words}")
+        judged = f"scored on {unseen.words}" if unseen else _NO_ROWS
+        return Standing(CHAMPION, f"there is no champion yet to compare it with; {judged}")
+    if unseen is None:
+        return Standing(CHALLENGER, _NO_ROWS)
     before = f"version {champion.number}"
     if not new_to(champion, unseen):
         return Standing(
