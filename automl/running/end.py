@@ -108,7 +108,10 @@ class Closing:
         return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
 
     def _how(self) -> str:
-        return "done" if self._stop is None else self._stop.value
+        """Return the word that `list` shows for how the sweep ended."""
+        if self._stop is not None:
+            return self._stop.value
+        return "done" if self._counts().get(TrialState.FINISHED) else "failed"
 
     def _record_end(self) -> None:
         best = self._parts.study.best()
@@ -285,7 +288,7 @@ class Closing:
             raise SweepFailedError(
                 f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
             )
-        if self._stop in EXIT_CODES or self._parts.study.counts().get(TrialState.FINISHED):
+        if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
         cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
         raise SweepFailedError(f"no trial finished{cause}")
