@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from automl.tracking.say import Say, say_on_stdout
 
@@ -17,6 +18,17 @@ BEAT_SECONDS = 10.0
 """Between two lines of a step that goes on."""
 WORTH_SAYING_SECONDS = 2.0
 """A step that took less ends without a line."""
+
+
+@dataclass
+class Step:
+    """A step that goes on; given to the block that does it."""
+
+    detail: Callable[[], str]
+
+    def at(self, text: str) -> None:
+        """Note how far the step is, for the lines that follow."""
+        self.detail = lambda: text
 
 
 @contextmanager
@@ -27,23 +39,25 @@ def long_step(
     detail: Callable[[], str] = str,
     beat_seconds: float = BEAT_SECONDS,
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[None]:
+) -> Iterator[Step]:
     """Say `name` before the block, its seconds so far every `beat_seconds` while it runs, and its
     seconds in all after it. `detail` tells how far it is, such as `3 of 8`; it is called from a
     thread, and so is `say`. A block that raises ends without a line.
     """
     say(name)
     begun, over = now(), threading.Event()
+    step = Step(detail)
 
     def beat() -> None:
         while not over.wait(beat_seconds):
-            told = detail()
-            say(f"{name}: {now() - begun:.0f} s so far{f', {told}' * bool(told)}")
+            told = step.detail()
+            with suppress(OSError):  # nobody reads; the main thread finds that out by itself
+                say(f"{name}: {now() - begun:.0f} s so far{f', {told}' * bool(told)}")
 
     beating = threading.Thread(target=beat, name="long-step", daemon=True)
     beating.start()
     try:
-        yield
+        yield step
     finally:
         over.set()
         beating.join()
