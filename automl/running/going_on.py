@@ -67,7 +67,7 @@ def refuse_uncalled(config: Config, called: CalledFunction | None) -> None:
     if config.objective.kind is ObjectiveKind.called and called is None:
         raise ConfigError(
             f"study.name={config.study.name}: this study is called from Python, and its function "
-            f"is stored nowhere. Go on with it in {config.objective.file} by {how_to_go_on(config)}."
+            f"is stored nowhere. Go on with it in {config.objective.file}: {how_to_go_on(config)}"
         )
 
 
