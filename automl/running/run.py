@@ -40,9 +40,9 @@ def run_sweep(
 
     `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
     the sweep was called with, `from_python` says that the same call goes on with it, `refit` says
-    that it is a final training, and `train_again` makes one of what the sweep came to. Raises ConfigError before anything is
-    written, and other AutoMLErrors for what breaks later, but not before every trial has ended;
-    where one cannot be ended, TrialsLeftBehindError.
+    that it is a final training, and `train_again` makes one of what the sweep came to. Raises
+    ConfigError before anything is written, and other AutoMLErrors for what breaks later, but not
+    before every trial has ended; where one cannot be ended, TrialsLeftBehindError.
     """
     prepared = replace(prepare(config, called, refit), from_python=from_python)
     pictures = Pictures()

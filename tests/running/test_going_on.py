@@ -53,7 +53,7 @@ def test_only_its_caller_has_a_called_function() -> None:
     config = Config(study=StudyConfig(name="s"), objective=CALLED)
     with pytest.raises(
         ConfigError,
-        match=r"stored nowhere\. Go on with it in a\.ipynb by the same call with name='s'\.",
+        match=r"stored nowhere\. Go on with it in a\.ipynb: the same call with name='s'",
     ):
         refuse_uncalled(config, None)
     refuse_uncalled(config, CalledFunction(len, None))
