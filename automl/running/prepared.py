@@ -85,11 +85,11 @@ class Prepared:
     """What was taken, dropped or clipped: lines for people."""
     called: CalledFunction | None = None
     """The function that the sweep was called with, from Python."""
-    from_python: bool = False
-    """The sweep was called from Python, and the same call with the study's name goes on with it."""
     facts: DataFacts | None = None
     flags: Flags = field(default_factory=Flags)
     """Of a program as objective: how it spells params."""
+    from_python: bool = False
+    """The sweep was called from Python, and the same call with the study's name goes on with it."""
 
     def how_to_go_on(self, **changed: object) -> str:
         """See `going_on.how_to_go_on`."""
