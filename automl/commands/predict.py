@@ -19,7 +19,7 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import replacing
 from automl.record.studies import study_path
 from automl.running.console import CommandConsole, open_console
-from automl.tracking.long_step import Step, long_step
+from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
     from automl.data.chunks import Chunk, ChunkedTable, Unread
@@ -99,7 +99,7 @@ def _score(
     table: ChunkedTable,
     output: Path,
     progress: Progress,
-    step: Step,
+    step: LongStep,
 ) -> Path | None:
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""

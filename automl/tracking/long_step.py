@@ -21,7 +21,7 @@ WORTH_SAYING_SECONDS = 2.0
 
 
 @dataclass
-class Step:
+class LongStep:
     """A step that goes on; given to the block that does it."""
 
     detail: Callable[[], str]
@@ -39,14 +39,14 @@ def long_step(
     detail: Callable[[], str] = str,
     beat_seconds: float = BEAT_SECONDS,
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[Step]:
+) -> Iterator[LongStep]:
     """Say `name` before the block, its seconds so far every `beat_seconds` while it runs, and its
     seconds in all after it. `detail` tells how far it is, such as `3 of 8`; it is called from a
     thread, and so is `say`. A block that raises ends without a line.
     """
     say(name)
     begun, over = now(), threading.Event()
-    step = Step(detail)
+    step = LongStep(detail)
 
     def beat() -> None:
         while not over.wait(beat_seconds):
