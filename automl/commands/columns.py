@@ -6,6 +6,7 @@ from automl.config import Config, DataKind
 from automl.errors import ConfigError
 from automl.record.texts import fit_line
 from automl.running.console import open_console
+from automl.tracking.long_step import long_step
 
 COLUMNS = ("column", "taken as", "why", "features")
 
@@ -20,7 +21,8 @@ def run(config: Config, stored_config: str) -> int:
     from automl.data.load import columns_of
 
     console = open_console()
-    rows, lines = columns_of(config.data)
+    with long_step(f"reading {config.data.path}"):
+        rows, lines = columns_of(config.data)
     table = [(fit_line(r.name), r.kind, fit_line(r.why), str(r.n_features)) for r in rows]
     console.table(COLUMNS, table, n_left=3)
     for line in lines:

@@ -21,6 +21,7 @@ from automl.record.studies import read_study, study_path
 from automl.record.study import StudyRecord
 from automl.record.texts import fit_line
 from automl.running.console import open_console
+from automl.tracking.long_step import long_step
 from automl.tracking.say import Say, say_on_stdout
 from automl.trial import Evaluated
 
@@ -47,7 +48,8 @@ def evaluate(
     directory = study_path(config.study)
     place = settle_unlocked(directory, config.study)
     record = read_study(directory)
-    scoring = scored(config, record, choices, judge)
+    with long_step("loading PyTorch and scoring the models", say) as step:
+        scoring = scored(config, record, choices, judge, step.at)
     if show:
         _show(scoring, config)
     if keep(scoring.event, config):

@@ -15,6 +15,7 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.files import StudyFiles
 from automl.record.studies import read_study, study_path
 from automl.running.console import CommandConsole, open_console
+from automl.tracking.long_step import long_step
 from automl.training.family import Family
 from automl.trial import CheckpointKind
 
@@ -34,10 +35,11 @@ def run(config: Config, stored_config: str) -> int:
 
     from automl.data.raw import raw_rows
 
-    model = open_model(config, choice)
-    predictor = model.predictor
-    _check_format(config, predictor.export_formats)
-    rows = raw_rows(config.data, N_ROWS)
+    with long_step(f"loading PyTorch and {choice.file.name}", console.say):
+        model = open_model(config, choice)
+        predictor = model.predictor
+        _check_format(config, predictor.export_formats)
+        rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
         if config.export.tune:
@@ -47,7 +49,8 @@ def run(config: Config, stored_config: str) -> int:
         console.say(f"{model.name} of {path.name}: {_way(kind, fastest)}, to {to}")
         if late := outdated(config, model):
             console.say(late, "yellow")
-        done = _written(predictor, rows, to, kind, _about(path, model), fastest)
+        with long_step("writing the export and comparing it with the model", console.say):
+            done = _written(predictor, rows, to, kind, _about(path, model), fastest)
     _say_parity(console, done, fastest, has_labels=bool(predictor.classes))
     said = ("said.py",) if predictor.columns.readings else ()
     beside = ["schema.json", "reader.py", *said, *(() if fastest is None else fastest.tuned.beside)]

@@ -19,7 +19,7 @@ from automl.record.texts import fit_line
 from automl.running.console import open_console
 from automl.running.view import SweepView, load_view
 
-COLUMNS = ("study", "state", "trials", "best", "age")
+COLUMNS = ("study", "state", "trials", "failed", "best", "age")
 _MAX_WORD = 40
 """Characters of the name of a metric or of a state."""
 
@@ -51,12 +51,12 @@ def _names(folder: Path) -> list[str]:
 def _row(path: Path, now: float) -> tuple[str, ...]:
     name, view = fit_line(path.name), _view(path)
     if isinstance(view, str):
-        return name, view, "", "", ""
+        return name, view, *[""] * (len(COLUMNS) - 2)
     best = ""
     if view.best is not None:
         best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value:.5g}"
-    trials = f"{view.n_ended}/{view.n_trials}"
-    return name, fit_line(_state(path, view), _MAX_WORD), trials, best, age_text(now - view.time)
+    state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
+    return name, state, view.progress, str(n_failed), best, age_text(now - view.time)
 
 
 def _view(path: Path) -> SweepView | str:

@@ -19,12 +19,12 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import replacing
 from automl.record.studies import study_path
 from automl.running.console import CommandConsole, open_console
+from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
     from automl.data.chunks import Chunk, ChunkedTable, Unread
     from automl.training.predictor import Predictor
 
-SECONDS_BETWEEN_LINES = 10.0
 CSV, PARQUET = FORMATS = ".csv", ".parquet"
 N_SHOWN = 5
 """Rows that cannot be read, on the screen; all are in a file."""
@@ -39,11 +39,11 @@ def run(config: Config, stored_config: str) -> int:
 
     from automl.data.chunks import ChunkedTable
 
-    model = open_model(config, choice)
+    with long_step(f"loading PyTorch and {choice.file.name}", console.say):
+        model = open_model(config, choice)
     predictor, whose = _of_members(model, config.predict.members)
     columns = predictor.columns
     table = ChunkedTable.at("predict.input", given, columns.sources, config.predict.keep)
-    console.say(f"{model.name} of {path.name}{whose} scores {given}")
     if late := outdated(config, model):
         console.say(late, "yellow")
     by = scorer(
@@ -51,7 +51,8 @@ def run(config: Config, stored_config: str) -> int:
     )
     progress = Progress(console, time.monotonic)
     try:
-        unread = _score(predictor, by, table, output, progress)
+        with long_step(f"{model.name} of {path.name}{whose} scores {given}", console.say) as step:
+            unread = _score(predictor, by, table, output, progress, step)
     except OSError as error:
         raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
     progress.end(output, unread)
@@ -93,7 +94,12 @@ def _given(config: Config) -> tuple[str, Path]:
 
 
 def _score(
-    predictor: Predictor, by: Scorer, table: ChunkedTable, output: Path, progress: Progress
+    predictor: Predictor,
+    by: Scorer,
+    table: ChunkedTable,
+    output: Path,
+    progress: Progress,
+    step: LongStep,
 ) -> Path | None:
     """Write the scores, and beside them the rows without, whose file comes back; None: all have
     some. Both take their places whole, in the end."""
@@ -115,7 +121,7 @@ def _score(
             for chunk in read_ahead(table.chunks(numbers, categories, verbatim)):
                 written.do(partial(writer.write, chunk, by(chunk)))
                 unread.write(chunk.unread)
-                progress.show(chunk)
+                step.at(progress.after(chunk))
         progress.check(table)
     if unread.file is None:
         unread.path.unlink(missing_ok=True)  # of an earlier table
@@ -143,24 +149,21 @@ class UnreadFile:
 
 
 class Progress:
-    """What is said while it goes on, and in the end."""
+    """Counts the rows that are scored, and tells how many of them cannot be read."""
 
     def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
         self._console, self._now = console, now
-        self._began = self._last = now()
+        self._began = now()
         self._n_rows = self._n_unread = 0
         self._first: list[Unread] = []
 
-    def show(self, chunk: Chunk) -> None:
-        """A line now and then."""
+    def after(self, chunk: Chunk) -> str:
+        """Count the chunk, and return how far the table is scored."""
         self._n_rows += chunk.n_rows
         self._n_unread += len(chunk.unread)
         self._first += chunk.unread[: N_SHOWN - len(self._first)]
-        now = self._now()
-        if now - self._last >= SECONDS_BETWEEN_LINES and chunk.share < 1:
-            self._last = now
-            left = (now - self._began) * (1 - chunk.share) / max(chunk.share, 1e-9)
-            self._console.say(f"{chunk.share:.0%}, {self._rows()}, about {left:.0f} s left")
+        left = (self._now() - self._began) * (1 - chunk.share) / max(chunk.share, 1e-9)
+        return f"{chunk.share:.0%}, {self._rows()}, about {left:.0f} s left"
 
     def check(self, table: ChunkedTable) -> None:
         """Raises ConfigError where there is nothing to score."""

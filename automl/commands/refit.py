@@ -3,11 +3,12 @@ free devices."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.commands.sweep import say_that_it_loads
+from automl.commands.sweep import loading
 from automl.commands.which_model import trial_of
 from automl.config import Config
 from automl.record.opening import bring_up
@@ -26,11 +27,12 @@ def run(config: Config, stored_config: str) -> int:
     refuse_unfit(config)
     path = study_path(config.study).absolute()  # an objective may go elsewhere
     begun = _begun(config, path)
-    say_that_it_loads()
-    from automl.running.warm import warmed_up
+    with ExitStack() as warm:
+        with loading("Optuna, PyTorch and MLflow"):
+            from automl.running.warm import warmed_up
 
-    with warmed_up(config) as deliverer:
-        from automl.running.refit.run import refit
+            deliverer = warm.enter_context(warmed_up(config))
+            from automl.running.refit.run import refit
 
         return refit(begun, stored_config, deliverer)
 

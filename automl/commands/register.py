@@ -21,6 +21,7 @@ from automl.record.opening import bring_up
 from automl.record.place import settle_unlocked
 from automl.record.redact import redact
 from automl.record.studies import read_study, study_path
+from automl.tracking.long_step import long_step
 from automl.tracking.registry.opening import open_registry
 from automl.tracking.registry.words import CHAMPION, NewModel, Version
 from automl.tracking.say import Say, say_on_stdout
@@ -59,39 +60,45 @@ def register(config: Config, say: Say) -> Registered:
     place = settle_unlocked(directory, config.study)
     record = read_study(directory)
     owner = record.uuid if place is None else place.study_uuid
-    registry = open_registry(config.tracking, config.register.name or directory.name)
     shared = config.register.name is not None
-    registry.refuse_taken(owner, shared=shared)
+    with long_step(f"loading MLflow, PyTorch and {choice.file.name}", say):
+        registry = open_registry(config.tracking, config.register.name or directory.name)
+        registry.refuse_taken(owner, shared=shared)
 
-    from automl.commands.registration.putting import new_model
-    from automl.commands.registration.rows import compared, unseen_by
-    from automl.commands.registration.run_of import run_of
-    from automl.data.evaluation import open_evaluation
+        from automl.commands.registration.putting import new_model
+        from automl.commands.registration.rows import compared, unseen_by
+        from automl.commands.registration.run_of import run_of
+        from automl.data.evaluation import open_evaluation
 
-    model = open_model(config, choice)
+        model = open_model(config, choice)
     if late := outdated(config, model):
         say(late)
     package = packaged(config, model, choice)
-    evaluation = open_evaluation(
-        config.data, record.settings.get("data.test_path"), config.training.value_loss
-    )
-    unseen = unseen_by(model, evaluation, config)
-    run_ref = run_of(model, directory, place, config, registry.has_run)
-    new = new_model(model, package, run_ref, owner, unseen, config)
+    with long_step(f"putting {model.name} into the registry", say) as step:
+        step.at("reading the table")
+        evaluation = open_evaluation(
+            config.data, record.settings.get("data.test_path"), config.training.value_loss
+        )
+        unseen = unseen_by(model, evaluation, config)
+        step.at("finding its run in MLflow")
+        run_ref = run_of(model, directory, place, config, registry.has_run)
+        new = new_model(model, package, run_ref, owner, unseen, config)
 
-    def stands(champion: Version | None) -> Standing:
-        def compare() -> Compared | str:
-            assert champion is not None, "there is one to compare with"
-            return compared(
-                package.folder, lambda to: registry.download(champion, to), evaluation, config
-            )
+        def stands(champion: Version | None) -> Standing:
+            def compare() -> Compared | str:
+                assert champion is not None, "there is one to compare with"
+                step.at("comparing it with the champion")
+                return compared(
+                    package.folder, lambda to: registry.download(champion, to), evaluation, config
+                )
 
-        return standing(unseen, champion, compare)
+            return standing(unseen, champion, compare)
 
-    with StudyDirectory.open(config.study, must_exist=True):  # one registers at a time
-        about = about_model(directory.name, model.predictor.task, model.predictor.target)
-        registry.claim(owner, shared=shared, about=about)
-        version, alias = _put(registry, new, stands)
+        with StudyDirectory.open(config.study, must_exist=True):  # one registers at a time
+            step.at("writing the version")
+            about = about_model(directory.name, model.predictor.task, model.predictor.target)
+            registry.claim(owner, shared=shared, about=about)
+            version, alias = _put(registry, new, stands)
     done = Registered(registry.name, version.number, new.digest, alias)
     _tell(done, model.name, config, say)
     return done

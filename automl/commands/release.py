@@ -144,7 +144,7 @@ class _Release:
         trials = [] if self._trial is None else [self._trial]
         asked = replace(self._config.evaluate, trials=trials, model=which)
         config = replace(self._config, evaluate=asked)
-        return evaluate(config, lambda line: None, show=False, to_mlflow=False, judge=self._judge)
+        return evaluate(config, say_on_stdout, show=False, to_mlflow=False, judge=self._judge)
 
     def give_to_mlflow(self) -> None:
         """The scores of a release that ends before `register`, which else does it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from automl.config import Config
@@ -21,18 +22,24 @@ def run(config: Config, stored_config: str) -> int:
 
 
 def carry_out(
-    config: Config, stored_config: str, *, resume: bool, called: CalledFunction | None = None
+    config: Config,
+    stored_config: str,
+    *,
+    resume: bool,
+    called: CalledFunction | None = None,
+    from_python: bool = False,
 ) -> int:
-    """Say that loading takes long, load, and run to the end, with the function that the sweep was
-    called with from Python, if it was. Returns the exit code."""
+    """Load, and run to the end, with the function that the sweep was called with, if it was.
+    `from_python`: the same call with the study's name goes on. Returns the exit code."""
     refuse_uncalled(config, called)
     refuse_refit(config.study)
-    say_that_it_loads()
-    # Each of the two takes its time, and what the first starts goes on beside the second.
-    from automl.running.warm import warmed_up
+    with ExitStack() as warm:
+        with loading("Optuna, PyTorch and MLflow"):
+            # Each of the two takes its time, and what the first starts goes on beside the second.
+            from automl.running.warm import warmed_up
 
-    with warmed_up(config) as deliverer:
-        from automl.running.run import run_sweep
+            deliverer = warm.enter_context(warmed_up(config))
+            from automl.running.run import run_sweep
 
         def train_again(begun: Begun, prepared: Prepared) -> int:
             from automl.running.refit.run import trained_again
@@ -49,16 +56,16 @@ def carry_out(
             resume=resume,
             deliverer=deliverer,
             called=called,
+            from_python=from_python,
             train_again=train_again,
         )
 
 
-def say_that_it_loads() -> None:
-    """Some seconds in which nothing else is said."""
-    from automl.running.pictures import mute
-    from automl.tracking.say import say_on_stdout
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Say that libraries are loaded, which takes some seconds."""
+    from automl.running.pictures import say_unfailing
+    from automl.tracking.long_step import long_step
 
-    try:
-        say_on_stdout("loading Optuna, PyTorch and MLflow: some seconds")
-    except OSError:  # nobody looks, and the sweep goes on
-        mute(sys.stdout)
+    with long_step(f"loading {what}", say_unfailing):
+        yield

@@ -34,16 +34,14 @@ def simplest(dataset: Dataset, rows: Rows) -> dict[str, Floats]:
 
 
 def baselines_out_of_fold(dataset: Dataset) -> dict[str, Floats]:
-    """Outputs for `Dataset.judged`, each row's by a baseline that did not learn from it: of the
-    first division of the rows."""
-    first = [n for n, fold in enumerate(dataset.folds) if fold.repeat == 0]
-    said: dict[str, Floats] = {}
-    for number in first:
-        fold = dataset.fold(number)
-        for name, outputs in baselines(fold, fold.validation.rows).items():
-            found = said.setdefault(name, np.empty((len(dataset.train), dataset.n_outputs)))
-            found[dataset.folds[number].judged] = outputs
-    return {name: outputs[dataset.judged_places] for name, outputs in said.items()}
+    """Return outputs for `Dataset.judged`. Each row's linear outputs are those of a model that did
+    not learn from the row, in the first division of the rows. The constant is one for all rows."""
+    linear = np.empty((len(dataset.train), dataset.n_outputs))
+    for number, place in enumerate(dataset.folds):
+        if place.repeat == 0:
+            fold = dataset.fold(number)
+            linear[place.judged] = _linear(fold, fold.validation.rows)
+    return {"linear": linear[dataset.judged_places], **simplest(dataset, dataset.judged.rows)}
 
 
 def _constant(dataset: Dataset) -> Floats:

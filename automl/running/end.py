@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 
 from automl.config import Ensemble, ObjectiveKind, TrackingStore
@@ -19,7 +20,6 @@ from automl.running.best_table import print_best
 from automl.running.console import open_console
 from automl.running.display import Display
 from automl.running.ensemble import lines_of, made
-from automl.running.going_on import how_to_go_on
 from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.messages import StopReason
@@ -29,6 +29,8 @@ from automl.running.readable import clock
 from automl.running.rendering import failure_lines
 from automl.running.result import baseline_of, no_better, result_of, table_of, tested
 from automl.running.view import BestRow, SweepView, write_view
+from automl.search.standings import RankedTrial
+from automl.tracking.long_step import long_step
 from automl.training.tested import Tested
 from automl.trial import CheckpointKind, Ensembled, SweepEnded, TrialState
 
@@ -80,6 +82,8 @@ class Closing:
 
     def finish(self) -> int:
         """Returns the exit code. Raises AutoMLError when the sweep failed."""
+        with self._pictures.of("the display"):
+            self._display.show(self._view(self._how()))  # with the trials that ended last
         self._display.end()
         if self._stop is not StopReason.BROKEN:
             self._record_end()
@@ -97,9 +101,10 @@ class Closing:
         with self._pictures.of("the results"):
             self._show_results()
         for waiting in self._loop.held_back:
-            self._say(f"trial {waiting.trial.number} is interrupted, {waiting.refusal.reason}")
+            shown = self._view(self._how()).shown(waiting.trial.number)
+            self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.held_back:
-            self._say(f"go on with: {how_to_go_on(self._parts.config)}")
+            self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
         if self._parts.config.tracking.store is TrackingStore.mlflow:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or command_line('ui', self._parts.config.study)}")
@@ -108,7 +113,10 @@ class Closing:
         return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
 
     def _how(self) -> str:
-        return "done" if self._stop is None else self._stop.value
+        """Return the word that `list` shows for how the sweep ended."""
+        if self._stop is not None:
+            return self._stop.value
+        return "done" if self._counts().get(TrialState.FINISHED) else "failed"
 
     def _record_end(self) -> None:
         best = self._parts.study.best()
@@ -202,7 +210,7 @@ class Closing:
         test: Tested | None = None
         try:
             refit = directory.files.refit if self._refit.is_unseen else None
-            test = tested(prepared, result, refit)
+            test = tested(prepared, result, refit, self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
             self._interrupted = isinstance(error, KeyboardInterrupt)
             again = command_line("evaluate", self._parts.config.study)
@@ -214,9 +222,11 @@ class Closing:
 
     def _deliver(self) -> None:
         delivery = self._parts.delivery
-        if lag := delivery.lag():
-            self._say(f"delivering {lag} events to MLflow")
-        if not delivery.drain(DRAIN_SECONDS):
+        lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
+        name = f"delivering {lag} events to MLflow"
+        with long_step(name, self._say, detail=to_go) if lag else nullcontext():
+            delivered = delivery.drain(DRAIN_SECONDS)
+        if not delivered:
             self._say(
                 f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
                 f"lost. Deliver them with: {command_line('sync', self._parts.config.study)}"
@@ -224,18 +234,19 @@ class Closing:
 
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
-        ranking = study.ranking(N_BEST_SHOWN)
+        ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
         if ranking and not (refit and refit.members):  # whose losses are no ranking
-            rows = [(BestRow(r.number, r.value, r.params), r.state.value) for r in ranking]
+            rows = [
+                (BestRow(view.shown(r.number), r.value, r.params), r.state.value) for r in ranking
+            ]
             print_best(
                 rows,
                 self._parts.config.study.metric,
-                self._metrics_of(rows),
+                {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
         for line in self._loop.asking.questions.found(at_end=True):
             self._say(line)
-        view = self._view(self._how())
         for line in failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
@@ -256,12 +267,12 @@ class Closing:
         if self._doubt:
             self._say(self._doubt)
 
-    def _metrics_of(self, rows: Sequence[tuple[BestRow, str]]) -> Mapping[int, Mapping[str, float]]:
+    def _metrics_of(self, ranking: Sequence[RankedTrial]) -> Mapping[int, Mapping[str, float]]:
         """What else the best reports of these trials told, where the metrics are ours."""
         if self._parts.config.objective.kind is not ObjectiveKind.builtin:
             return {}
         trials = self._record.trials
-        return {row.number: trials[row.number].best_metrics for row, _ in rows}
+        return {row.number: trials[row.number].best_metrics for row in ranking}
 
     def _counts(self) -> dict[TrialState, int]:
         """Trials by state; what the study still calls running has been interrupted by now."""
@@ -285,7 +296,7 @@ class Closing:
             raise SweepFailedError(
                 f"stopped: trials keep failing with one error: {loop.last_failure.cause}"
             )
-        if self._stop in EXIT_CODES or self._parts.study.counts().get(TrialState.FINISHED):
+        if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
         cause = "" if loop.last_failure is None else f"; the last error: {loop.last_failure.cause}"
         raise SweepFailedError(f"no trial finished{cause}")

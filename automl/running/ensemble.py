@@ -16,6 +16,7 @@ from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.prepared import Prepared
 from automl.search.standings import RankedTrial
+from automl.tracking.long_step import long_step
 from automl.training.auto.family import FAMILY
 from automl.training.ensemble.words import EnsembleFile, Made
 from automl.trial import CheckpointKind, Ensembled, Entry, Params
@@ -82,7 +83,9 @@ def made(
     draws = prepared.config.study.plots is Plots.auto and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
     asked = EnsembleFile(str(files.ensemble), there, dataset, path.name, build_of(prepared), plots)
-    written = write(asked)
+    drawing = " and drawing what it found" * (plots is not None)
+    with long_step(f"making the ensemble of {len(there)} models{drawing}", say):
+        written = write(asked)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
     return Ensembled(

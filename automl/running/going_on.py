@@ -13,12 +13,15 @@ from automl.record.files import REFITS, StudyFiles
 from automl.training.called import CalledFunction
 
 
-def how_to_go_on(config: Config, **changed: object) -> str:
-    """What to type to go on with the study, with settings of `study.` changed."""
+def how_to_go_on(config: Config, *, from_python: bool = False, **changed: object) -> str:
+    """Return what goes on with the study, with settings of `study.` changed: a command, or the
+    same call of a sweep that was called from Python."""
     if config.refit.of is not None:
         return _refit_line(config.study, config.refit.of, _plain(config.refit))
-    called = config.objective.kind is ObjectiveKind.called
-    return _line(config.study, config.objective.target if called else None, changed)
+    if from_python or config.objective.kind is ObjectiveKind.called:
+        return _same_call(config.study, changed)
+    words = [f" study.{key}={value}" for key, value in changed.items()]
+    return command_line("resume", config.study) + "".join(words)
 
 
 def how_to_go_on_with(study: StudyConfig, settings: Mapping[str, str]) -> str:
@@ -26,8 +29,9 @@ def how_to_go_on_with(study: StudyConfig, settings: Mapping[str, str]) -> str:
     if (of := settings.get("refit.of")) is not None:
         given = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
         return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in given.items()})
-    called = settings.get("objective.kind") == ObjectiveKind.called.name
-    return _line(study, settings.get("objective.target") if called else None, {})
+    if settings.get("objective.kind") == ObjectiveKind.called.name:
+        return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
+    return command_line("resume", study)
 
 
 def _refit_line(refit: StudyConfig, of: str, given: Mapping[str, str]) -> str:
@@ -44,12 +48,9 @@ def _plain(refit: RefitConfig) -> dict[str, str]:
     return {k: v.name if isinstance(v, Enum) else str(v) for k, v in values.items()}
 
 
-def _line(study: StudyConfig, called: str | None, changed: Mapping[str, object]) -> str:
-    if called is None:
-        words = [f" study.{key}={value}" for key, value in changed.items()]
-        return command_line("resume", study) + "".join(words)
+def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:
     given = "".join(f", {key}={value!r}" for key, value in changed.items())
-    return f"automl.sweep({called}, name={study.name!r}{given})"
+    return f"the same call with name={study.name!r}{given}"
 
 
 def refuse_refit(study: StudyConfig) -> None:

@@ -9,7 +9,6 @@ from automl.data.dataset import Dataset
 from automl.record.directory import command_line
 from automl.record.texts import fit_line
 from automl.running.console import aligned
-from automl.running.going_on import how_to_go_on
 from automl.running.parts import Parts
 from automl.running.readable import clock
 from automl.trial import TrialState
@@ -31,18 +30,18 @@ def greeting(parts: Parts) -> Iterator[str]:
     config, study = parts.config.study, parts.study
     before = study.n_asked
     if parts.config.refit.of is not None:
-        yield f"if it is interrupted: {how_to_go_on(parts.config)}"
+        yield f"if it is interrupted: {parts.prepared.how_to_go_on()}"
         return
     if before >= config.total and not study.counts().get(TrialState.RUNNING):
         yield (
             f"study {study.name} has {before} trials already, study.n_trials={config.total} "
-            f"asks for no more; go on with: {how_to_go_on(parts.config, n_trials=before + 20)}"
+            f"asks for no more; go on with: {parts.prepared.how_to_go_on(n_trials=before + 20)}"
         )
         return
     yield (
         f"study {study.name}: {how_far(config)}"
         f"{f', {before} of them from before' if before else ''}, up to "
-        f"{parts.n_places} at once; if it is interrupted: {how_to_go_on(parts.config)}"
+        f"{parts.n_places} at once; if it is interrupted: {parts.prepared.how_to_go_on()}"
     )
 
 

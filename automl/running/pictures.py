@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from automl.tracking.say import say_on_stdout
+
 if TYPE_CHECKING:  # commands that only print need `mute` alone
     from automl.running.display import Display
     from automl.running.view import SweepView
@@ -76,6 +78,14 @@ class UnfailingDisplay:
             except OSError:  # whoever read it has gone, or the disk of a file is full
                 mute(sys.stdout)
                 raise
+
+
+def say_unfailing(line: str) -> None:
+    """Write a line to stdout, at once; where nobody reads stdout any more the work goes on."""
+    try:
+        say_on_stdout(line)
+    except OSError:
+        mute(sys.stdout)
 
 
 def mute(stream: TextIO) -> None:

@@ -5,19 +5,31 @@ Everything here reads; what it returns is what a sweep is made from.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from automl.config import Choose, Config, DataKind, DevicesKind, ExecutionKind, ObjectiveKind, check
+from automl.config import (
+    Choose,
+    Config,
+    DataConfig,
+    DataKind,
+    DevicesKind,
+    ExecutionKind,
+    ObjectiveKind,
+    check,
+)
 from automl.config.metrics import reported
 from automl.data.dataset import Dataset
 from automl.data.facts import DataFacts
 from automl.errors import ConfigError
 from automl.running.going_on import refuse_uncalled
 from automl.running.lengthy import lengthy
+from automl.running.pictures import say_unfailing
 from automl.running.prepared import Prepared, Refit, inside_of
 from automl.running.settings import option_name
 from automl.search.samplers.sampler import Sampler
 from automl.search.space import Space, parse_space
+from automl.tracking.long_step import long_step
 from automl.training.called import CalledFunction
 from automl.training.calling import declaration_of
 from automl.training.checks import (
@@ -119,7 +131,8 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
 
     if config.data.kind is not DataKind.python:
         loss = config.training.value_loss
-        dataset = replace(load_dataset(config.data), loss=loss)
+        with reading(config.data):
+            dataset = replace(load_dataset(config.data), loss=loss)
         check_loss(config.training.loss, dataset.task)
         check_counts(dataset)
         check_metric(config.study.metric, config.study.towards, dataset.task, loss)
@@ -135,6 +148,12 @@ def _read_data(config: Config, plan: TrainingPlan) -> tuple[Dataset | None, Data
     check_loss(config.training.loss, facts.task)
     check_metric(config.study.metric, config.study.towards, facts.task)
     return None, facts
+
+
+def reading(data: DataConfig) -> AbstractContextManager[object]:
+    """Announce that the table of `data` is read, which takes long for a large one."""
+    is_file = data.kind is DataKind.csv
+    return long_step(f"reading {data.path}", say_unfailing) if is_file else nullcontext()
 
 
 def described(config: Config, plan: TrainingPlan) -> DataFacts:

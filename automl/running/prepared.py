@@ -25,6 +25,7 @@ from automl.devices.host import usable_cores
 from automl.errors import ConfigError
 from automl.record.credentials import carries_credential, mask_urls
 from automl.running.first_tried import quick_first
+from automl.running.going_on import how_to_go_on
 from automl.running.lengthy import seconds_by_family
 from automl.running.settings import identity_of
 from automl.search.identity import FUNCTION, Identity
@@ -87,6 +88,12 @@ class Prepared:
     facts: DataFacts | None = None
     flags: Flags = field(default_factory=Flags)
     """Of a program as objective: how it spells params."""
+    from_python: bool = False
+    """The sweep was called from Python, and the same call with the study's name goes on with it."""
+
+    def how_to_go_on(self, **changed: object) -> str:
+        """See `going_on.how_to_go_on`."""
+        return how_to_go_on(self.config, from_python=self.from_python, **changed)
 
     @property
     def setup(self) -> SessionSetup:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -16,7 +17,7 @@ from automl.record.texts import fit_line
 from automl.running.device_lines import DeviceLines
 from automl.running.readable import clock, params_text
 from automl.running.running_table import RunningTable
-from automl.running.view import BestRow, EnsembleRow, SweepView, WaitingRow
+from automl.running.view import BestRow, EnsembleRow, SweepView
 from automl.trial import TrialState
 
 _STATE_STYLES = {
@@ -39,11 +40,12 @@ def render(view: SweepView) -> RenderableType:
     if view.devices and view.ended is None:
         parts.append(DeviceLines(view.devices))
     if view.running:
-        parts.append(RunningTable(view.running[:_MAX_RUNNING_ROWS], view.metric))
+        rows = [replace(r, number=view.shown(r.number)) for r in view.running[:_MAX_RUNNING_ROWS]]
+        parts.append(RunningTable(rows, view.metric))
         if (more := len(view.running) - _MAX_RUNNING_ROWS) > 0:
             parts.append(Text(f"… and {more} more running", "dim"))
     if view.ended is None:
-        parts.extend(_waiting_lines(view.waiting))
+        parts.extend(_waiting_lines(view))
     if view.trouble:
         trouble = fit_line(view.trouble)
         parts.append(Text(f"MLflow: {trouble}; {view.n_undelivered} events wait", "red"))
@@ -60,7 +62,7 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     )
     yield grid
     if view.best is not None:
-        yield Text(f"best {best_text(view.metric, view.best)}", "green")
+        yield Text(f"best {_best_text(view, view.best)}", "green")
 
 
 def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
@@ -81,9 +83,10 @@ def ensemble_text(row: EnsembleRow) -> str:
     return f"ensemble {fit_line(row.metric)} {row.value:.5g} of {models}"
 
 
-def _waiting_lines(rows: Sequence[WaitingRow]) -> Iterator[Text]:
+def _waiting_lines(view: SweepView) -> Iterator[Text]:
+    rows = view.waiting
     for row in rows[:_MAX_WAITING_ROWS]:
-        who = "next trial" if row.number is None else f"trial {row.number}"
+        who = "next trial" if row.number is None else f"trial {view.shown(row.number)}"
         reason = fit_line(row.reason)  # it names other people's processes
         yield Text(f"{who} {reason}", "dim" if row.as_it_should else "yellow")
     if (more := len(rows) - _MAX_WAITING_ROWS) > 0:
@@ -111,16 +114,20 @@ def progress_line(view: SweepView) -> str:
     line = f"{view.progress} trials"
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
-        line += f"; best {best_text(view.metric, view.best)}"
+        line += f"; best {_best_text(view, view.best)}"
     if view.ensemble is not None:
         line += f"; {ensemble_text(view.ensemble)}"
     first = view.waiting[0] if view.waiting else None
     if first is not None and not first.as_it_should:
-        who = "the next trial" if first.number is None else f"trial {first.number}"
+        who = "the next trial" if first.number is None else f"trial {view.shown(first.number)}"
         line += f"; {who} {first.reason}"
     if view.trouble:
         line += f"; MLflow: {view.trouble}; {view.n_undelivered} events wait"
     return line
+
+
+def _best_text(view: SweepView, best: BestRow) -> str:
+    return best_text(view.metric, replace(best, number=view.shown(best.number)))
 
 
 def best_text(metric: str, best: BestRow) -> str:
@@ -138,7 +145,7 @@ def failure_lines(view: SweepView) -> Iterator[str]:
         log = StudyFiles(Path(view.directory)).log(row.first)
         see = f", see {os.path.relpath(log)}" if log.exists() else ""
         times = "1 time" if row.n == 1 else f"{row.n} times"
-        yield f"  {times}  {fit_line(row.cause)} (first trial {row.first}{see})"
+        yield f"  {times}  {fit_line(row.cause)} (first trial {view.shown(row.first)}{see})"
     n_told = sum(row.n for row in view.failures)
     if (n_more := view.counts.get(TrialState.FAILED.value, 0) - n_told) > 0:
         yield f"  and {n_more} more of other causes"

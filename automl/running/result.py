@@ -15,6 +15,8 @@ from automl.record.files import StudyFiles
 from automl.record.study import StudyRecord
 from automl.running.best_table import N_MORE, READ
 from automl.running.prepared import Prepared
+from automl.tracking.long_step import long_step
+from automl.tracking.say import Say
 from automl.training.tested import Tested, TestRows
 from automl.trial import ENSEMBLE_NAME, CheckpointKind, Direction, Ensembled, Entry
 
@@ -44,14 +46,15 @@ def result_of(record: StudyRecord, joined: Ensembled | None, files: StudyFiles) 
     )
 
 
-def tested(prepared: Prepared, result: Result, refit: Path | None) -> Tested | None:
+def tested(prepared: Prepared, result: Result, refit: Path | None, say: Say) -> Tested | None:
     """On test rows, with its refit if there is one; None: none are kept. Raises AutoMLError."""
     data = prepared.config.data
     if data.test_path is None and not data.test_fraction:
         return None
     files = {result.name: result.file} | ({} if refit is None else {REFIT_NAME: refit})
     paths = {name: str(file) for name, file in files.items()}
-    answer = call_in_child(Entry(SCORE, TestRows(paths, data)))
+    with long_step(f"scoring {' and '.join(files)} on test rows", say):
+        answer = call_in_child(Entry(SCORE, TestRows(paths, data)))
     assert isinstance(answer, Tested)
     return answer
 

@@ -32,18 +32,20 @@ def run_sweep(
     resume: bool = False,
     deliverer: DelivererProcess | None = None,
     called: CalledFunction | None = None,
+    from_python: bool = False,
     refit: Refit | None = None,
     train_again: TrainAgain | None = None,
 ) -> int:
     """Run a sweep from its checks to its closing table; returns the exit code.
 
     `deliverer` is a process that loads MLflow already (see `warm.py`), `called` the function that
-    the sweep was called with, from Python, `refit` says that it is a final training, and
-    `train_again` makes one of what the sweep came to. Raises ConfigError before anything is
-    written, and other AutoMLErrors for what breaks later, but not before every trial has ended;
-    where one cannot be ended, TrialsLeftBehindError.
+    the sweep was called with, `from_python` says that the same call goes on with it, `refit` says
+    that it is a final training, and `train_again` makes one of what the sweep came to. Raises
+    ConfigError before anything is written, and other AutoMLErrors for what breaks later, but not
+    before every trial has ended; where one cannot be ended, TrialsLeftBehindError.
     """
-    prepared, pictures = prepare(config, called, refit), Pictures()
+    prepared = replace(prepare(config, called, refit), from_python=from_python)
+    pictures = Pictures()
     if config.study.name is None:
         named = replace(config, study=replace(config.study, name=make_name()))
         prepared = replace(prepared, config=named)

@@ -14,6 +14,7 @@ import queue
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from automl.admission.caps import Caps
 from automl.admission.governor import Governor
@@ -44,6 +45,7 @@ from automl.running.messages import (
     Broke,
     DevicesRead,
     DoesNotFit,
+    Ended,
     Kind,
     Message,
     Others,
@@ -209,12 +211,19 @@ class Sweep:
         message = self._next_message()
         if isinstance(message, Released):
             self.executions.released(message.key)
-        said = death_line(message)
+        said = death_line(self._as_shown(message))
         said = said or self._declared.line(message, self.loop.executions.values())
         self.loop.handle(message, time.monotonic())
         if said is not None:
             self.display.say(said)
         self._show()
+
+    def _as_shown(self, message: Message) -> Message:
+        """The message with the number by which people know its trial."""
+        if not isinstance(message, Ended):
+            return message
+        outcome = message.outcome
+        return Ended(replace(outcome, trial=self.viewer.shown(outcome.trial)))
 
     def _look_after_cluster(self) -> None:
         """Ask for devices, for want of which the head waits; break off where there is none."""
@@ -331,7 +340,8 @@ class Sweep:
         if isinstance(outcome, Failed):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLarge):
-            self.display.say(f"trial {outcome.trial} {fit_line(outcome.cause)}")
+            shown = self.viewer.shown(outcome.trial)
+            self.display.say(f"trial {shown} {fit_line(outcome.cause)}")
 
     def fail(self, trial: Asked, cause: str) -> None:
         self._end(trial, Failed(trial.number, time.time(), cause))
@@ -349,7 +359,8 @@ class Sweep:
 
     def _tell_of_failure(self, failed: Failed) -> None:
         self.failures.add(failed)
-        self.display.say(f"trial {failed.trial} failed: {fit_line(failed.cause)}")
+        shown = self.viewer.shown(failed.trial)
+        self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
 
     def stop_trials(self) -> None:
         self.executions.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,13 @@ class SweepView:
     """What keeps events from MLflow."""
     ended: str | None = None
     """How the sweep ended; None while it runs."""
+    repeats: tuple[int, ...] = ()
+    """For each trial of a refit, by its number, the number of the study's trial that it repeats;
+    empty: the sweep is no refit."""
+
+    def shown(self, number: int) -> int:
+        """See `shown_number`."""
+        return shown_number(number, self.repeats)
 
     @property
     def progress(self) -> str:
@@ -139,6 +146,11 @@ class SweepView:
     @property
     def n_ended(self) -> int:
         return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
+
+
+def shown_number(number: int, repeats: Sequence[int]) -> int:
+    """Return the number by which people know a trial: in a refit that of the study's trial."""
+    return repeats[number] if number < len(repeats) else number
 
 
 def write_view(path: Path, view: SweepView) -> None:
@@ -184,6 +196,7 @@ def _view_of(plain: Any) -> SweepView:
             "running": tuple(RunningRow(**row) for row in plain["running"]),
             "waiting": tuple(WaitingRow(**row) for row in plain["waiting"]),
             "devices": tuple(_device_row(row) for row in plain.get("devices", ())),
+            "repeats": tuple(plain.get("repeats", ())),
             "failures": tuple(FailureRow(**row) for row in plain.get("failures", ())),
         }
     )
@@ -216,6 +229,7 @@ def _checked(view: SweepView) -> SweepView:
 
 def _numbers(view: SweepView) -> Iterator[object]:
     """Of the rows."""
+    yield from view.repeats
     if view.ensemble is not None:
         yield from (view.ensemble.value, view.ensemble.n_models)
         for family in view.ensemble.families:

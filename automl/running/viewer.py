@@ -13,7 +13,14 @@ from automl.running.failures import Failures
 from automl.running.growing import GrowingEnsemble
 from automl.running.loop import Loop
 from automl.running.parts import Parts
-from automl.running.view import BestRow, EnsembleRow, RunningRow, SweepView, WaitingRow
+from automl.running.view import (
+    BestRow,
+    EnsembleRow,
+    RunningRow,
+    SweepView,
+    WaitingRow,
+    shown_number,
+)
 from automl.trial import Reported, TrialState
 
 
@@ -30,8 +37,14 @@ class Viewer:
     ) -> None:
         self._parts, self._loop, self._carrier, self._failures = parts, loop, carrier, failures
         self._ensemble = ensemble
+        plan = parts.prepared.plan.refit
+        self._repeats = () if plan is None else plan.repeated_trials()
         self._began_seconds = time.monotonic()
         self._n_ended_before = self.n_ended
+
+    def shown(self, number: int) -> int:
+        """See `shown_number`."""
+        return shown_number(number, self._repeats)
 
     def view(self, ended: str | None = None) -> SweepView:
         """The sweep as it stands."""
@@ -43,7 +56,8 @@ class Viewer:
         counts["waiting"] = n_waiting
         left -= len(self._loop.running) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
-        best = parts.study.best()
+        # Each member of an ensemble has a loss of its own, so that none of them is the best.
+        best = parts.study.best() if len(self._repeats) <= 1 else None
         return SweepView(
             study=parts.study.name,
             directory=str(parts.directory.path),
@@ -62,6 +76,7 @@ class Viewer:
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
+            repeats=self._repeats,
         )
 
     def _running_rows(self) -> Iterator[RunningRow]:

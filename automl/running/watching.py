@@ -130,7 +130,7 @@ def _trials(here: Sequence[tuple[SweepView, RunningRow]]) -> Table:
     for sweep, row in here:
         step = "" if row.step is None else f"step {row.step}"
         table.add_row(
-            f"  trial {row.number}",
+            f"  trial {sweep.shown(row.number)}",
             fit_line(sweep.study),
             memory_text(row) or _asked(row),
             clock(row.seconds),
@@ -170,7 +170,7 @@ def _queue(sweep: SweepView, now: float) -> Iterator[Text]:
         text.append(f", as of {clock(age)} ago", "magenta not bold")
     yield text
     for row in sweep.waiting[:MAX_WAITING]:
-        who = "next trial" if row.number is None else f"trial {row.number}"
+        who = "next trial" if row.number is None else f"trial {sweep.shown(row.number)}"
         style = "dim" if row.as_it_should else "yellow"
         yield Text(f"  {who} {fit_line(row.reason)}", style)
     yield from _more(len(sweep.waiting) - MAX_WAITING, "waiting")

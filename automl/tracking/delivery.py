@@ -28,6 +28,7 @@ from automl.tracking.confirmed import delivered_to
 from automl.tracking.deliver import DRAIN, NICENESS, Job
 from automl.tracking.division import SharedJob
 from automl.tracking.lines import LineCounter
+from automl.tracking.long_step import long_step
 from automl.tracking.run_update import StudyRef
 from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.shared_view import runs_with_view
@@ -332,7 +333,11 @@ def deliver_all(
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
             f"{study_directory.parent}, or name another folder with study.dir=…"
         )
-    with Delivery.start(study_directory, config, study=study, shared=shared) as delivery:
+    with (
+        long_step(f"delivering study {study_directory.name} to MLflow", say) as step,
+        Delivery.start(study_directory, config, study=study, shared=shared) as delivery,
+    ):
+        step.detail = lambda: f"{delivery.lag()} events to go"
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):

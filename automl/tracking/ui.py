@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -23,6 +23,7 @@ from automl.record.files import StudyFiles
 from automl.record.redact import redact
 from automl.tracking.environment import set_defaults
 from automl.tracking.lean import load_lean
+from automl.tracking.long_step import long_step
 from automl.tracking.say import Say, say_on_stdout
 from automl.tracking.shared_view import EXPERIMENTS
 from automl.tracking.uri import TrackingUri, resolve_uri
@@ -56,14 +57,15 @@ def serve_ui(
         return 0
     _check_port(port)
     try:
-        with _signals_raise():
-            _make_database(uri)
-            with tempfile.TemporaryFile() as output, _server(uri, port, output) as server:
+        with _signals_raise(), tempfile.TemporaryFile() as output, ExitStack() as running:
+            with long_step("starting MLflow's server", say):
+                _make_database(uri)
+                server = running.enter_context(_server(uri, port, output))
                 _wait_until_it_answers(server, port, output, uri)
-                here = TrackingUri(f"http://{HOST}:{port}", "ui.port")
-                say(f"MLflow UI: {here.text}/{_part_of(study, here, say)} (Ctrl-C ends it)")
-                server.wait()
-                raise AutoMLError(f"the MLflow server has ended: {_last_lines(output, uri)}")
+            here = TrackingUri(f"http://{HOST}:{port}", "ui.port")
+            say(f"MLflow UI: {here.text}/{_part_of(study, here, say)} (Ctrl-C ends it)")
+            server.wait()
+            raise AutoMLError(f"the MLflow server has ended: {_last_lines(output, uri)}")
     except _EndedBySignal:
         return 0
 

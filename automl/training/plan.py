@@ -76,6 +76,9 @@ class RefitPlan:
     """Of an ensemble, the heaviest first."""
     given: tuple[int, ...] = ()
     """Which of the `members` each trial is of, by its number."""
+    repeats: tuple[int, ...] = ()
+    """Numbers, in the study, of the trials that are trained again: those of the `members`, or the
+    winner's. Empty for several seeds of one winner, which are told apart by their own numbers."""
 
     def identity(self) -> Mapping[str, Any]:
         """What may not change while a refit lasts, as JSON values; its devices may."""
@@ -88,6 +91,10 @@ class RefitPlan:
         """Whether its trials are no pack: lanes of one are all of a length."""
         of_devices = self.warm_up is not None or self.n_ranks > 1 or self.data_parallel
         return of_devices or bool(self.members)
+
+    def repeated_trials(self) -> tuple[int, ...]:
+        """Return the number in the study for each trial of the refit, by its number."""
+        return tuple(self.repeats[member] for member in self.given) if self.given else self.repeats
 
     def training_of_trial(self, number: int, training: TrainingConfig) -> TrainingConfig:
         """The study's, at the length of the member that this trial is of."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from automl.commands.list import age_text, run
+from automl.config import MANY_TRIALS
 from automl.errors import ConfigError
 from automl.record.directory import StudyDirectory
 from automl.running.view import SweepView, write_view
@@ -39,7 +40,7 @@ def rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The words of each row below the head."""
     assert run(config(folder), "") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["study", "state", "trials", "best", "age"]
+    assert head.split() == ["study", "state", "trials", "failed", "best", "age"]
     return [line.split() for line in lines]
 
 
@@ -50,10 +51,18 @@ def test_a_study_is_told_in_a_row_the_newest_first(
     make_study(tmp_path / "over", replace(VIEW, ended="done", best=None), 7_300.0)
     make_study(tmp_path / "begun", None, 9_000.0)
     assert rows(tmp_path, capsys) == [
-        ["over", "done", "8/20", "2", "h"],
+        ["over", "done", "8/20", "1", "2", "h"],
         ["begun", "not", "begun"],
-        ["killed", "interrupted", "8/20", "val_loss", "0.033", "3", "d"],
+        ["killed", "interrupted", "8/20", "1", "val_loss", "0.033", "3", "d"],
     ]
+
+
+def test_where_only_time_ends_a_study_its_total_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"finished": 5}
+    make_study(tmp_path / "timed", replace(VIEW, n_trials=MANY_TRIALS, counts=counts, best=None))
+    assert rows(tmp_path, capsys)[0][:4] == ["timed", "interrupted", "5", "0"]
 
 
 def test_who_holds_the_lock_is_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,6 +161,13 @@ def test_baselines_of_classes(config: DataConfig) -> None:
     assert scores(data, "linear")["error"] < 0.2
 
 
+@pytest.mark.parametrize("folds", [1, 3])
+def test_the_majority_is_one_answer_for_all_rows(folds: int, config: DataConfig) -> None:
+    found = open_evaluation(replace(config, folds=folds, test_fraction=0.0), None)
+    outputs = found.judged().baselines["majority"]
+    assert (outputs == outputs[0]).all()
+
+
 def test_baselines_of_values(table: WriteTable) -> None:
     rows = [f"{a},{'pq'[a % 2]},{1000 + 3 * a + 100 * (a % 2)}" for a in range(120)]
     data = load_dataset(table("a,b,y", *rows, task=Task.regression))

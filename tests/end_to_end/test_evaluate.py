@@ -71,7 +71,8 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
     assert (done.code, done.stderr) == (0, "")
     best = read_study(study.path).best()
     assert best is not None
-    head, columns, first, *rows = done.stdout.splitlines()
+    table = done.stdout[done.stdout.index("\nt: ") + 1 :]
+    head, columns, first, *rows = table.splitlines()
     assert head == "t: 100 rows no sweep saw (kept from table.csv)"
     assert columns.split() == ["metric", "model", "score", "95", "%", "interval", "difference"]
     found = re.fullmatch(rf"loss +trial {best.number} +(\S+) +(\S+) to (\S+)", first)
@@ -228,7 +229,7 @@ def test_a_study_of_an_earlier_version_is_scored(name: str, folder: Path, call: 
     shutil.copytree(STORED, folder, dirs_exist_ok=True)
     done = call("evaluate", f"study.name={name}")
     assert (done.code, done.stderr) == (0, "")
-    assert re.match(rf"{name}: \d+ rows no sweep saw \(kept from \S+\)\n", done.stdout)
+    assert re.search(rf"\n{name}: \d+ rows no sweep saw \(kept from \S+\)\n", done.stdout)
     assert call("status", f"study.name={name}").code == 0
 
 

@@ -58,6 +58,8 @@ def test_all_failing_is_a_failed_sweep(call: Call) -> None:
     assert code == 1
     assert "no trial finished; the last error: ValueError: the table of trial" in error
     assert "raises_differently: 12 failed" in said
+    _, row = call("list").stdout.splitlines()
+    assert row.split()[:4] == ["raises_differently", "failed", "12/12", "12"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_only_finished_trials_have_values_and_models(study: Records) -> None:
 def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
     done = call("evaluate", "study.name=f", "study.copy=false")
     assert (done.code, done.stderr) == (0, "")
-    assert done.stdout.startswith("f: 240 rows out-of-fold, by which trials were chosen")
+    assert "\nf: 240 rows out-of-fold, by which trials were chosen" in done.stdout
     (event,) = (event for event in study.events() if isinstance(event, Evaluated))
     best = read_study(study.path).best()
     assert best is not None

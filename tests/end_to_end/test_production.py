@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def stored(folder: Path) -> Path:
 
 
 def best_of(folder: Path, study: str, said: str) -> Path:
-    number = int(said.split(" ", 1)[0].removeprefix("trial-"))
+    found = re.search(r"^trial-(\d+) of ", said, re.MULTILINE)
+    assert found is not None, said
+    number = int(found[1])
     return folder / "studies" / study / "checkpoints" / f"trial-{number:05}" / "best.pt"
 
 
@@ -175,7 +178,7 @@ def test_classes_come_with_their_probabilities(stored: Path, call: Call) -> None
     words = ["predict.input=rows.csv", "predict.output=scores.csv", "predict.trial=1"]
     done = call("predict", "study.name=disc", *words)
     assert (done.code, done.stderr) == (0, "")
-    assert done.stdout.startswith("trial-00001 of disc scores rows.csv")
+    assert "trial-00001 of disc scores rows.csv" in done.stdout
     scores = pd.read_csv("scores.csv")
     model = automl.load(best_of(stored, "disc", done.stdout))
     assert scores["prediction"].tolist() == model.predict(frame).tolist()

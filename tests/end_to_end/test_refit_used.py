@@ -96,7 +96,7 @@ def test_a_table_is_scored_by_it_or_by_the_trial_that_is_asked_for(
     for words, (name, file) in files.items():
         done = call("predict", *MOVED, "predict.input=rows.csv", "predict.output=out.csv", *words)
         assert (done.code, done.stderr) == (0, "")
-        assert done.stdout.startswith(f"{name} of a scores rows.csv")
+        assert f"{name} of a scores rows.csv" in done.stdout
         found = pd.read_csv("out.csv")["probability_1"]
         assert np.allclose(found, automl.load(file).predict_probabilities(rows)[:, 1])
 

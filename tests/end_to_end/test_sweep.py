@@ -65,6 +65,11 @@ def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
     assert "see it all: python -m automl ui" in swept.stdout
 
 
+def test_its_last_progress_line_has_all_trials(swept: Done) -> None:
+    progress = re.findall(r"^(\d)/4 trials \((.*?)\)", swept.stdout, re.MULTILINE)
+    assert progress[-1] == ("4", "2 finished, 1 pruned, 1 failed")
+
+
 def test_it_says_where_to_see_it_all(swept: Done) -> None:
     assert "see it all: python -m automl ui study.name=whole\n" in swept.stdout
 
@@ -166,7 +171,7 @@ def test_artifacts_load_and_the_model_predicts(records: Records, story: Program)
 def served(swept: Done, story: Program) -> Iterator[Running]:
     """`python -m automl ui`, which has said its address."""
     running = story.start("ui", f"ui.port={free_port()}")
-    running.wait_until(lambda: running.stdout.endswith("\n"), "the UI's address")
+    running.wait_until(lambda: "(Ctrl-C ends it)\n" in running.stdout, "its address")
     yield running
     _end_politely(running)
 

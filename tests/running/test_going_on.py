@@ -26,24 +26,34 @@ CALLED = ObjectiveConfig(
 
 
 @pytest.mark.parametrize(
-    ("objective", "line"),
+    ("objective", "from_python", "line", "more"),
     [
-        (PYTHON, "python -m automl resume study.name=s study.n_trials=9"),
-        (CALLED, "automl.sweep(train, name='s', n_trials=9)"),
+        (PYTHON, False, "python -m automl resume study.name=s", " study.n_trials=9"),
+        (CALLED, True, "the same call with name='s'", ", n_trials=9"),
+        (ObjectiveConfig(), True, "the same call with name='s'", ", n_trials=9"),
     ],
 )
-def test_the_line_is_the_one_that_works(objective: ObjectiveConfig, line: str) -> None:
+def test_the_line_is_the_one_that_works(
+    objective: ObjectiveConfig, from_python: bool, line: str, more: str
+) -> None:
     config = Config(study=StudyConfig(name="s"), objective=objective)
-    assert how_to_go_on(config, n_trials=9) == line
-    settings = {"objective.kind": objective.kind.name, "objective.target": str(objective.target)}
-    short = line.replace(" study.n_trials=9", "").replace(", n_trials=9", "")
-    assert how_to_go_on_with(config.study, settings) == how_to_go_on(config) == short
+    assert how_to_go_on(config, from_python=from_python) == line
+    assert how_to_go_on(config, from_python=from_python, n_trials=9) == line + more
+
+
+def test_a_record_knows_the_program_that_called() -> None:
+    study = StudyConfig(name="s")
+    called = {"objective.kind": "called", "objective.file": "a.ipynb"}
+    assert how_to_go_on_with(study, called) == "the same call with name='s', in a.ipynb"
+    own = {"objective.kind": "python", "objective.target": "m:train"}
+    assert how_to_go_on_with(study, own) == "python -m automl resume study.name=s"
 
 
 def test_only_its_caller_has_a_called_function() -> None:
     config = Config(study=StudyConfig(name="s"), objective=CALLED)
     with pytest.raises(
-        ConfigError, match=r"stored nowhere\. Go on with it in a\.ipynb: automl\.sw"
+        ConfigError,
+        match=r"stored nowhere\. Go on with it in a\.ipynb: the same call with name='s'",
     ):
         refuse_uncalled(config, None)
     refuse_uncalled(config, CalledFunction(len, None))

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from automl.running.device_rows import DeviceRow
-from automl.running.rendering import progress_line, render
-from automl.running.view import BestRow, EnsembleRow, FamilyRow, RunningRow, SweepView, WaitingRow
+from automl.running.rendering import failure_lines, progress_line, render
+from automl.running.view import (
+    BestRow,
+    EnsembleRow,
+    FailureRow,
+    FamilyRow,
+    RunningRow,
+    SweepView,
+    WaitingRow,
+)
 from tests.places import placed
 
 UUID = "GPU-8f3a12b4-0000-1111-2222-333344445555"
@@ -172,3 +181,20 @@ def test_on_several_nodes_every_device_and_trial_names_its_own(width: int) -> No
     assert first.split()[:4] == ["17", "cpu", "of", "node-a"]
     assert second.split()[:5] == ["18", "H200", "GPU-8f3a12b4", "of", "node-b"]
     assert "val_loss 0.2346" in first
+
+
+def test_a_refit_names_its_trials_as_the_study_does() -> None:
+    view = replace(
+        VIEW,
+        best=replace(BEST, number=0),
+        running=(running(1),),
+        waiting=(WaitingRow(2, "waiting: 3.0 GiB asked"),),
+        failures=(FailureRow(1, "no table", 1),),
+        repeats=(17, 14, 19),
+    )
+    shown = text(view, 120)
+    assert "by trial 17 (" in shown
+    assert re.search(r"^14 +cpu", shown, re.MULTILINE)
+    assert "trial 19 waiting" in shown
+    assert "trial 19 waiting" in progress_line(view)
+    assert "(first trial 14)" in " ".join(failure_lines(view))

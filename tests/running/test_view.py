@@ -44,7 +44,12 @@ VIEW = SweepView(
 
 
 @pytest.mark.parametrize(
-    "view", [VIEW, replace(VIEW, best=None, ensemble=None, running=(), ended="done")]
+    "view",
+    [
+        VIEW,
+        replace(VIEW, best=None, ensemble=None, running=(), ended="done"),
+        replace(VIEW, repeats=(7, 2)),
+    ],
 )
 def test_a_view_comes_back_from_its_file(tmp_path: Path, view: SweepView) -> None:
     path = tmp_path / "status.json"

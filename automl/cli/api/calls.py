@@ -121,7 +121,7 @@ def carry_out_composed(
     from automl.commands.sweep import carry_out
 
     try:
-        code = carry_out(config, made.stored_config, resume=resume, called=called)
+        code = carry_out(config, made.stored_config, resume=resume, called=called, from_python=True)
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "

@@ -112,7 +112,7 @@ class FittedStudy(StudyHandle):
     def _file(self) -> Path:
         files = StudyFiles(self.path)
         there = [file for file in (files.refit, files.ensemble) if file.exists()]
-        return there[0] if there else self.best.path
+        return there[0] if there else self.best.checkpoint_file()
 
     def predict(self, frame: Frame) -> Any:
         """(N,) labels, or values in the target's unit."""

@@ -33,8 +33,8 @@ class BestTrial:
     number: int
     params: Params
     value: float
-    path: Path
-    """Of its `best.pt`, which is there if the trial gave checkpoints."""
+    path: Path | None
+    """The trial's `best.pt`; None if the trial wrote no checkpoint."""
 
     def load(self, *, build: Callable[..., Any] | None = None) -> Any:
         """A `Predictor` for the built-in training (see `automl.load`, for `build` too); of a
@@ -44,13 +44,18 @@ class BestTrial:
         """
         from automl.training.predictor import load, state_of
 
-        if not self.path.exists():
+        file = self.checkpoint_file()
+        state = state_of(file)
+        return load(file, build=build) if state is None else state
+
+    def checkpoint_file(self) -> Path:
+        """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
+        if self.path is None:
             raise AutoMLError(
-                f"trial {self.number} left no {self.path.name}: give one with its reports, "
+                f"trial {self.number} left no best.pt: give one with its reports, "
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
-        state = state_of(self.path)
-        return load(self.path, build=build) if state is None else state
+        return self.path
 
 
 class StudyHandle:
@@ -73,7 +78,8 @@ class StudyHandle:
         if best is None or best.value is None:
             raise AutoMLError(f"study {self.name}: no trial has ended with a value yet.")
         path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
-        return BestTrial(best.number, dict(best.params), best.value, path)
+        there = path if path.exists() else None
+        return BestTrial(best.number, dict(best.params), best.value, there)
 
     def trials(self) -> Frame:
         """A pandas DataFrame of all trials so far, by number: `state`, `value`, `params.NAME`,
@@ -116,9 +122,16 @@ class StudyHandle:
         return frame_of(records_of(event), ("metric", "model"), index=["metric", "model"])
 
     def __repr__(self) -> str:
-        counts = read_study(self.path).counts()
-        told = ", ".join(f"{n} {state.value}" for state, n in counts.items() if n)
-        return f"<study {self.name}: {told or 'no trials'}>"
+        from automl.running.rendering import best_text
+        from automl.running.view import BestRow
+
+        record = read_study(self.path)
+        told = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
+        best, shown = record.best(), ""
+        if best is not None and best.value is not None:
+            row = BestRow(best.number, best.value, best.params)
+            shown = f"; best {best_text(record.metric.name, row)}"
+        return f"<study {self.name}: {told or 'no trials'}{shown}>"
 
 
 def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa: A002 - as study.dir

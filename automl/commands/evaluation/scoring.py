@@ -75,26 +75,38 @@ def scored(
     record: StudyRecord,
     choices: Sequence[Choice],
     judge: Judge = Evaluation.judged,
+    at: Callable[[str], None] = lambda stage: None,
 ) -> Scoring:
-    """The scores of the models. Raises AutoMLError."""
+    """The scores of the models; `at` is told what is done next. Raises AutoMLError."""
     if config.data.kind is DataKind.python:
         return _score_arrays(config, record, choices)
-    return _score_table(config, record, choices, judge)
+    return _score_table(config, record, choices, judge, at)
 
 
 def _score_table(
-    config: Config, record: StudyRecord, choices: Sequence[Choice], judge: Judge
+    config: Config,
+    record: StudyRecord,
+    choices: Sequence[Choice],
+    judge: Judge,
+    at: Callable[[str], None],
 ) -> Scoring:
+    at("reading the table")
     own_test_path = record.settings.get("data.test_path")
     table = open_evaluation(config.data, own_test_path, config.training.value_loss)
     models = _with_repeated([open_model(config, one) for one in choices], record, config)
     models, left_out = scorable(models, table, config)
     check_data(table.dataset, models, config)
     repeated = _repeats(table, config)
-    outputs = [_outputs(model, table) for model in models]
+    outputs = []
+    for number, model in enumerate(models):
+        at(f"asking {model.name}, {number + 1} of {len(models)} models")
+        outputs.append(_outputs(model, table))
     of = list(zip(models, outputs, strict=True))
+    at("fitting the baselines")
+    judged = judge(table)
+    at("finding the intervals")
     event = score(
-        judge(table),
+        judged,
         {m.trial: out for m, out in of if m.refitted is None and not m.joined},
         refit=next(((m.trial if not m.joined else None, out) for m, out in of if m.refitted), None),
         ensemble=next((out for m, out in of if m.joined and m.refitted is None), None),

@@ -10,6 +10,7 @@ from automl.config.refit import ALL, TRAIN
 from automl.data.dataset import Dataset
 from automl.execution.remote import call_in_child
 from automl.record.directory import command_line
+from automl.tracking.long_step import long_step
 from automl.tracking.say import say_on_stdout
 from automl.training.refitted import RefitFile
 from automl.trial import Entry
@@ -19,8 +20,9 @@ WRITE = "automl.training.refit_file:write"
 
 def keep(asked: RefitFile) -> None:
     """Write it, in a process that may load torch, and say where it is. Raises AutoMLError."""
-    call_in_child(Entry(WRITE, asked))
     path = Path(asked.path)
+    with long_step(f"writing {path.name}"):
+        call_in_child(Entry(WRITE, asked))
     say_on_stdout(f"refitted model: {os.path.relpath(path)} ({path.stat().st_size:,} bytes)")
 
 

@@ -108,7 +108,8 @@ def members_of(
     ]
     if config.data.sweep_rows is not None and to_check(config, trials) is None:
         notes.append("the search had a part of the rows; members are trained with its params")
-    return MembersAgain(made.members, RefitPlan(keeps_last, members=plans), tuple(notes))
+    plan = RefitPlan(keeps_last, members=plans, repeats=tuple(t.number for t in trials))
+    return MembersAgain(made.members, plan, tuple(notes))
 
 
 def _member(config: Config, trial: TrialRecord, sizes: Sizes) -> MemberPlan:

@@ -20,7 +20,7 @@ from automl.record.files import REFIT, StudyFiles
 from automl.record.studies import read_study
 from automl.record.trial_record import TrialRecord
 from automl.running.going_on import how_to_go_on
-from automl.running.prepare import described, prepare
+from automl.running.prepare import described, prepare, reading
 from automl.running.prepared import Prepared, Refit
 from automl.running.refit.begin import Begun
 from automl.running.refit.check import best_of, checking, is_due, said
@@ -75,7 +75,8 @@ def trained_again(
         say_on_stdout(note)
     own = within(_with_more_tries(derived(config, decided, prepared.identity)), begun)
     rows = None if facts is None else _wanted(config)
-    asked = Refit(replace(decided.plan, own_rows=rows), dataset, facts)
+    repeats = (decided.trial,) if own.study.total == 1 else ()
+    asked = Refit(replace(decided.plan, own_rows=rows, repeats=repeats), dataset, facts)
     code = run_sweep(own, stored_config, deliverer=deliverer, refit=asked)
     if code == 0:
         _keep(own, begun, decided, prepared)
@@ -108,7 +109,8 @@ def _rows(prepared: Prepared) -> tuple[Dataset | None, DataFacts | None, Sizes |
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    dataset = load_dataset(config.data, _wanted(config))
+    with reading(config.data):
+        dataset = load_dataset(config.data, _wanted(config))
     dataset = replace(dataset, loss=config.training.value_loss)
     return dataset, None, Sizes(prepared.dataset.n_train, len(dataset.train))
 
@@ -125,7 +127,8 @@ def _checked(
     assert prepared.dataset is not None, "the built-in objective is given its data"
     from automl.data.load import load_dataset
 
-    dataset = load_dataset(config.data, RefitRows(TRAIN))
+    with reading(config.data):
+        dataset = load_dataset(config.data, RefitRows(TRAIN))
     dataset = replace(dataset, loss=config.training.value_loss)
     sizes = Sizes(len(prepared.dataset.train), len(dataset.train))
     own = checking(config, winner, sizes, prepared.identity)

@@ -24,9 +24,12 @@ def table(n: int = 300) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_a_frame_becomes_a_model(folder: Path) -> None:
+def test_a_frame_becomes_a_model(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     frame = table()
     study = automl.fit(frame, "kind", n_trials=3, name="kinds", overrides=FEW)
+    said = capfd.readouterr().out
+    assert "if it is interrupted: the same call with name='kinds'\n" in said
+    assert "making the ensemble of 3 models" in said
     assert set(study.predict(frame)) == {"up", "down"}
     shares = study.predict_probabilities(frame)
     np.testing.assert_allclose(shares.sum(axis=1), 1)

@@ -39,7 +39,9 @@ def test_the_best_trial_gives_its_model_or_its_state() -> None:
     assert disc.best.load().predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [1, 0]
     function = automl.open_study("function", dir=str(STORED))
     assert set(function.best.load()) == {"epoch"}
-    assert repr(function) == "<study function: 1 running, 3 finished>"
+    assert repr(function).startswith("<study function: 1 running, 3 finished; best val_loss 0.")
+    assert f" by trial {function.best.number} (" in repr(function)
+    assert function.best.path == function.best.checkpoint_file()
 
 
 def test_a_study_that_is_not_there_names_those_that_are() -> None:
@@ -51,6 +53,7 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     shutil.copytree(STORED / "function", tmp_path / "new")
     study = automl.open_study("new", dir=str(tmp_path))
     (tmp_path / "new" / "checkpoints" / f"trial-{study.best.number:05d}" / "best.pt").unlink()
+    assert study.best.path is None
     with pytest.raises(automl.AutoMLError, match=r"left no best\.pt: give one with its reports"):
         study.best.load()
     (tmp_path / "new" / "events.log").write_bytes(b"")

@@ -39,5 +39,5 @@ def test_the_manuals_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "<table" in outputs[1][-1]["data"]["text/html"]
     again = "".join(o["text"] for o in outputs[2] if o["output_type"] == "stream")
     assert "study sine has 20 trials already" in again
-    assert "go on with: automl.sweep(train, name='sine', n_trials=40)" in again
+    assert "go on with: the same call with name='sine', n_trials=40" in again
     assert outputs[2][-1]["data"]["text/plain"] == "20"

@@ -90,6 +90,11 @@ def test_each_trains_as_long_as_it_did() -> None:
     assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
 
 
+def test_each_is_known_by_its_number_in_the_study() -> None:
+    plan = replace(members().plan, given=(0, 1, 0))
+    assert plan.repeated_trials() == (1, 0, 1)
+
+
 def test_with_rows_held_out_all_have_all_epochs() -> None:
     held = members(RefitConfig(hold_out=0.1))
     assert {member.epochs for member in held.plan.members} == {CONFIG.training.epochs}
