@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,9 +43,9 @@ def ledger_with(n_running: int) -> Ledger:
 
 
 def decide(
-    now: Reading, ledger: Ledger, limits: Limits = LIMITS, **more: object
+    now: Reading, ledger: Ledger, limits: Limits = LIMITS, **more: Any
 ) -> Placement | Refusal:
-    return place(Request(GIB), now, ledger.snapshot(), limits, now_seconds=NOW, **more)  # type: ignore[arg-type]
+    return place(Request(GIB), now, ledger.snapshot(), limits, now_seconds=NOW, **more)
 
 
 def refused(found: Placement | Refusal) -> Refusal:
